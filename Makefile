@@ -1,0 +1,86 @@
+# Two commands need nothing but make and Python 3.11+: `make bind` and `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell tests/find-python 3.13 3.12 3.14 3.11)
+VENV := .venv
+BIN := $(VENV)/bin
+COLLECTIONS := build/ansible_collections
+FLEET := build/fleet
+INVENTORY ?=
+ARGS ?=
+SHARED ?=
+
+export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export PYTHONPATH := $(CURDIR)/build
+PLAYBOOK = $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/run.stamp: requirements/run.txt
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed and was not found; set PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(COLLECTIONS)/npu/affinity:
+	mkdir -p $(@D)
+	ln -sfn ../../.. $@
+
+setup: $(VENV)/run.stamp | $(COLLECTIONS)/npu/affinity
+
+setup-test: setup $(VENV)/test.stamp
+
+fleet: setup ## the simulated hosts below build/fleet, as the last run left them
+	@$(BIN)/python -m tests.simulator.generate --fleet tests/simulator/fleet.yml $(FLEET)
+
+bind: setup $(if $(INVENTORY),,fleet) ## bind the fleet (INVENTORY=…; simulated hosts without), ARGS='--check --diff'
+	$(PLAYBOOK) playbooks/bind.yml
+
+plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touches nothing
+	$(PLAYBOOK) playbooks/plan.yml
+
+test: lint unit integration sanity matrix package ## everything that proves this checkout
+
+lint: setup-test ## ruff, mypy, yamllint, ansible-lint (production), changelog fragments
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/yamllint --strict .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
+	$(BIN)/antsibull-changelog lint
+
+unit: setup-test ## unit and property tests
+	$(BIN)/python -m pytest -q -n 2 tests/unit
+
+integration: setup-test ## the playbooks over simulated hosts, as a user runs them
+	$(BIN)/python -m pytest -q tests/integration
+
+conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
+	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
+	$(BIN)/python -m pytest -q -n 2 tests/conformance --shared=$(abspath $(SHARED))
+
+sanity matrix: setup-test ## ansible-test sanity; host code on Python 3.7 and the demo fleet on three ansible-cores
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
+
+bench: setup-test fleet ## print speed and size against baselines of the same run
+	$(BIN)/python -m tests.benchmarks.plan
+	$(BIN)/python -m tests.benchmarks.facts
+	$(BIN)/python -m tests.benchmarks.irq
+
+package: setup ## build the collection and install the result elsewhere
+	rm -rf build/package && mkdir -p build/package
+	$(BIN)/ansible-galaxy collection build --output-path build/package .
+	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz
+
+clean: ## remove what the targets above made
+	rm -rf build $(VENV) .cache
+
+.PHONY: help setup setup-test fleet bind plan test lint unit integration conformance sanity matrix bench package clean
