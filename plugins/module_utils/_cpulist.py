@@ -1,0 +1,99 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CPU lists and CPU masks in the kernel's notations.
+
+A cpulist is the text of ``/sys/devices/system/cpu/online`` (``0-3,8``, strides as in ``0-31:2/4``); a CPU mask is the
+text of ``/proc/irq/<n>/smp_affinity`` (32-bit groups of hexadecimal digits, highest first). Grammar:
+Linux ``Documentation/admin-guide/kernel-parameters.rst`` (CPU lists) and ``lib/bitmap.c`` (both forms).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PART = re.compile(r"^(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?$")
+HIGHEST_CPU = 65535
+"""No kernel has more CPUs; a larger number is a typing error, and expanding it would only fill memory."""
+
+
+def expand(text, name="cpulist"):
+    """Return the CPUs of a cpulist as a list, in the order given and without repetitions.
+
+    ``name`` is what the error calls the value (an option or a file). Raises ``ValueError`` naming the bad part.
+    """
+    cpus = {}
+    for part in str(text).strip("\n\0 ").split(","):
+        part = part.strip()
+        if not part:
+            if str(text).strip("\n\0 "):
+                raise ValueError("%s: '%s' has an empty part; expected CPU numbers and ranges such as 0-3,8" % (name, text))
+            continue
+        match = _PART.match(part)
+        if not match:
+            raise ValueError("%s: '%s' in '%s' is not a CPU number or range; expected e.g. 0-3,8" % (name, part, text))
+        first, last, used, group = (None if value is None else int(value) for value in match.groups())
+        last = first if last is None else last
+        if last < first:
+            raise ValueError("%s: range '%s' in '%s' runs backwards; write %d-%d" % (name, part, text, last, first))
+        if last > HIGHEST_CPU:
+            raise ValueError("%s: CPU %d in '%s' is beyond %d" % (name, last, text, HIGHEST_CPU))
+        if group is None:
+            cpus.update(dict.fromkeys(range(first, last + 1)))
+            continue
+        if not 0 < used <= group:
+            raise ValueError("%s: stride '%s' in '%s' must use between 1 and all CPUs of its group" % (name, part, text))
+        cpus.update(dict.fromkeys(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used))
+    return list(cpus)
+
+
+def compress(cpus):
+    """Return the cpulist of CPUs in ascending order, whatever order they come in: ``{0, 1, 2, 8}`` -> ``0-2,8``."""
+    parts = []
+    start = previous = None
+    for cpu in sorted(cpus):
+        if previous is not None and cpu == previous + 1:
+            previous = cpu
+            continue
+        if previous is not None:
+            parts.append(_range(start, previous))
+        start = previous = cpu
+    if previous is not None:
+        parts.append(_range(start, previous))
+    return ",".join(parts)
+
+
+def _range(start, end):
+    return str(start) if start == end else "%d-%d" % (start, end)
+
+
+def normalize(text, name="cpulist"):
+    """Return a cpulist in the kernel's own form: ascending, ranges joined, no blanks."""
+    return compress(expand(text, name))
+
+
+def to_mask(cpus):
+    """Return the CPU mask of CPUs as the kernel prints it, without leading empty groups: ``{35}`` -> ``00000008,00000000``."""
+    bits = 0
+    for cpu in cpus:
+        bits |= 1 << cpu
+    groups = []
+    while bits or not groups:
+        groups.append("%08x" % (bits & 0xFFFFFFFF))
+        bits >>= 32
+    return ",".join(reversed(groups))
+
+
+def from_mask(text, name="CPU mask"):
+    """Return the set of CPUs in a mask such as ``ff,00000000`` (workqueue ``cpumask``, IRQ ``smp_affinity``)."""
+    groups = str(text).strip("\n\0 ").split(",")
+    bits = 0
+    for group in groups:
+        try:
+            value = int(group, 16)
+        except ValueError:
+            raise ValueError("%s: '%s' in '%s' is not a hexadecimal group" % (name, group, text))
+        bits = bits << 32 | value
+    return {cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1}

@@ -1,0 +1,111 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one way in which host code reaches files and commands: below one root, with a time limit, without a shell.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import fnmatch
+import os
+import signal
+import subprocess
+
+Result = collections.namedtuple("Result", "argv rc output")
+"""What a command did: its words, its exit status, and standard output followed by standard error as text."""
+
+
+class CommandError(Exception):
+    """A command could not be started or did not end in time. Its text says which, how long, and what to do."""
+
+
+class Host:
+    """A machine's file tree: the running one (root ``/``), a chroot, an image, a captured or a simulated tree.
+
+    All paths are absolute paths of the machine; ``timeout`` is in seconds per command.
+    """
+
+    def __init__(self, root="/", timeout=30):
+        self.root = os.path.abspath(root)
+        self.timeout = timeout
+
+    @property
+    def live(self):
+        """Whether this is the running machine, so that kernel calls and systemd's bus concern it."""
+        return self.root == "/"
+
+    def path(self, path):
+        return path if self.live else self.root + path
+
+    def read(self, path):
+        """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
+        try:
+            with open(self.path(path), "rb") as file:
+                return file.read().decode("utf-8", "replace").rstrip("\n\0")
+        except OSError:
+            return None
+
+    def read_number(self, path):
+        text = self.read(path)
+        try:
+            return int(text, 0) if text else None
+        except ValueError:
+            return None
+
+    def exists(self, path):
+        return os.path.lexists(self.path(path))
+
+    def names(self, folder, pattern="*"):
+        """Return the sorted names in a folder that match a shell pattern; none when the folder is missing."""
+        try:
+            return sorted(fnmatch.filter(os.listdir(self.path(folder)), pattern))
+        except OSError:
+            return []
+
+    def set_attribute(self, path, value):
+        """Write to a sysfs or procfs attribute: in place, one write. Raises OSError as the kernel answers."""
+        descriptor = os.open(self.path(path), os.O_WRONLY | os.O_TRUNC)
+        try:
+            os.write(descriptor, (value + "\n").encode())
+        finally:
+            os.close(descriptor)
+
+    def find_program(self, name, folders):
+        """Return the first executable of that name in the folders, then (on the running machine) on PATH; or None."""
+        if self.live:
+            folders = list(folders) + os.environ.get("PATH", "").split(os.pathsep)
+        for folder in folders:
+            candidate = os.path.join(self.path(folder), name)
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+                return candidate
+        return None
+
+    def run(self, argv, stdin="", timeout=None):
+        """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
+
+        The command gets a process group of its own, so that at the time limit its children end with it.
+        """
+        limit = timeout or self.timeout
+        environment = dict(os.environ, LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+                cwd="/",
+            )
+        except OSError as error:
+            raise CommandError("'%s' could not be started: %s" % (" ".join(argv), error.strerror or error))
+        try:
+            output, errors = process.communicate(stdin.encode(), timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise CommandError("'%s' did not answer within %s s and was killed" % (" ".join(argv), limit))
+        return Result(tuple(argv), process.returncode, (output + errors).decode("utf-8", "replace"))

@@ -1,0 +1,70 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+
+
+def test_every_path_lies_below_the_root(tmp_path):
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "sys" / "online").write_bytes(b"0-3\n\0")
+    host = Host(str(tmp_path))
+    assert host.read("/sys/online") == "0-3"
+    assert host.read("/etc/hostname") is None
+    assert host.names("/sys", "on*") == ["online"]
+    assert host.names("/nowhere") == []
+    assert not host.live and Host().live
+
+
+def test_an_attribute_is_written_in_place(tmp_path):
+    attribute = tmp_path / "smp_affinity_list"
+    attribute.write_text("0-191\n")
+    inode = attribute.stat().st_ino
+    Host(str(tmp_path)).set_attribute("/smp_affinity_list", "7")
+    assert attribute.read_text() == "7\n"
+    assert attribute.stat().st_ino == inode
+
+
+def test_an_attribute_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(OSError):
+        Host(str(tmp_path)).set_attribute("/missing", "7")
+    assert not (tmp_path / "missing").exists()
+
+
+def test_commands_speak_c_and_read_what_they_are_given():
+    program = "import os, sys; print(os.environ['LC_ALL'], sys.stdin.read()); print('bad', file=sys.stderr); sys.exit(3)"
+    result = Host().run([sys.executable, "-c", program], stdin="Y\n")
+    assert result.rc == 3
+    assert result.output == "C Y\n\nbad\n"
+
+
+def test_a_hanging_command_is_killed_with_its_children():
+    start = time.monotonic()
+    program = "import subprocess, sys; subprocess.call([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    with pytest.raises(CommandError, match="did not answer within 1 s and was killed"):
+        Host(timeout=1).run([sys.executable, "-c", program])
+    assert time.monotonic() - start < 20
+
+
+def test_a_missing_command_is_named():
+    with pytest.raises(CommandError, match="'/nowhere/npu-smi info' could not be started: No such file or directory"):
+        Host().run(["/nowhere/npu-smi", "info"])
+
+
+def test_programs_of_the_controller_are_not_those_of_a_tree(tmp_path):
+    assert Host(str(tmp_path)).find_program("sh", ["/usr/bin"]) is None
+    assert Host().find_program("sh", []) is not None
+    tool = tmp_path / "usr" / "bin" / "npu-smi"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\n")
+    assert Host(str(tmp_path)).find_program("npu-smi", ["/usr/bin"]) is None
+    os.chmod(str(tool), 0o755)
+    assert Host(str(tmp_path)).find_program("npu-smi", ["/usr/bin"]) == str(tool)
