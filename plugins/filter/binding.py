@@ -1,0 +1,79 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: binding
+short_description: What systemd must hold on a host so that a plan is in force
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Turns a plan into slices and drop-ins, by the host's cgroup version, its systemd and its kubelet.
+  - The role P(npu.affinity.slices#role) renders the result.
+positional: plan
+options:
+  _input:
+    description: The fact C(npu_affinity_topology).
+    type: dict
+    required: true
+  plan:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  services:
+    description: Services of systemd that use NPUs, each with its C(unit) and the logic ids of its C(npus).
+    type: list
+    elements: dict
+    default: []
+  bound_by:
+    description:
+      - V(host) gives every NPU a slice of its own.
+      - V(workers) gives all NPUs one slice, for workers that bind themselves inside it.
+    type: str
+    choices: [host, workers]
+    default: host
+"""
+
+EXAMPLES = r"""
+---
+- name: Say which way the workloads of a host are bound
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host')).says }}"
+  vars:
+    services:
+      - unit: vllm@0.service
+        npus: [0]
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(method) is V(slices), V(services) (cgroup v1, or an old systemd) or V(none), and C(says) the sentence why.
+    - C(parents), C(slices), C(services) and C(housekeeping) are the units with their CPUs and memory nodes.
+    - C(expected) is what the kernel must then grant, as P(npu.affinity.host_files#module) takes it.
+  type: dict
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
+
+
+def binding(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]] = (), bound_by: str = "host"
+) -> dict[str, Any]:
+    try:
+        return _binding.binding(topology, plan, services, bound_by)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.binding: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"binding": binding}

@@ -1,0 +1,53 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: plan_table
+short_description: A plan as a table to read
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Draws one line for every NPU, and below them why the strategy was chosen, what was repaired and what to look at.
+positional: topology
+options:
+  _input:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  topology:
+    description: The fact C(npu_affinity_topology), for names and NUMA nodes.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+---
+- name: Show the plan of a host
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The lines of the table.
+  type: list
+  elements: str
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _table
+
+
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
+    return _table.plan_table(plan, topology)
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"plan_table": plan_table}

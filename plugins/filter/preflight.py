@@ -1,0 +1,71 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: preflight
+short_description: The reasons why a plan must not be applied to a host
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Checks a plan's invariants and what the user named against the host, before anything is touched.
+positional: plan
+options:
+  _input:
+    description: The fact C(npu_affinity_topology).
+    type: dict
+    required: true
+  plan:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  services:
+    description: Services of systemd that use NPUs, each with its C(unit) and the logic ids of its C(npus).
+    type: list
+    elements: dict
+    default: []
+  bound_by:
+    description:
+      - V(host) gives every NPU a slice of its own.
+      - V(workers) gives all NPUs one slice, for workers that bind themselves inside it.
+    type: str
+    choices: [host, workers]
+    default: host
+"""
+
+EXAMPLES = r"""
+---
+- name: Refuse what is unsafe
+  ansible.builtin.assert:
+    that: npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host') | length == 0
+  vars:
+    services:
+      - unit: vllm@0.service
+        npus: [0]
+"""
+
+RETURN = r"""
+_value:
+  description: One sentence for every reason; none when the plan may be applied.
+  type: list
+  elements: str
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
+
+
+def preflight(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]] = (), bound_by: str = "host"
+) -> list[str]:
+    return _binding.refusals(topology, plan, services, bound_by)
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"preflight": preflight}

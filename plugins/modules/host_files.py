@@ -1,0 +1,315 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_files
+short_description: Write a set of host files and make systemd follow, or leave everything as it was
+version_added: 0.1.0
+description:
+  - Compares a whole set of files with the host and writes only those that differ, atomically, in one module call.
+  - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
+    memory nodes the units really have, because the exit status of C(systemctl) does not tell.
+  - When any step fails, all files are put back and systemd is told again.
+  - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
+    CPU set of their unit was widened.
+  - Foreign files that would be overwritten are kept in C(/etc/npu-affinity/previous.json).
+options:
+  root:
+    description:
+      - Directory below which the machine's tree lies.
+      - With any other value than V(/) the files are written there, units are enabled with C(systemctl --root), and nothing live is
+        touched or read back.
+    type: path
+    default: /
+  files:
+    description: The files that the host should have.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path on the machine.
+        type: path
+        required: true
+      content:
+        description: The whole text.
+        type: str
+        required: true
+      mode:
+        description: Permission bits in octal.
+        type: str
+        default: '0644'
+  plan:
+    description:
+      - The plan in force (the fact C(npu_affinity_plan)), which belongs to the files as C(/etc/npu-affinity/plan.json).
+      - The next gathering of facts and the boot units read it there.
+    type: dict
+  owned:
+    description:
+      - Shell patterns of absolute paths. A file that matches, is marked as the collection's own and is not in O(files) is removed.
+    type: list
+    elements: str
+    default: []
+  runtime:
+    description:
+      - Whether the collection's host code belongs to the files, as the Python package C(npu_affinity) in
+        C(/usr/local/lib/npu-affinity/). The boot units run it.
+    type: bool
+    default: false
+  enabled:
+    description: Units that must start at boot, as their C(WantedBy=) says.
+    type: list
+    elements: str
+    default: []
+  started:
+    description: Units that must be active. Ignored below another O(root).
+    type: list
+    elements: str
+    default: []
+  stopped:
+    description: Units that must be neither active nor enabled. What they were is recorded once.
+    type: list
+    elements: str
+    default: []
+  restarted:
+    description: Units to restart when one of the named files changed and the unit is active.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      unit:
+        description: The unit's name.
+        type: str
+        required: true
+      files:
+        description: Paths of the files that it reads at start.
+        type: list
+        elements: path
+        required: true
+  expected:
+    description: What the kernel must grant afterwards. Ignored below another O(root).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      unit:
+        description: The unit's name.
+        type: str
+        required: true
+      cpus:
+        description: CPUs as a cpulist; empty means that they are not checked.
+        type: str
+        default: ''
+      mems:
+        description: Memory nodes as a list in the same notation; empty means that they are not checked.
+        type: str
+        default: ''
+  move_memory:
+    description:
+      - Whether the memory nodes of a unit with running processes may be changed. The kernel then moves their pages, at hundreds of
+        MB/s, and the processes stall.
+    type: bool
+    default: false
+  timeout:
+    description: Seconds that each C(systemctl) call may take.
+    type: int
+    default: 90
+attributes:
+  check_mode:
+    description: Can run in check_mode and return changed status prediction without modifying the target.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed (or possibly needs changing in check_mode), when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
+    support: full
+  platform:
+    description: Target OS families that can be operated against.
+    support: full
+    platforms: linux
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: One slice with the CPUs and the memory of NPU 0, read back from the kernel
+  npu.affinity.host_files:
+    plan: "{{ npu_affinity_plan }}"
+    files:
+      - path: /etc/systemd/system/npu-0.slice
+        mode: '0644'
+        content: |
+          # Managed by npu.affinity: changes are overwritten.
+          [Slice]
+          AllowedCPUs=144-167
+          AllowedMemoryNodes=6
+    owned:
+      - /etc/systemd/system/npu-*.slice
+    started:
+      - npu-0.slice
+    expected:
+      - unit: npu-0.slice
+        cpus: 144-167
+        mems: '6'
+    move_memory: false
+    timeout: 90
+
+- name: The host code and a unit that runs it at boot, in the tree of an image
+  npu.affinity.host_files:
+    root: /srv/images/node
+    runtime: true
+    files:
+      - path: /etc/systemd/system/npu-affinity-irq.service
+        content: |
+          # Managed by npu.affinity: changes are overwritten.
+          [Service]
+          Type=oneshot
+          Environment=PYTHONPATH=/usr/local/lib/npu-affinity
+          ExecStart=/usr/bin/python3 -m npu_affinity._irq
+          [Install]
+          WantedBy=multi-user.target
+    enabled:
+      - npu-affinity-irq.service
+
+- name: An irqbalance that reads its policy again when it changed
+  npu.affinity.host_files:
+    files:
+      - path: /etc/systemd/system/irqbalance.service.d/50-npu-affinity.conf
+        content: |
+          # Managed by npu.affinity: changes are overwritten.
+          [Service]
+          EnvironmentFile=/etc/npu-affinity/irqbalance.env
+    restarted:
+      - unit: irqbalance.service
+        files:
+          - /etc/systemd/system/irqbalance.service.d/50-npu-affinity.conf
+
+- name: No irqbalance at all
+  npu.affinity.host_files:
+    stopped:
+      - irqbalance.service
+"""
+
+RETURN = r"""
+files:
+  description: Paths of the files that were written.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/systemd/system/npu-0.slice]
+removed:
+  description: Paths of the files that were removed.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+actions:
+  description: What systemd was told besides reloading.
+  returned: success
+  type: list
+  elements: str
+  sample: [enable npu.slice, start npu.slice]
+restart_needed:
+  description: Running services whose unit changed and which follow only when they are started again. They are not restarted here.
+  returned: success
+  type: list
+  elements: str
+  sample: [vllm@0.service]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils import _previous, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+
+PLAN_PATH = "/etc/npu-affinity/plan.json"
+PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
+RUNTIME_FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
+
+
+def argument_spec():
+    strings = {"type": "list", "elements": "str", "default": []}
+    return {
+        "root": {"type": "path", "default": "/"},
+        "files": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "path": {"type": "path", "required": True},
+                "content": {"type": "str", "required": True},
+                "mode": {"type": "str", "default": "0644"},
+            },
+        },
+        "plan": {"type": "dict"},
+        "owned": strings,
+        "runtime": {"type": "bool", "default": False},
+        "enabled": strings,
+        "started": strings,
+        "stopped": strings,
+        "restarted": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "unit": {"type": "str", "required": True},
+                "files": {"type": "list", "elements": "path", "required": True},
+            },
+        },
+        "expected": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "unit": {"type": "str", "required": True},
+                "cpus": {"type": "str", "default": ""},
+                "mems": {"type": "str", "default": ""},
+            },
+        },
+        "move_memory": {"type": "bool", "default": False},
+        "timeout": {"type": "int", "default": 90},
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "restarted", "expected", "move_memory")}
+    files, owned = list(module.params["files"]), list(module.params["owned"])
+    if module.params["plan"]:
+        files.append({"path": PLAN_PATH, "content": _previous.dump(PLAN_ABOUT, module.params["plan"])})
+    if module.params["runtime"]:
+        files += [{"path": "%s/%s" % (RUNTIME_FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
+        owned.append(RUNTIME_FOLDER + "/*.py")
+    try:
+        host = Host(module.params["root"], module.params["timeout"])
+        report = apply(host, Request(files=files, owned=owned, **wanted), check=module.check_mode)
+    except (OSError, ValueError, CommandError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(
+        changed=report.changed,
+        files=[path for path, (before, after) in report.changes.items() if after.text is not None],
+        removed=[path for path, (before, after) in report.changes.items() if after.text is None],
+        actions=report.actions,
+        restart_needed=report.restart_needed,
+        diff=[
+            {
+                "before_header": path if before.text is not None else path + " (absent)",
+                "after_header": path if after.text is not None else path + " (absent)",
+                "before": before.text or "",
+                "after": after.text or "",
+            }
+            for path, (before, after) in report.changes.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a plan to what systemd must hold on a host: which slices, which drop-ins, and what the kernel must then grant.
+
+The rules (decisions 1, 2 and 8 of the design):
+
+* cgroup v2 and systemd >= 244: ``AllowedCPUs=`` and ``AllowedMemoryNodes=`` on slices (systemd.resource-control(5)).
+* cgroup v1 or hybrid: systemd ignores these. The services that the user names get ``CPUAffinity=``, and with systemd >= 243
+  ``NUMAPolicy=`` and ``NUMAMask=`` (systemd.exec(5)).
+* static kubelet: the kubelet owns the CPUs. No slices; the user is told what to put into ``reservedSystemCPUs``.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+
+SLICES, SERVICES, NONE = "slices", "services", "none"
+IN_FORCE = {
+    "host": "The host binds the workloads: switch in-process binding off (vLLM-Ascend: enable_cpu_binding=false in additional_config).",
+    "workers": "The workers bind themselves within the union of the pools, which vLLM-Ascend slices by the same published rule.",
+}
+"""Who places worker threads, by ``npu_affinity_bound_by`` (vLLM-Ascend fails inside a per-NPU set: it slices by the host-wide count)."""
+HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
+_SERVICE = re.compile(r"^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service$")
+
+
+def union(values: Iterable[str]) -> str:
+    """Return the cpulist of all CPUs (or memory nodes) of several cpulists."""
+    return compress({number for value in values for number in expand(value)})
+
+
+def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how workloads are bound on this host (slices, services or none) and the sentence that says why."""
+    machine = topology.get("machine") or {}
+    kubelet = topology.get("kubelet") or {}
+    systemd = machine.get("systemd")
+    if not plan["npus"]:
+        return NONE, "There is no accelerator on this host: nothing is bound."
+    if kubelet.get("policy") == "static":
+        reserved = union(entry["irq"] for entry in plan["npus"])
+        return NONE, (
+            "The kubelet's CPU manager is static and owns the CPUs, so no slices are written. Let its reservedSystemCPUs cover the "
+            f"IRQ CPUs {reserved or '(none)'}" + (f" and the housekeeping CPUs {plan['housekeeping']}" if plan["housekeeping"] else "") + "."
+        )
+    if machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244):
+        return SLICES, "Workloads are bound by systemd slices (cgroup v2)."
+    found = f"cgroup {machine.get('cgroup') or 'of unknown version'}, systemd {systemd or 'of unknown version'}"
+    return SERVICES, (
+        f"This host has {found}, where systemd ignores AllowedCPUs= on slices (cgroup v2 and systemd 244 are needed). The services named "
+        "in npu_affinity_services get CPUAffinity= instead; other workloads are not bound. Interrupts are bound all the same."
+    )
+
+
+def refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], bound_by: str) -> list[str]:
+    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
+    sentences = list(plan.get("violations") or [])
+    if not plan["npus"] and topology.get("problems"):
+        sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
+    if bound_by not in IN_FORCE:
+        sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(IN_FORCE)}.")
+    known = {entry["id"] for entry in plan["npus"]}
+    for service in services:
+        unit, npus = str(service.get("unit", "")), service.get("npus") or []
+        if not _SERVICE.match(unit):
+            sentences.append(f"npu_affinity_services: '{unit}' is not the name of a systemd service, such as vllm@0.service.")
+        if not npus:
+            sentences.append(f"npu_affinity_services: {unit} names no NPU.")
+        if missing := [npu for npu in npus if npu not in known]:
+            sentences.append(
+                f"npu_affinity_services: {unit} wants NPU {', '.join(map(str, missing))}, "
+                f"but the plan of this host has NPU {', '.join(map(str, sorted(known))) or '(none)'}."
+            )
+    units = [service.get("unit") for service in services]
+    for unit in sorted({str(unit) for unit in units if units.count(unit) > 1}):
+        sentences.append(f"npu_affinity_services: {unit} is named more than once; name it once with all its NPUs.")
+    return sentences
+
+
+def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], bound_by: str) -> dict[str, Any]:
+    """Return what systemd must hold.
+
+    Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``, ``housekeeping`` (lists of
+    ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings}`` with the lines of the drop-in in order) and
+    ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
+    Raises ``ValueError`` with the first reason why the plan must not be applied.
+    """
+    if reasons := refusals(topology, plan, services, bound_by):
+        raise ValueError(" ".join(reasons))
+    method, why = way(topology, plan)
+    result: dict[str, Any] = {
+        "method": method,
+        "says": why if method == NONE else f"{why} {IN_FORCE[bound_by]}",
+        "parents": [],
+        "slices": [],
+        "services": [],
+        "housekeeping": [],
+        "expected": [],
+    }
+    if method == NONE:
+        return result
+    entries = {entry["id"]: entry for entry in reversed(plan["npus"])}
+    result["services"] = [_service(service, entries, method, bound_by, topology) for service in services]
+    if method == SERVICES:
+        return result
+    held = list(plan["npus"]) + list(plan.get("lost") or [])
+    result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
+    result["parents"] = [
+        {
+            "name": f"{kind}.slice",
+            "description": f"All {'NPU' if kind == 'npu' else 'GPU'} workloads of this host",
+            "cpus": union(entry["pool"] for entry in members),
+            "mems": union(entry["mems"] for entry in members),
+            "wants": [entry["slice"] for entry in members] if bound_by == "host" else [],
+        }
+        for kind in ("npu", "gpu")
+        if (members := [entry for entry in held if entry["slice"].startswith(f"{kind}-")])
+    ]
+    if plan["housekeeping"]:
+        result["housekeeping"] = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS]
+    result["expected"] = [
+        {"unit": unit["name"], "cpus": unit["cpus"], "mems": unit["mems"]}
+        for unit in result["parents"] + result["slices"] + result["housekeeping"]
+    ]
+    return result
+
+
+def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
+    kind = entry["slice"].split("-")[0].upper()
+    return {
+        "name": entry["slice"],
+        "description": f"Workloads of {kind} {entry['slice'].removesuffix('.slice').split('-')[1]} ({entry['pci']})",
+        "cpus": entry["pool"],
+        "mems": entry["mems"],
+    }
+
+
+def _service(
+    service: Mapping[str, Any], entries: Mapping[int, Mapping[str, Any]], method: str, bound_by: str, topology: Mapping[str, Any]
+) -> dict[str, Any]:
+    members = [entries[npu] for npu in sorted(set(service["npus"]))]
+    cpus, mems = union(entry["pool"] for entry in members), union(entry["mems"] for entry in members)
+    if method == SERVICES:
+        settings = {"CPUAffinity": cpus}
+        if ((topology.get("machine") or {}).get("systemd") or 0) >= 243 and mems:
+            settings |= {"NUMAPolicy": "bind", "NUMAMask": mems}
+    elif bound_by == "workers":
+        settings = {"Slice": "npu.slice"}
+    elif len(members) == 1:
+        settings = {"Slice": members[0]["slice"]}
+    else:
+        settings = {"Slice": members[0]["slice"].split("-")[0] + ".slice", "AllowedCPUs": cpus, "AllowedMemoryNodes": mems}
+    names = ", ".join(str(entry["id"]) for entry in members)
+    return {"name": service["unit"], "description": f"CPUs and memory of NPU {names}.", "settings": settings}

@@ -1,0 +1,77 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run a directory of case files and captures through the real filters and parsers, one test per case.
+
+``pytest tests/conformance --shared=DIR``. DIR holds ``cases/*.json``, ``captures/expected.json`` with its captures and, optionally,
+``sysfs/*.json`` with its trees and ``npu-smi-runs/index.json`` with its texts. For each file the adaptor of the same name in
+``adaptors/`` yields ``(id, callable)`` pairs; a file without adaptor is a skip that names it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ADAPTORS = Path(__file__).parent / "adaptors"
+OUTCOMES = ("passed", "failed", "skipped")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shared", type=Path, default=None, help="directory with cases/ and captures/")
+
+
+def _sources(shared):
+    """Yield ``(file, adaptor names)`` for everything that the directory holds."""
+    for file in sorted((shared / "cases").glob("*.json")):
+        yield file, [file.stem]
+    for folder, names in (("captures", ["expected"]), ("npu-smi-runs", ["index", "npu_smi_runs"])):
+        for file in sorted((shared / folder).glob(f"{names[0]}.json")):
+            yield file, names
+    for file in sorted((shared / "sysfs").glob("*.json")):
+        yield file, ["sysfs"]
+
+
+def _adaptor(name):
+    path = ADAPTORS / f"{name}.py"
+    if not path.exists():
+        return None
+    specification = importlib.util.spec_from_file_location(f"conformance_{name}", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def _not_covered(name):
+    def check():
+        pytest.skip(f"no adaptor covers {name} yet")
+
+    return check
+
+
+def pytest_generate_tests(metafunc):
+    if "conformance_case" not in metafunc.fixturenames:
+        return
+    shared = metafunc.config.getoption("--shared")
+    found = []
+    for file, names in _sources(shared) if shared else ():
+        document = json.loads(file.read_text())
+        for name in names:
+            adaptor = _adaptor(name)
+            label = f"{file.parent.name}/{file.stem}" + ("" if name in (file.stem, "sysfs") else f"-{name}")
+            if adaptor is None:
+                found.append((f"{label}", _not_covered(f"{file.parent.name}/{file.name}")))
+                continue
+            found += [(f"{label}: {case_id}", check) for case_id, check in adaptor.cases(document, file.parent)]
+    metafunc.parametrize("conformance_case", [check for _, check in found], ids=[case_id for case_id, _ in found])
+
+
+def pytest_unconfigure(config):
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(config, "workerinput"):
+        counts = {outcome: len(reporter.stats.get(outcome, ())) for outcome in OUTCOMES}
+        counts["failed"] += len(reporter.stats.get("error", ()))
+        print(", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES))

@@ -1,0 +1,105 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulated hosts and the playbooks run over them as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.simulator.generate import generate
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ON_CONTROLLER = {"set_fact", "assert", "debug", "meta", "include_role", "import_role", "validate_argument_spec"}
+
+
+class Run:
+    """One ansible-playbook run: its exit status, output, and the results of every task."""
+
+    def __init__(self, process, journal):
+        self.status = process.returncode
+        self.output = process.stdout + process.stderr
+        self.results = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+
+    def of(self, host, outcome=None):
+        return [entry for entry in self.results if entry["host"] == host and outcome in (None, entry["outcome"])]
+
+    def changed(self, host):
+        return sum(bool(entry["result"].get("changed")) for entry in self.of(host, "ok"))
+
+    def failure(self, host):
+        (entry,) = self.of(host, "failed")
+        return entry["result"]["msg"]
+
+    def modules(self, host):
+        """The actions that ran as modules on the host."""
+        actions = [entry["action"] for entry in self.of(host) if entry["outcome"] != "skipped"]
+        return [action for action in actions if action.rpartition(".")[2] not in ON_CONTROLLER]
+
+    def files(self, host):
+        """The paths that the host's file tasks wrote or would write, and those that they remove."""
+        written = {path for entry in self.of(host, "ok") for path in entry["result"].get("files", [])}
+        removed = {path for entry in self.of(host, "ok") for path in entry["result"].get("removed", [])}
+        return written, removed
+
+
+class Fleet:
+    """A few simulated hosts and their inventory in one folder."""
+
+    def __init__(self, folder, hosts):
+        self.folder = folder
+        self.hosts = {}
+        for host, machine in hosts.items():
+            generate(machine, folder / host)
+            self.hosts[host] = {"npu_affinity_root": str(folder / host)}
+        self.inventory = folder / "inventory.yml"
+        variables = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        self.inventory.write_text(yaml.safe_dump({"all": {"hosts": self.hosts, "vars": variables}}))
+
+    def tree(self, host):
+        return self.folder / host
+
+    def play(self, playbook, *arguments, **variables):
+        journal = self.folder / "journal"
+        journal.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
+            "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
+            "ANSIBLE_CALLBACKS_ENABLED": "journal",
+            "ANSIBLE_LOCALHOST_WARNING": "false",
+            "AFFINITY_JOURNAL": str(journal),
+        }
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), f"playbooks/{playbook}.yml"]
+        command += [*arguments, "-e", json.dumps(variables)]
+        return Run(subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600), journal)
+
+    def snapshot(self, host):
+        """Everything in a host's tree that a run could have touched: content, time and inode of every file, targets of links."""
+        found = {}
+        for folder, folders, files in os.walk(self.tree(host)):
+            for name in files + [name for name in folders if os.path.islink(os.path.join(folder, name))]:
+                path = Path(folder, name)
+                state = path.lstat()
+                content = os.readlink(path) if path.is_symlink() else (state.st_mtime_ns, state.st_ino, path.read_bytes())
+                found["/" + str(path.relative_to(self.tree(host)))] = content
+        found.pop("/var/log/npu-smi-calls.log", None)
+        return found
+
+
+def touched(before, after):
+    """The paths that differ between two snapshots."""
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    return lambda **hosts: Fleet(tmp_path, {name.replace("_", "-"): machine for name, machine in hosts.items()})

@@ -1,0 +1,203 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stories of a fleet, told with the playbooks that an operator types."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.integration.conftest import touched
+from tests.simulator.faults import lose_card, set_faults
+from tests.simulator.generate import load
+
+UNITS = "/etc/systemd/system/"
+
+
+def slices(tree):
+    """``{slice: (CPUs, memory nodes)}`` of a host's tree."""
+    found = {}
+    for path in sorted((tree / UNITS[1:]).glob("*.slice")):
+        values = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+        found[path.name] = (values["AllowedCPUs"], values["AllowedMemoryNodes"])
+    return found
+
+
+def interrupts(tree, name):
+    """CPUs of every interrupt of that name, by PCI function."""
+    found = {}
+    text = (tree / "proc/interrupts").read_text()
+    names = dict(re.findall(r"^ *(\d+):.* (\S+)$", text, re.MULTILINE))
+    for function in sorted((tree / "sys/bus/pci/devices").iterdir()):
+        irqs = sorted((function / "msi_irqs").iterdir()) if (function / "msi_irqs").exists() else []
+        cpus = [(tree / "proc/irq" / irq.name / "smp_affinity_list").read_text().strip() for irq in irqs if names.get(irq.name) == name]
+        if cpus:
+            found[function.name] = cpus
+    return found
+
+
+def test_the_first_bind_of_an_a2(fleet):
+    hosts = fleet(a2="a2_8x24")
+    run = hosts.play("bind")
+    assert run.status == 0, run.output
+    tree = hosts.tree("a2")
+    assert slices(tree) == {
+        "npu.slice": ("0-191", "0-7"),
+        "npu-0.slice": ("144-167", "6"),
+        "npu-1.slice": ("168-191", "7"),
+        "npu-2.slice": ("96-119", "4"),
+        "npu-3.slice": ("120-143", "5"),
+        "npu-4.slice": ("0-23", "0"),
+        "npu-5.slice": ("24-47", "1"),
+        "npu-6.slice": ("48-71", "2"),
+        "npu-7.slice": ("72-95", "3"),
+    }
+    assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
+    assert interrupts(tree, "cq_update_irq")["0000:c1:00.0"] == ["145"] * 16
+    assert interrupts(tree, "cq_update_irq")["0000:02:00.0"] == ["25"] * 16
+    for path in tree.glob("etc/**/*npu*"):
+        if path.is_file() and not path.is_symlink() and path.name != "previous.json":
+            assert "Managed by npu.affinity" in path.read_text().splitlines()[0], path
+    assert json.loads((tree / "etc/npu-affinity/plan.json").read_text())["strategy"] == "topo_affinity"
+    assert (tree / (UNITS[1:] + "multi-user.target.wants/npu-affinity-irq.service")).is_symlink()
+    assert (tree / "etc/npu-affinity/previous.json").stat().st_mode & 0o777 == 0o600
+
+
+MACHINES = ["a2_8x24", "a2_4x48", "a3_640_adjacent", "a3_640_split", "duo", "l40s_384", "a2_910b2c_16", "a5", "i310_pro", "n910a", "n310"]
+
+
+def test_every_product_binds_once_and_a_second_run_touches_nothing(fleet):
+    hosts = fleet(**{machine: machine for machine in MACHINES})
+    first = hosts.play("bind", npu_affinity_batches=["100%"])
+    assert first.status == 0, first.output
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+    second = hosts.play("bind", npu_affinity_batches=["100%"])
+    assert second.status == 0, second.output
+    for host in hosts.hosts:
+        assert first.changed(host) > 0, host
+        assert second.changed(host) == 0, host
+        assert touched(before[host], hosts.snapshot(host)) == set(), host
+        assert len(second.modules(host)) <= 5, second.modules(host)
+
+
+def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fleet):
+    hosts = fleet(a2="a2_8x24")
+    stages = [{}, {}, {"npu_affinity_housekeeping": "1"}, {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}]}]
+    for variables in stages:
+        before = hosts.snapshot("a2")
+        predicted = hosts.play("bind", "--check", "--diff", **variables)
+        assert predicted.status == 0, predicted.output
+        assert touched(before, hosts.snapshot("a2")) == set()
+        done = hosts.play("bind", **variables)
+        assert done.status == 0, done.output
+        assert predicted.files("a2") == done.files("a2")
+        assert predicted.changed("a2") == done.changed("a2")
+        written, removed = done.files("a2")
+        owned = {path for path in touched(before, hosts.snapshot("a2")) if path.startswith(("/etc/", "/usr/"))}
+        assert owned - {"/etc/npu-affinity/previous.json"} - {path for path in owned if ".wants/" in path} == written | removed
+
+
+def test_one_variable_changes_exactly_the_files_that_it_concerns(fleet):
+    hosts = fleet(a2="a2_8x24")
+    hosts.play("bind")
+    run = hosts.play("bind", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp2.service", "npus": [2, 3]}])
+    assert run.files("a2") == ({UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"}, set())
+    drop_in = (hosts.tree("a2") / UNITS[1:] / "tp2.service.d/50-npu-affinity.conf").read_text()
+    assert "Slice=npu.slice\nAllowedCPUs=96-143\nAllowedMemoryNodes=4-5\n" in drop_in
+    run = hosts.play("bind", npu_affinity_irq_interval="1h")
+    assert run.files("a2") == (
+        {UNITS + "npu-affinity-irq.timer"},
+        {UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"},
+    )
+
+
+def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet):
+    hosts = fleet(a2="a2_8x24")
+    before = hosts.snapshot("a2")
+    run = hosts.play("plan")
+    assert run.status == 0, run.output
+    assert touched(before, hosts.snapshot("a2")) == set()
+    (table,) = (entry["result"]["msg"] for entry in run.of("a2") if entry["task"].endswith("The plan"))
+    assert table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
+    assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
+    assert any(line.startswith("strategy: topo_affinity (requested: auto)") for line in table)
+
+
+def test_a_lost_npu_is_named_and_the_others_keep_everything(fleet):
+    hosts = fleet(a2="a2_8x24")
+    hosts.play("bind")
+    before, pools = hosts.snapshot("a2"), slices(hosts.tree("a2"))
+    lose_card(hosts.tree("a2"), 3)
+    run = hosts.play("bind")
+    assert run.status == 0, run.output
+    assert slices(hosts.tree("a2")) == pools
+    changed_files = {path for path in touched(before, hosts.snapshot("a2")) if path.startswith(UNITS)}
+    assert changed_files == set()
+    plan = json.loads((hosts.tree("a2") / "etc/npu-affinity/plan.json").read_text())
+    assert [entry["slice"] for entry in plan["npus"]] == [f"npu-{id}.slice" for id in (0, 1, 2, 4, 5, 6, 7)]
+    assert any("0000:82:00.0" in warning for warning in plan["warnings"])
+    assert hosts.play("bind").changed("a2") == 0
+    replanned = hosts.play("bind", npu_affinity_replan=True)
+    assert replanned.status == 0, replanned.output
+    assert UNITS + "npu-7.slice" in replanned.files("a2")[1]
+    assert sorted(slices(hosts.tree("a2"))) == sorted(["npu.slice"] + [f"npu-{id}.slice" for id in range(7)])
+
+
+def test_a_refused_host_says_why_and_the_others_are_bound(fleet):
+    hosts = fleet(broken="a2_broken", duo="duo", good="a2_8x24")
+    before = hosts.snapshot("broken")
+    run = hosts.play("bind")
+    assert run.status != 0
+    assert "-8005" in run.failure("broken")
+    assert touched(before, hosts.snapshot("broken")) == set()
+    assert len(slices(hosts.tree("good"))) == 9 and len(slices(hosts.tree("duo"))) == 9
+
+
+FAULTS = [
+    ("a hanging tool is killed", {"hang": 30}, {"npu_affinity_timeout": 1}, "did not answer within 1 s"),
+    ("an overlapping plan is never applied", {}, {"npu_affinity_repair": False}, "NPU"),
+    ("a bad cpulist is named", {}, {"npu_affinity_cpus": "0-3,N"}, "'N' in '0-3,N'"),
+    ("a backward range is named", {}, {"npu_affinity_housekeeping": "5-2"}, "'5-2'"),
+    ("a service without a known NPU", {}, {"npu_affinity_services": [{"unit": "a.service", "npus": [77]}]}, "a.service wants NPU 77"),
+    ("too few CPUs", {}, {"npu_affinity_cpus": "0-7"}, "CPUs"),
+]
+
+
+@pytest.mark.parametrize("faults, variables, sentence", [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
+def test_what_is_refused_before_anything_is_touched(fleet, faults, variables, sentence):
+    hosts = fleet(a2="a2_4x48")
+    if faults:
+        set_faults(hosts.tree("a2"), **faults)
+    before = hosts.snapshot("a2")
+    run = hosts.play("bind", **variables)
+    assert run.status != 0
+    assert sentence in run.failure("a2")
+    assert touched(before, hosts.snapshot("a2")) == set()
+
+
+def test_cgroup_v1_gets_service_drop_ins_and_says_so(fleet):
+    hosts = fleet(old={**load("a2_8x24"), "cgroup": "v1"})
+    run = hosts.play("bind", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}])
+    assert run.status == 0, run.output
+    tree = hosts.tree("old")
+    assert slices(tree) == {}
+    assert "CPUAffinity=144-167\nNUMAPolicy=bind\nNUMAMask=6\n" in (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
+    assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
+    assert "systemd ignores AllowedCPUs= on slices" in run.output
+
+
+def test_device_share_is_set_per_chip_verified_and_kept(fleet):
+    hosts = fleet(duo="duo")
+    variables = {"npu_affinity_device_share_enabled": True}
+    predicted = hosts.play("bind", "--check", **variables)
+    assert predicted.status == 0, predicted.output
+    run = hosts.play("bind", **variables)
+    assert run.status == 0, run.output
+    assert predicted.changed("duo") == run.changed("duo")
+    (chips,) = (entry["result"]["chips"] for entry in run.of("duo", "ok") if entry["action"].endswith("device_share"))
+    assert len(chips) == 8 and all(chip["enabled"] for chip in chips)
+    assert hosts.play("bind", **variables).changed("duo") == 0
+    assert len(hosts.play("bind", **variables).modules("duo")) <= 5

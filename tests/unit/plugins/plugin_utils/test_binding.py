@@ -1,0 +1,165 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._table import plan_table
+
+TOPOLOGY = {
+    "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},
+    "kubelet": None,
+    "npus": [
+        {"id": 0, "name": "910B3", "pci": "0000:c1:00.0", "numa": 6},
+        {"id": 1, "name": "910B3", "pci": "0000:01:00.0", "numa": None},
+    ],
+    "problems": [],
+}
+PLAN = {
+    "strategy": "topo_affinity",
+    "requested": "auto",
+    "reason": "npu-smi reports the affinity of every NPU.",
+    "cpus": "0-191",
+    "housekeeping": "",
+    "npus": [
+        {"id": 0, "pci": "0000:c1:00.0", "pool": "144-167", "irq": "144-145", "main": "146-165", "acl": "166", "release": "167",
+         "mems": "6", "slice": "npu-0.slice"},
+        {"id": 1, "pci": "0000:01:00.0", "pool": "0-23", "irq": "0-1", "main": "2-21", "acl": "22", "release": "23",
+         "mems": "0", "slice": "npu-1.slice"},
+    ],
+    "lost": [],
+    "repaired": [],
+    "warnings": ["NPU 1 has no NUMA node."],
+    "violations": [],
+    "quality": {"disjoint": True, "whole_cores": True, "local": 0.5, "balance": 0, "idle": "24-143,168-191"},
+}  # fmt: skip
+ONE = {"unit": "vllm@0.service", "npus": [0]}
+BOTH = {"unit": "big.service", "npus": [1, 0]}
+
+
+def changed(original, **parts):
+    result = copy.deepcopy(original)
+    result.update(parts)
+    return result
+
+
+def on(**machine):
+    return changed(TOPOLOGY, machine={**TOPOLOGY["machine"], **machine})
+
+
+def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
+    result = binding(TOPOLOGY, PLAN, [], "host")
+    assert result["method"] == "slices"
+    assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["parents"] + result["slices"]] == [
+        ("npu.slice", "0-23,144-167", "0,6"),
+        ("npu-0.slice", "144-167", "6"),
+        ("npu-1.slice", "0-23", "0"),
+    ]
+    assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice"]
+    assert {"unit": "npu-0.slice", "cpus": "144-167", "mems": "6"} in result["expected"]
+    assert "enable_cpu_binding=false" in result["says"]
+
+
+SERVICE_SETTINGS = [
+    ("v2, one NPU", TOPOLOGY, ONE, "host", {"Slice": "npu-0.slice"}),
+    ("v2, two NPUs", TOPOLOGY, BOTH, "host", {"Slice": "npu.slice", "AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6"}),
+    ("v2, workers", TOPOLOGY, ONE, "workers", {"Slice": "npu.slice"}),
+    ("v1", on(cgroup="v1", systemd=249), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
+    ("hybrid", on(cgroup="hybrid", systemd=249), BOTH, "host", {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}),
+    ("old systemd", on(cgroup="v1", systemd=239), ONE, "host", {"CPUAffinity": "144-167"}),
+    ("v2 but systemd 243", on(systemd=243), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
+]
+
+
+@pytest.mark.parametrize("topology, service, bound_by, settings", [row[1:] for row in SERVICE_SETTINGS], ids=[row[0] for row in SERVICE_SETTINGS])
+def test_what_a_service_gets(topology, service, bound_by, settings):
+    (found,) = binding(topology, PLAN, [service], bound_by)["services"]
+    assert (found["name"], found["settings"]) == (service["unit"], settings)
+
+
+def test_a_unit_file_that_the_host_ignores_is_never_written():
+    result = binding(on(cgroup="hybrid"), changed(PLAN, housekeeping="0-1"), [ONE], "host")
+    assert result["method"] == "services"
+    assert result["parents"] == result["slices"] == result["housekeeping"] == result["expected"] == []
+    assert "ignores AllowedCPUs=" in result["says"] and "cgroup hybrid, systemd 249" in result["says"]
+
+
+def test_workers_that_bind_themselves_share_one_slice():
+    result = binding(TOPOLOGY, PLAN, [], "workers")
+    assert result["slices"] == []
+    assert [(unit["name"], unit["cpus"], unit["wants"]) for unit in result["parents"]] == [("npu.slice", "0-23,144-167", [])]
+    assert "workers bind themselves" in result["says"]
+
+
+def test_housekeeping_confines_the_system():
+    result = binding(TOPOLOGY, changed(PLAN, housekeeping="24-25"), [], "host")
+    assert [(unit["name"], unit["cpus"]) for unit in result["housekeeping"]] == [
+        ("system.slice", "24-25"),
+        ("user.slice", "24-25"),
+        ("init.scope", "24-25"),
+    ]
+
+
+def test_the_slice_of_a_lost_npu_stays():
+    lost = {**PLAN["npus"][1]}
+    result = binding(TOPOLOGY, changed(PLAN, npus=PLAN["npus"][:1], lost=[lost]), [], "host")
+    assert [unit["name"] for unit in result["slices"]] == ["npu-0.slice", "npu-1.slice"]
+    assert result["parents"][0]["cpus"] == "0-23,144-167"
+
+
+def test_a_static_kubelet_keeps_its_cpus():
+    result = binding(changed(TOPOLOGY, kubelet={"policy": "static"}), changed(PLAN, housekeeping="24-25"), [], "host")
+    assert result["method"] == "none" and result["slices"] == []
+    assert "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25." in result["says"]
+
+
+def test_gpus_have_slices_of_their_own():
+    gpu = {**PLAN["npus"][1], "slice": "gpu-0.slice", "irq": "", "acl": "", "release": "", "main": "0-23"}
+    result = binding(TOPOLOGY, changed(PLAN, npus=[PLAN["npus"][0], gpu]), [], "host")
+    assert [unit["name"] for unit in result["parents"]] == ["npu.slice", "gpu.slice"]
+
+
+REFUSALS = [
+    (PLAN, [{"unit": "vllm", "npus": [0]}], "host", "npu_affinity_services: 'vllm' is not the name of a systemd service, such as vllm@0.service."),
+    (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "npu_affinity_services: '../x.service' is not the name of a systemd service"),
+    (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU."),
+    (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),
+    (PLAN, [ONE, ONE], "host", "npu_affinity_services: vllm@0.service is named more than once; name it once with all its NPUs."),
+    (PLAN, [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
+    (changed(PLAN, violations=["NPU 0 and NPU 1 share CPUs 0-3."]), [], "host", "NPU 0 and NPU 1 share CPUs 0-3."),
+]
+
+
+@pytest.mark.parametrize("plan, services, bound_by, sentence", REFUSALS)
+def test_what_is_refused(plan, services, bound_by, sentence):
+    (found,) = refusals(TOPOLOGY, plan, services, bound_by)
+    assert sentence in found
+    with pytest.raises(ValueError):
+        binding(TOPOLOGY, plan, services, bound_by)
+
+
+def test_a_host_without_npus_is_refused_only_when_something_went_wrong():
+    nothing = changed(PLAN, npus=[])
+    assert refusals(TOPOLOGY, nothing, [], "host") == []
+    assert binding(TOPOLOGY, nothing, [], "host")["method"] == "none"
+    (sentence,) = refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, [], "host")
+    assert sentence == "No NPU of this host can be planned: npu-smi info failed: -8005."
+
+
+def test_the_table_says_who_gets_what_and_why():
+    lines = plan_table(PLAN, TOPOLOGY)
+    assert lines[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
+    assert lines[1].split() == ["0", "910B3", "0000:c1:00.0", "6", "144-167", "144-145", "146-165", "166", "167", "6", "npu-0.slice"]
+    assert lines[2].split()[3] == "?"
+    assert lines[3] == "strategy: topo_affinity (requested: auto). npu-smi reports the affinity of every NPU."
+    assert lines[4].startswith("CPUs divided: 0-191; idle 24-143,168-191; on the NPU's own NUMA node 50%")
+    assert lines[5] == "warning: NPU 1 has no NUMA node."
+
+
+def test_the_table_of_a_host_without_npus():
+    assert plan_table(changed(PLAN, npus=[]), changed(TOPOLOGY, npus=[]))[0] == "no NPU"
