@@ -1,0 +1,93 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the output of nvidia-smi, for fleets with both kinds of accelerators.
+
+A value that was not printed, ``N/A`` and everything in brackets (``[Not Supported]``) are None. A text without the
+expected table raises ValueError naming its first line, which is where nvidia-smi says what is wrong with the driver.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ._smi_text import cpulist_of, first_line, lines_of, number_of, pci_of, value_of
+
+_DEVICE_LABEL = re.compile(r"GPU[0-9]+$")
+_TITLE = re.compile(r"GPU NUMA ID|(?:CPU|NUMA) Affinity|\S+")
+_CSV_NAMES = {
+    "index": "index",
+    "uuid": "uuid",
+    "gpu_uuid": "uuid",
+    "pci.bus_id": "pci",
+    "gpu_bus_id": "pci",
+    "name": "name",
+    "gpu_name": "name",
+    "memory.total": "memory_mib",
+}
+
+
+def parse_nvidia_topo(text):
+    """Return the GPUs of ``nvidia-smi topo -m``: ``[{label, affinity, numa, links}]``.
+
+    ``affinity`` is a cpulist, which the tool itself may have cut short; ``numa`` is text as printed; ``links`` maps
+    the label of every GPU column to the link (NICs are left out).
+    """
+    titles = None
+    devices = []
+    for line in lines_of(text):
+        words = line.split()
+        if not words or not _DEVICE_LABEL.match(words[0]):
+            continue
+        if "Affinity" in words or all(map(_DEVICE_LABEL.match, words)):
+            titles = _TITLE.findall(line)
+        elif titles:
+            devices.append(_topo_row(line, titles))
+    if titles is None:
+        raise ValueError("nvidia-smi topo -m: no header with GPU0 in its output, which begins with '%s'" % first_line(text))
+    return devices
+
+
+def _topo_row(line, titles):
+    tabs = "\t" in line.strip()
+    label, *cells = (cell.strip() for cell in (line.strip().split("\t") if tabs else line.split()))
+    row = dict(zip(titles, cells))
+    affinity, numa = row.get("CPU Affinity", ""), row.get("NUMA Affinity", "")
+    if not tabs and len(cells) < len(titles) and number_of(affinity) is not None:
+        # A lone number in a short row without tabs may be the CPU or the NUMA node: an empty cell left no trace.
+        affinity = numa = ""
+    links = {title: link for title, link in row.items() if _DEVICE_LABEL.match(title)}
+    return {"label": label, "affinity": cpulist_of(affinity), "numa": value_of(numa), "links": links}
+
+
+def parse_nvidia_csv(text):
+    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``.
+
+    Values come with units or without; the header line is needed, and a column that was not asked for is None.
+    """
+    names = None
+    devices = []
+    for line in lines_of(text):
+        cells = [cell.strip() for cell in line.split(",")]
+        if names is None:
+            known = [_CSV_NAMES.get(cell.partition("[")[0].strip()) for cell in cells]
+            names = known if any(known) else None
+            continue
+        row = {name: value_of(cell) for name, cell in zip(names, cells) if name}
+        if any(row.values()) and ("index" not in row or number_of(row["index"] or "") is not None):
+            devices.append(
+                {
+                    "index": number_of(row.get("index") or ""),
+                    "uuid": row.get("uuid"),
+                    "pci": pci_of(row.get("pci") or ""),
+                    "name": row.get("name"),
+                    "memory_mib": number_of((row.get("memory_mib") or "").partition(" ")[0]),
+                }
+            )
+    if names is None:
+        raise ValueError(
+            "nvidia-smi --query-gpu: no header with 'index' or 'name' in its output, which begins with '%s'" % first_line(text)
+        )
+    return devices
