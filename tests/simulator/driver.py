@@ -1,0 +1,73 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The vendors' files: driver versions, device nodes, and the working npu-smi and nvidia-smi with the description that they read."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+from .machine import Machine
+from .tree import Tree
+
+HERE = pathlib.Path(__file__).parent
+ASCEND = "/usr/local/Ascend"
+NPU_SMI = ASCEND + "/driver/tools/npu-smi"
+NVIDIA_SMI = "/usr/bin/nvidia-smi"
+DESCRIPTION = "/simulator/machine.json"
+SHARE_STATE = "/run/npu-smi/share.json"
+
+
+def write(tree: Tree, machine: Machine) -> None:
+    tree.folder("/var/log")
+    tree.folder("/run")
+    if machine.chips:
+        _write_ascend(tree, machine)
+    if machine.gpus:
+        _write_nvidia(tree, machine)
+    tree.write(DESCRIPTION, json.dumps(_for_the_tools(machine), indent=1))
+
+
+def _write_ascend(tree: Tree, machine: Machine) -> None:
+    version = machine.driver["version"]
+    tree.text(ASCEND + "/driver/version.info", "Version=%s\nascendhal_version=7.35.23\npackage_version=%s\n" % (version, version))
+    status = "Driver_Install_Status=complete\n" if machine.driver["installed"] else ""
+    tree.text("/etc/ascend_install.info", "UserName=HwHiAiUser\nUserGroup=HwHiAiUser\nDriver_Install_Path_Param=%s\n%s" % (ASCEND, status))
+    functions = {function.bdf for function in machine.functions}
+    for name in ["davinci_manager", "devmm_svm", "hisi_hdc"] + ["davinci%d" % chip.phy for chip in machine.chips if chip.bdf in functions]:
+        tree.text("/dev/" + name)
+    tree.text(NPU_SMI, (HERE / "npu_smi.py").read_text(), mode=0o755)
+    shared = ["%d:%d" % (chip.card, chip.chip) for chip in machine.chips if chip.device_share]
+    if shared:
+        tree.write(SHARE_STATE, json.dumps(shared))
+
+
+def _write_nvidia(tree: Tree, machine: Machine) -> None:
+    version = machine.gpu_tool["driver"]
+    tree.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX %s Kernel Module  %s" % (machine.architecture, version))
+    for index in range(len(machine.gpus)):
+        tree.text("/dev/nvidia%d" % index)
+    tree.text(NVIDIA_SMI, (HERE / "nvidia_smi.py").read_text(), mode=0o755)
+
+
+def _for_the_tools(machine: Machine) -> dict:
+    """What npu-smi and nvidia-smi read. Tests may edit it in the tree: each call reads it anew."""
+    keys = ("card", "chip", "phy", "bdf", "name", "memory_mib", "health")
+    return {
+        "family": machine.family,
+        "architecture": machine.architecture,
+        "version": machine.driver["version"],
+        "npu_smi": machine.driver["npu_smi"] or machine.driver["version"],
+        "layout": machine.driver["layout"],
+        "mesh": machine.npu_tool["mesh"],
+        "affinity": machine.npu_tool["affinity"],
+        "chips": [{key: getattr(chip, key) for key in keys} for chip in machine.chips],
+        "processes": [
+            {"card": process.card, "chip": process.chip, "pid": process.pid, "comm": process.comm, "memory_mib": process.memory_mib}
+            for process in machine.processes
+        ],
+        "gpus": [{"bdf": gpu.bdf, "uuid": gpu.uuid, "name": gpu.name, "memory_mib": gpu.memory_mib} for gpu in machine.gpus],
+        "gpu_tool": machine.gpu_tool,
+        "faults": machine.faults,
+    }

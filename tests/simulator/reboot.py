@@ -1,0 +1,68 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Restart a simulated host.
+
+    python -m tests.simulator.reboot TREE
+
+Processes on NPUs end, device share is off again, affinities of interrupts, workqueues and kernel threads are what they were after
+generation. Then the driver's boot script replays ``/etc/device_share.cfg`` as the published one does: lines before the first end mark,
+cards 0-7, value 1 only; and on an A3 only lines without ``-c``, which the tool never writes. Files below /etc stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from .driver import DESCRIPTION, NPU_SMI
+from .generate import VOLATILE
+
+_BOOT_LOG = "var/log/device_boot_init.log"
+_END = "[device-share-config end]"
+_PATTERNS = {
+    "a2": re.compile(r"npu-smi +set +-t +device-share +-i +[0-7] +-c +[01] +-d +1$"),
+    "a3": re.compile(r"npu-smi +set +-t +device-share +-i +[0-7] +-d +1$"),
+}
+_PATTERNS["310p"] = _PATTERNS["a2"]
+
+
+def reboot(tree: str | os.PathLike) -> None:
+    """Restart the host whose tree this is."""
+    root = pathlib.Path(tree).absolute()
+    description_file = pathlib.Path(str(root) + DESCRIPTION)
+    description = json.loads(description_file.read_text())
+    for process in description["processes"]:
+        shutil.rmtree(root / "proc" / str(process["pid"]), ignore_errors=True)
+    description["processes"] = []
+    description_file.write_text(json.dumps(description))
+    for folder in ("npu-smi", "npu-affinity"):
+        shutil.rmtree(root / "run" / folder, ignore_errors=True)
+    for path, text in json.loads((root / VOLATILE).read_text()).items():
+        file = pathlib.Path(str(root) + path)
+        if file.exists():
+            file.write_text(text)
+    _replay_device_share(root, description["family"])
+
+
+def _replay_device_share(root: pathlib.Path, family: str | None) -> None:
+    config = root / "etc/device_share.cfg"
+    if not config.is_file() or family not in _PATTERNS:
+        return
+    lines = config.read_text().splitlines()
+    if "device-share-recover:enable" not in lines:
+        return
+    for line in lines[: lines.index(_END)]:
+        if _PATTERNS[family].match(line):
+            done = subprocess.run([str(root) + NPU_SMI, *line.split()[1:]], input="y\n", text=True, capture_output=True, check=False)
+            with (root / _BOOT_LOG).open("a") as log:
+                log.write("%s: status %d\n" % (line, done.returncode))
+
+
+if __name__ == "__main__":
+    reboot(sys.argv[1])
