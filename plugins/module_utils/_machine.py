@@ -1,0 +1,103 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What kind of machine a tree belongs to, and the state of its irqbalance: from files, so that no process is started for it.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ._host import CommandError
+
+UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+CGROUP_FOLDER = "/sys/fs/cgroup"
+_SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
+_SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
+_CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))
+_ARGUMENT_KEY = re.compile(r"^ExecStart=.*?\$\{?(\w+)", re.MULTILINE)
+_ENVIRONMENT_FILE = re.compile(r"^EnvironmentFile=-?(/\S+)", re.MULTILINE)
+
+
+def machine(host):
+    """Return ``{architecture, kernel, product, systemd, cgroup}``; None for what the tree does not tell.
+
+    ``systemd`` is the installed major version as a number, ``cgroup`` one of v2, v1 and hybrid.
+    """
+    return {
+        "architecture": os.uname().machine if host.live else _architecture(host),
+        "kernel": host.read("/proc/sys/kernel/osrelease"),
+        "product": (host.read("/sys/class/dmi/id/product_name") or host.read("/proc/device-tree/model") or "").strip() or None,
+        "systemd": _systemd(host),
+        "cgroup": _cgroup(host),
+    }
+
+
+def _architecture(host):
+    named = host.read("/proc/sys/kernel/arch")
+    if named:
+        return named
+    cpuinfo = host.read("/proc/cpuinfo") or ""
+    return next((architecture for word, architecture in _CPUINFO_ARCHITECTURES if word in cpuinfo), None)
+
+
+def _systemd(host):
+    multiarch = ["/usr/lib/%s/systemd" % name for name in host.names("/usr/lib", "*-linux-gnu*")]
+    for folder in list(_SYSTEMD_FOLDERS) + multiarch:
+        libraries = [_SYSTEMD_LIBRARY.match(name) for name in host.names(folder, "libsystemd-shared-*.so")]
+        versions = [int(match.group(1)) for match in libraries if match]
+        if versions:
+            return max(versions)
+    if not host.live:
+        return None
+    try:
+        match = re.match(r"systemd (\d+)", host.run(["systemctl", "--version"]).output)
+    except CommandError:
+        return None
+    return int(match.group(1)) if match else None
+
+
+def _cgroup(host):
+    if host.exists(CGROUP_FOLDER + "/cgroup.controllers"):
+        return "v2"
+    if host.exists(CGROUP_FOLDER + "/unified/cgroup.controllers"):
+        return "hybrid"
+    if host.exists(CGROUP_FOLDER + "/cpuset") or host.exists(CGROUP_FOLDER + "/systemd"):
+        return "v1"
+    return None
+
+
+def irqbalance(host):
+    """Return ``{installed, active, argument_key, arguments}``.
+
+    ``argument_key`` is the variable that the unit's command line takes its arguments from; distributions differ (OPTIONS,
+    IRQBALANCE_ARGS). ``arguments`` is its value in the environment files that the unit itself names: the administrator's, without
+    what drop-ins add.
+    """
+    units = [host.read("%s/irqbalance.service" % folder) for folder in UNIT_FOLDERS]
+    unit = next((text for text in units if text), "")
+    key = _ARGUMENT_KEY.search(unit)
+    arguments = ""
+    for path in _ENVIRONMENT_FILE.findall(unit) if key else []:
+        values = re.findall(r"^\s*%s=(.*)$" % key.group(1), host.read(path) or "", re.MULTILINE)
+        arguments = _unquoted(values[-1]) if values else arguments
+    return {
+        "installed": unit != "",
+        "active": any(_runs(host, hierarchy + "/system.slice/irqbalance.service") for hierarchy in ("", "/systemd", "/unified")),
+        "argument_key": key.group(1) if key else None,
+        "arguments": arguments,
+    }
+
+
+def _unquoted(value):
+    value = value.strip()
+    return value[1:-1].strip() if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+
+
+def _runs(host, cgroup):
+    """Whether a unit's cgroup exists and holds a process; a tree that shows the folder alone counts as running."""
+    folder = CGROUP_FOLDER + cgroup
+    return host.exists(folder) and host.read(folder + "/cgroup.procs") != ""

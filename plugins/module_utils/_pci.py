@@ -1,0 +1,53 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Accelerators on the PCI bus: what sysfs says about them, whatever the vendor's tools say.
+
+Vendor and device ids: the Ascend driver's PCI tables and the PCI id repository. A class alone proves nothing: Kunpeng CPUs have
+compression and cipher engines of the same class and vendor, and management controllers have displays.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+DEVICE_FOLDER = "/sys/bus/pci/devices"
+ASCEND, NVIDIA = 0x19E5, 0x10DE
+ASCEND_FAMILIES = {
+    0xD100: "310",
+    0xD107: "310",
+    0xD500: "310p",
+    0xD801: "910",
+    0xD802: "a2",
+    0xD803: "a3",
+    0xD806: "a5",
+}
+PROCESSING_ACCELERATOR, DISPLAY, DISPLAY_3D = 0x1200, 0x0300, 0x0302
+
+
+def numa_node(host, pci):
+    """Return the NUMA node of a PCI function, or None when the kernel does not know one (it then says -1) or has no such function."""
+    node = host.read_number("%s/%s/numa_node" % (DEVICE_FOLDER, pci))
+    return None if node is None or node < 0 else node
+
+
+def accelerators(host):
+    """Return the Ascend NPUs and NVIDIA GPUs of the bus as ``{pci: {family, numa}}``, in bus order.
+
+    ``pci`` is in the kernel's form (``0000:c1:00.0``), ``family`` one of a2, a3, a5, 310p, 310, 910 and gpu.
+    """
+    found = {}
+    for pci in host.names(DEVICE_FOLDER):
+        family = _family(host, "%s/%s/" % (DEVICE_FOLDER, pci))
+        if family:
+            found[pci] = {"family": family, "numa": numa_node(host, pci)}
+    return found
+
+
+def _family(host, folder):
+    device_class = (host.read_number(folder + "class") or 0) >> 8
+    if device_class == PROCESSING_ACCELERATOR and host.read_number(folder + "vendor") == ASCEND:
+        return ASCEND_FAMILIES.get(host.read_number(folder + "device"))
+    if device_class in (DISPLAY, DISPLAY_3D) and host.read_number(folder + "vendor") == NVIDIA:
+        return "gpu"
+    return None

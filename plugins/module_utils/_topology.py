@@ -1,0 +1,74 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The topology of a host: everything that a plan needs to know, gathered in one pass, without writing anything.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+
+from . import _cpu, _gpus, _npus, _pci
+from ._cpulist import expand
+from ._kubelet import kubelet
+from ._machine import irqbalance, machine
+
+PLAN = "/etc/npu-affinity/plan.json"
+_APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost")
+_APPLIED_NPU = ("kind", "id", "chip", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice")
+
+
+def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):
+    """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
+
+    ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
+    ``device_share`` asks npu-smi for it, with a call for every card.
+    """
+    problems = []
+    cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": []}, _cpu.cpus, host)
+    online = set(expand(cpus["online"]))
+    if not online:
+        problems.append("No CPU is online by %s." % host.path(_cpu.CPU_FOLDER + "/online"))
+    nodes = _attempt(problems, [], _cpu.nodes, host, online)
+    devices = _pci.accelerators(host)
+    npus, driver = _npus.gather(host, npu_smi, devices, nodes, device_share, problems)
+    gpus = _gpus.gather(host, nvidia_smi, devices, problems)
+    return {
+        "schema": 1,
+        "machine": machine(host),
+        "cpus": cpus,
+        "numa": nodes,
+        "npus": npus + gpus,
+        "driver": driver,
+        "irqbalance": irqbalance(host),
+        "kubelet": kubelet(host, online),
+        "applied": _attempt(problems, None, applied, host),
+        "problems": problems,
+    }
+
+
+def _attempt(problems, fallback, function, *arguments):
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        problems.append("%s." % error)
+        return fallback
+
+
+def applied(host):
+    """Return the parts of the plan in force that a later plan must respect, or None when there is none.
+
+    Raises ``ValueError`` when the file is there but is no plan.
+    """
+    text = host.read(PLAN)
+    if text is None:
+        return None
+    try:
+        plan = json.loads(text)
+        kept = {key: plan[key] for key in _APPLIED if key in plan}
+        kept["npus"] = [{key: npu[key] for key in _APPLIED_NPU if key in npu} for npu in plan["npus"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("%s is no plan (%s: %s); bind the host again" % (PLAN, type(error).__name__, error))
+    return kept

@@ -1,0 +1,337 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: topology_facts
+short_description: Gather what a plan of NPU affinity needs to know about a host
+version_added: 0.1.0
+description:
+  - Reads CPUs, caches, NUMA nodes and PCI functions from sysfs and joins them with what C(npu-smi) and C(nvidia-smi) say about the
+    accelerators, in one pass and without writing anything.
+  - C(npu-smi) is called three times, however many NPUs there are (C(info), C(info -m) and C(info -t topo)), and once more for every
+    chip whose PCI function or name these do not tell.
+  - NUMA nodes and PCI functions of accelerators are those of sysfs. Where C(npu-smi) says something else, both are returned and the
+    contradiction is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
+  - Whatever cannot be read is such a sentence, too, and never a failure of the task. A host without accelerators is no problem.
+options:
+  root:
+    description:
+      - Directory below which the machine's tree lies, with C(sys), C(proc), C(etc) and so on.
+      - With any other value than V(/) programs are looked for below it only, and are run from there.
+    type: path
+    default: /
+  device_share:
+    description:
+      - Whether to ask for the device share (container share mode) of every chip. This is one more C(npu-smi) call for every card.
+    type: bool
+    default: false
+  npu_smi:
+    description:
+      - Command to use as C(npu-smi), with blanks between its words, as in V(ssh node npu-smi).
+      - By default it is looked for in C(/usr/local/Ascend/driver/tools), C(/usr/local/sbin), C(/usr/local/bin) and, when O(root) is
+        V(/), on E(PATH).
+    type: str
+  nvidia_smi:
+    description:
+      - Command to use as C(nvidia-smi), with blanks between its words.
+      - By default it is looked for in C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin) and, when O(root) is
+        V(/), on E(PATH), and only on hosts with NVIDIA GPUs on the PCI bus.
+    type: str
+  timeout:
+    description: Seconds that each command may take. An NPU whose controller is silent can need tens of seconds to answer.
+    type: int
+    default: 30
+attributes:
+  check_mode:
+    description: Can run in check_mode and return changed status prediction without modifying the target.
+    support: full
+    details:
+      - This module does not modify the target.
+  diff_mode:
+    description: Returns details on what has changed (or possibly needs changing in check_mode), when in diff mode.
+    support: N/A
+    details:
+      - This module does not modify the target.
+  facts:
+    description: Action returns an C(ansible_facts) dictionary that will update existing host facts.
+    support: full
+  idempotent:
+    description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
+    support: full
+    details:
+      - This module does not modify the target.
+  platform:
+    description: Target OS families that can be operated against.
+    support: full
+    platforms: linux
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Gather the topology of this host
+  npu.affinity.topology_facts:
+
+- name: Gather device share as well, from NPUs that answer slowly
+  npu.affinity.topology_facts:
+    device_share: true
+    timeout: 120
+
+- name: Gather the topology of a captured tree with a recorded npu-smi
+  npu.affinity.topology_facts:
+    root: /srv/captures/node-17
+    npu_smi: /srv/captures/replay node-17
+    nvidia_smi: /srv/captures/replay-gpu node-17
+
+- name: Show what could not be read
+  ansible.builtin.debug:
+    msg: "{{ ansible_facts.npu_affinity_topology.problems }}"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: Facts to add to those of the host.
+  returned: always
+  type: dict
+  contains:
+    npu_affinity_topology:
+      description: The topology of the host. All sets of CPUs are cpulists in the kernel's notation.
+      returned: always
+      type: dict
+      contains:
+        schema:
+          description: Version of the shape of this fact.
+          type: int
+          sample: 1
+        machine:
+          description: The kind of machine. A value is V(null) when the tree does not tell.
+          type: dict
+          contains:
+            architecture:
+              description: Architecture as C(uname -m) prints it.
+              type: str
+              sample: aarch64
+            kernel:
+              description: Release of the running kernel.
+              type: str
+              sample: 5.10.0-182.0.0.95.oe2203sp3.aarch64
+            product:
+              description: Product name in the firmware.
+              type: str
+              sample: Atlas 800I A2
+            systemd:
+              description: Installed major version of systemd.
+              type: int
+              sample: 249
+            cgroup:
+              description: The control group hierarchy, one of V(v1), V(v2) and V(hybrid).
+              type: str
+              sample: v2
+        cpus:
+          description: The CPUs, whatever the affinity of the session that asks.
+          type: dict
+          contains:
+            online:
+              description: CPUs that can be divided.
+              type: str
+              sample: 0-191
+            offline:
+              description: CPUs that are present and switched off.
+              type: str
+              sample: ""
+            isolated:
+              description: CPUs that the kernel's command line isolates from load balancing.
+              type: str
+              sample: ""
+            siblings:
+              description: The cores with more than one online thread.
+              type: list
+              elements: str
+              sample: []
+            caches:
+              description:
+                - CPUs that share a last-level cache.
+                - Where the kernel reports clusters that are larger than a core and smaller than that cache, the clusters.
+              type: list
+              elements: str
+              sample: [0-23, 24-47]
+        numa:
+          description: The NUMA nodes, ascending by id.
+          type: list
+          elements: dict
+          contains:
+            id:
+              description: Number of the node. There can be gaps.
+              type: int
+              sample: 0
+            cpus:
+              description: Its online CPUs. It can be empty.
+              type: str
+              sample: 0-23
+            memory_mib:
+              description: Its memory in MiB. It can be 0, and V(null) when the tree does not tell.
+              type: int
+              sample: 65536
+            distances:
+              description: Relative distances to the nodes. The keys are the nodes' ids as text.
+              type: dict
+              sample: {"0": 10, "1": 12}
+        npus:
+          description: The NPUs ascending by logic id, then the GPUs ascending by index. Ids of the two kinds can coincide.
+          type: list
+          elements: dict
+          contains:
+            kind:
+              description: One of V(npu) and V(gpu).
+              type: str
+              sample: npu
+            id:
+              description: Chip logic id of an NPU, index of a GPU.
+              type: int
+              sample: 0
+            card:
+              description: NPU ID, the argument of C(npu-smi -i). It is neither an index nor without gaps.
+              type: int
+              sample: 0
+            chip:
+              description: Number of the chip on its card.
+              type: int
+              sample: 0
+            phy_id:
+              description: Physical id, or V(null) where the product does not print it.
+              type: int
+              sample: 0
+            name:
+              description: Name of the chip as printed.
+              type: str
+              sample: 910B3
+            family:
+              description: One of V(a2), V(a3), V(a5), V(310p), V(310), V(910) and V(gpu), or V(null) when not known.
+              type: str
+              sample: a2
+            pci:
+              description: PCI function in the kernel's form, or V(null) for an NPU without one. The chips of a 300I Duo card share it.
+              type: str
+              sample: "0000:c1:00.0"
+            numa:
+              description: NUMA node of the PCI function in sysfs, or V(null) when the kernel does not know it.
+              type: int
+              sample: 6
+            affinity:
+              description: CPU affinity as C(npu-smi) prints it, or V(null) when it prints none.
+              type: str
+              sample: 144-167
+            memory_mib:
+              description: Device memory in MiB.
+              type: int
+              sample: 65536
+            device_share:
+              description: Whether containers can share the chip. V(null) when not asked for with O(device_share), or not supported.
+              type: bool
+              sample: false
+            busy:
+              description: Whether C(npu-smi) shows a process on the chip, or V(null) when it shows nothing at all.
+              type: bool
+              sample: false
+        driver:
+          description: Versions of the NPU driver.
+          type: dict
+          contains:
+            version:
+              description: Version of the driver, or V(null) without one.
+              type: str
+              sample: 25.5.1
+            npu_smi:
+              description: Version of C(npu-smi), or V(null) when it does not answer.
+              type: str
+              sample: 25.5.1
+        irqbalance:
+          description: The irqbalance service.
+          type: dict
+          contains:
+            installed:
+              description: Whether it has a unit.
+              type: bool
+              sample: true
+            active:
+              description: Whether it runs.
+              type: bool
+              sample: true
+            argument_key:
+              description: The variable from which the unit's command line takes arguments, or V(null).
+              type: str
+              sample: OPTIONS
+            arguments:
+              description: The value of that variable in the environment files that the unit names.
+              type: str
+              sample: ""
+        kubelet:
+          description: The kubelet's CPU manager, or V(null) on a host without kubelet files.
+          type: dict
+          contains:
+            policy:
+              description: CPU manager policy.
+              type: str
+              sample: static
+            topology_policy:
+              description: Topology manager policy.
+              type: str
+              sample: none
+            default_cpus:
+              description: CPUs of the shared pool, or V(null) when they cannot be read.
+              type: str
+              sample: 0,10-15,25-31
+            exclusive:
+              description: CPUs given to one container each, by pod and container.
+              type: dict
+              sample: {"777870b5/container-1": "16-24"}
+            warnings:
+              description: What does not fit together in the kubelet's files.
+              type: list
+              elements: str
+              sample: []
+        applied:
+          description:
+            - The plan in force, as far as a later plan needs it, or V(null) when there is none.
+            - The values are those of the plan.
+          type: dict
+          sample: {"strategy": "topo_affinity", "npus": [{"id": 0, "pci": "0000:c1:00.0", "pool": "144-167", "slice": "npu-0.slice"}]}
+        problems:
+          description: Sentences about everything that could not be read or does not fit together.
+          type: list
+          elements: str
+          sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+
+
+def argument_spec():
+    return {
+        "root": {"type": "path", "default": "/"},
+        "device_share": {"type": "bool", "default": False},
+        "npu_smi": {"type": "str"},
+        "nvidia_smi": {"type": "str"},
+        "timeout": {"type": "int", "default": 30},
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    if module.params["timeout"] < 1:
+        module.fail_json(msg="timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
+    host = Host(module.params["root"], module.params["timeout"])
+    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi")}
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": gather(host, **questions)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _machine
+
+
+@pytest.mark.parametrize(
+    "story, files, expected",
+    [
+        ("nothing", {}, (None, None, None, None, None)),
+        (
+            "a server",
+            {
+                "/proc/sys/kernel/arch": "aarch64",
+                "/proc/sys/kernel/osrelease": "5.10.0-1.aarch64",
+                "/sys/class/dmi/id/product_name": "Atlas 800I A2 ",
+                "/usr/lib64/systemd/libsystemd-shared-249-9.so": "",
+                "/sys/fs/cgroup/cgroup.controllers": "cpuset cpu",
+            },
+            ("aarch64", "5.10.0-1.aarch64", "Atlas 800I A2", 249, "v2"),
+        ),
+        (
+            "another one",
+            {
+                "/proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel",
+                "/proc/device-tree/model": "Model S\0",
+                "/usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-257.so": "",
+                "/sys/fs/cgroup/unified/cgroup.controllers": "",
+                "/sys/fs/cgroup/cpuset": None,
+            },
+            ("x86_64", None, "Model S", 257, "hybrid"),
+        ),
+        ("an older one", {"/proc/cpuinfo": "CPU implementer : 0x48", "/sys/fs/cgroup/cpuset": None}, ("aarch64", None, None, None, "v1")),
+    ],
+)
+def test_the_kind_of_machine(tree, story, files, expected):
+    found = _machine.machine(tree.write(files))
+    assert tuple(found[key] for key in ("architecture", "kernel", "product", "systemd", "cgroup")) == expected, story
+
+
+RHEL_UNIT = (
+    "[Service]\nEnvironmentFile=-/usr/lib/irqbalance/defaults.env\nEnvironmentFile=-/etc/sysconfig/irqbalance\n"
+    "ExecStart=/usr/sbin/irqbalance --foreground $IRQBALANCE_ARGS\n"
+)
+DEBIAN_UNIT = "[Service]\nEnvironmentFile=-/etc/default/irqbalance\nExecStart=/usr/sbin/irqbalance $OPTIONS\n"
+
+
+@pytest.mark.parametrize(
+    "story, files, expected",
+    [
+        ("not there", {}, (False, False, None, "")),
+        (
+            "RHEL, running",
+            {
+                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
+                "/usr/lib/irqbalance/defaults.env": "IRQBALANCE_ARGS=--debug",
+                "/etc/sysconfig/irqbalance": '#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS="--banirq=5 --powerthresh=2"',
+                "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs": "812",
+            },
+            (True, True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2"),
+        ),
+        (
+            "Debian, stopped on cgroup v1",
+            {
+                "/lib/systemd/system/irqbalance.service": DEBIAN_UNIT,
+                "/etc/default/irqbalance": "#OPTIONS=\nENABLED=1",
+                "/sys/fs/cgroup/systemd/system.slice/irqbalance.service/cgroup.procs": "",
+            },
+            (True, False, "OPTIONS", ""),
+        ),
+        (
+            "an administrator's own unit wins; a bare cgroup counts as running",
+            {
+                "/etc/systemd/system/irqbalance.service": "[Service]\nExecStart=/usr/sbin/irqbalance",
+                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
+                "/sys/fs/cgroup/system.slice/irqbalance.service": None,
+            },
+            (True, True, None, ""),
+        ),
+    ],
+)
+def test_irqbalance(tree, story, files, expected):
+    found = _machine.irqbalance(tree.write(files))
+    assert (found["installed"], found["active"], found["argument_key"], found["arguments"]) == expected, story
+
+
+def test_a_masked_irqbalance_unit_is_read_behind_its_mask(tree):
+    tree.write({"/lib/systemd/system/irqbalance.service": DEBIAN_UNIT, "/etc/systemd/system": None})
+    os.symlink("/dev/null", tree.root + "/etc/systemd/system/irqbalance.service")
+    assert _machine.irqbalance(tree.host)["argument_key"] == "OPTIONS"

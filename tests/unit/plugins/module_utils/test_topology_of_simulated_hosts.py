@@ -1,0 +1,154 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts of simulated hosts of every kind, against the descriptions that the hosts were made from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+
+import pytest
+
+if sys.version_info < (3, 11):
+    pytest.skip("the simulator needs Python 3.11", allow_module_level=True)
+pytest.importorskip("yaml")
+generate = pytest.importorskip("tests.simulator.generate", reason="runs from the repository only")
+faults = pytest.importorskip("tests.simulator.faults")
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather  # noqa: E402
+
+MACHINES = sorted(path.stem for path in (generate.HERE / "machines").glob("*.yml"))
+QUESTIONS = ["info", "info -m", "info -t topo"]
+CALLS = "/var/log/npu-smi-calls.log"
+
+
+@pytest.fixture(scope="module")
+def folder():
+    with tempfile.TemporaryDirectory() as name:
+        yield name
+
+
+@pytest.fixture
+def simulated(folder, request):
+    """Return a function that makes a host from the name of its description, and returns ``(host, machine)``.
+
+    A tree holds thousands of files, so tests share it; one that changes it says ``own``. The log of calls begins anew.
+    """
+
+    def make(name, own=False):
+        description = generate.load(name)
+        target = "%s/%s%s" % (folder, name, "-" + request.node.name if own else "")
+        generate.generate(description, target)
+        host = Host(target, timeout=30)
+        if host.exists(CALLS):
+            os.unlink(host.path(CALLS))
+        return host, generate.resolve(description)
+
+    return make
+
+
+@pytest.mark.parametrize("name", [name for name in MACHINES if name != "a2_broken"])
+def test_what_was_described_is_what_is_gathered(simulated, name):
+    host, machine = simulated(name)
+    facts = gather(host)
+    online = set(machine.online)
+    assert facts["cpus"]["online"] == machine.online_list
+    assert facts["cpus"]["offline"] == compress(machine.offline)
+    cores = [sorted(online.intersection(core.threads)) for core in machine.cores]
+    assert facts["cpus"]["siblings"] == [compress(core) for core in sorted(cores) if len(core) > 1]
+    covered = [cpu for cache in facts["cpus"]["caches"] for cpu in expand(cache)]
+    assert sorted(covered) == machine.online
+    assert [(node["id"], node["cpus"], node["memory_mib"], list(node["distances"].values())) for node in facts["numa"]] == [
+        (node.id, machine.visible(node.cpus), node.memory_mib, list(node.distances)) for node in machine.nodes
+    ]
+    nodes = {function.bdf: None if function.node == -1 else function.node for function in machine.functions}
+    busy = {(process.card, process.chip) for process in machine.processes}
+    npus = [npu for npu in facts["npus"] if npu["kind"] == "npu"]
+    assert [tuple(npu[key] for key in ("id", "card", "chip", "pci", "name", "memory_mib", "family", "numa", "busy")) for npu in npus] == [
+        (
+            number,
+            chip.card,
+            chip.chip,
+            chip.bdf,
+            chip.name,
+            chip.memory_mib,
+            machine.family,
+            nodes[chip.bdf],
+            (chip.card, chip.chip) in busy,
+        )
+        for number, chip in enumerate(chip for chip in machine.chips if chip.bdf in nodes)
+    ]
+    gpus = [npu for npu in facts["npus"] if npu["kind"] == "gpu"]
+    assert [(gpu["pci"], gpu["memory_mib"], gpu["numa"]) for gpu in gpus] == [
+        (gpu.bdf, gpu.memory_mib, nodes[gpu.bdf]) for gpu in machine.gpus
+    ]
+    assert (facts["machine"]["systemd"], facts["machine"]["cgroup"]) == (machine.systemd, machine.cgroup)
+    assert facts["machine"]["architecture"] == machine.architecture
+    assert len(json.dumps(facts)) < 24 * 1024
+
+
+@pytest.mark.parametrize("name", ["a2_8x24", "a3_640_split", "duo", "a5"])
+def test_three_calls_are_enough(simulated, name):
+    host, _machine = simulated(name)
+    gather(host)
+    assert host.read(CALLS).splitlines() == QUESTIONS
+
+
+@pytest.mark.parametrize("name", ["a2_8x24", "a3_640_split", "duo"])
+def test_device_share_is_one_call_for_every_card(simulated, name):
+    host, machine = simulated(name)
+    facts = gather(host, device_share=True)
+    assert [npu["device_share"] for npu in facts["npus"]] == [chip.device_share for chip in machine.chips]
+    assert len(host.read(CALLS).splitlines()) == len(QUESTIONS) + len({chip.card for chip in machine.chips})
+
+
+def test_a_driver_that_is_not_loaded(simulated):
+    host, machine = simulated("a2_broken")
+    facts = gather(host)
+    assert facts["npus"] == []
+    assert "-8005" in facts["problems"][0]
+    assert all(chip.bdf in facts["problems"][-1] for chip in machine.chips)
+
+
+def test_a_dead_npu_hides_the_affinity_of_the_others_but_not_their_numa_node(simulated):
+    host, machine = simulated("a2_8x24", own=True)
+    healthy = {npu["pci"]: npu for npu in gather(host)["npus"]}
+    faults.set_faults(host.root, dead=[3])
+    facts = gather(host)
+    gone = next(chip.bdf for chip in machine.chips if chip.card == 3)
+    assert {npu["pci"]: npu["numa"] for npu in facts["npus"]} == {pci: npu["numa"] for pci, npu in healthy.items() if pci != gone}
+    assert {npu["affinity"] for npu in facts["npus"]} == {None}
+    assert any(gone in problem for problem in facts["problems"])
+
+
+def test_a_card_that_left_the_bus(simulated):
+    host, machine = simulated("a3_640_adjacent", own=True)
+    faults.lose_card(host.root, 2)
+    facts = gather(host)
+    assert [(npu["card"], npu["chip"]) for npu in facts["npus"]] == [(chip.card, chip.chip) for chip in machine.chips if chip.card != 2]
+    assert [npu["id"] for npu in facts["npus"]] == list(range(14))
+
+
+def test_a_container_that_sees_two_dies(simulated):
+    host, machine = simulated("a3_640_split", own=True)
+    faults.set_faults(host.root, container=[12, 13], log_lines=["DrvMngGetConsoleLogLevel failed. (ret=4)"])
+    facts = gather(host)
+    assert [(npu["id"], npu["phy_id"], npu["pci"]) for npu in facts["npus"]] == [
+        (number, chip.phy, chip.bdf) for number, chip in enumerate(chip for chip in machine.chips if chip.phy in (12, 13))
+    ]
+    assert len(facts["problems"]) == 1
+    assert all((chip.bdf in facts["problems"][0]) == (chip.phy not in (12, 13)) for chip in machine.chips)
+
+
+def test_silence(simulated):
+    host, _machine = simulated("duo", own=True)
+    faults.set_faults(host.root, sleep=30)
+    facts = gather(Host(host.root, timeout=1))
+    assert facts["npus"] == []
+    assert facts["driver"]["version"] == "25.5.1"
+    assert len([problem for problem in facts["problems"] if "did not answer within 1 s" in problem]) == 2
