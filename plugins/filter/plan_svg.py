@@ -1,0 +1,66 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: plan_svg
+short_description: A plan as a picture
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Draws every CPU of a host in its NUMA node, coloured by the NPU that it is planned for and marked by its role.
+  - The picture stands for itself. It loads nothing, follows the light or dark scheme of its viewer, and several of them can be put
+    into one HTML page.
+positional: topology
+options:
+  _input:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  topology:
+    description: The fact C(npu_affinity_topology), for CPUs, NUMA nodes and names.
+    type: dict
+    required: true
+  title:
+    description: What stands above the picture, such as the name of the host.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+---
+- name: Keep a picture of every plan on the controller
+  ansible.builtin.copy:
+    content: "{{ npu_affinity_plan | npu.affinity.plan_svg(npu_affinity_topology, title=inventory_hostname) }}"
+    dest: "{{ playbook_dir }}/{{ inventory_hostname }}.svg"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+_value:
+  description: The picture, one C(svg) element.
+  type: str
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _drawing
+
+
+def plan_svg(plan: Mapping[str, Any], topology: Mapping[str, Any], title: str = "") -> str:
+    try:
+        return _drawing.plan_svg(plan, topology, str(title))
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.plan_svg: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"plan_svg": plan_svg}
