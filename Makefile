@@ -45,8 +45,9 @@ fleet: setup ## the simulated hosts below build/fleet, as the last run left them
 bind: setup $(if $(INVENTORY),,fleet) ## bind the fleet (INVENTORY=…; simulated hosts without), ARGS='--check --diff'
 	$(PLAYBOOK) playbooks/bind.yml
 
-plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touches nothing
-	$(PLAYBOOK) playbooks/plan.yml
+plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touches nothing; pictures in build/plans
+	@mkdir -p build/plans
+	$(PLAYBOOK) -e npu_affinity_pictures=$(CURDIR)/build/plans playbooks/plan.yml
 
 test: lint unit integration sanity matrix package ## everything that proves this checkout
 

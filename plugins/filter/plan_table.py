@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Draws one line for every NPU, and below them why the strategy was chosen, what was repaired and what to look at.
-positional: topology
+positional: topology, says
 options:
   _input:
     description: The fact C(npu_affinity_plan).
@@ -22,13 +22,19 @@ options:
     description: The fact C(npu_affinity_topology), for names and NUMA nodes.
     type: dict
     required: true
+  says:
+    description: A further sentence, such as C(says) of filter P(npu.affinity.binding#filter).
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
 ---
 - name: Show the plan of a host
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology) }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, says=binding.says) }}"
+  vars:
+    binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_plan) }}"
 """
 
 RETURN = r"""
@@ -44,8 +50,8 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.plugin_utils import _table
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
-    return _table.plan_table(plan, topology)
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "") -> list[str]:
+    return _table.plan_table(plan, topology, says)
 
 
 class FilterModule:

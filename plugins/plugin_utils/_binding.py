@@ -109,7 +109,7 @@ def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequ
     result["services"] = [_service(service, entries, method, bound_by, topology) for service in services]
     if method == SERVICES:
         return result
-    held = list(plan["npus"]) + list(plan.get("lost") or [])
+    held = sorted([*plan["npus"], *(plan.get("lost") or [])], key=lambda entry: _kind_and_number(entry["slice"]))
     result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
     result["parents"] = [
         {
@@ -120,7 +120,7 @@ def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequ
             "wants": [entry["slice"] for entry in members] if bound_by == "host" else [],
         }
         for kind in ("npu", "gpu")
-        if (members := [entry for entry in held if entry["slice"].startswith(f"{kind}-")])
+        if (members := [entry for entry in held if _kind_and_number(entry["slice"])[0] == kind])
     ]
     if plan["housekeeping"]:
         result["housekeeping"] = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS]
@@ -131,11 +131,16 @@ def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequ
     return result
 
 
+def _kind_and_number(name: str) -> tuple[str, int]:
+    kind, number = name.removesuffix(".slice").split("-")
+    return kind, int(number)
+
+
 def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
-    kind = entry["slice"].split("-")[0].upper()
+    kind, number = _kind_and_number(entry["slice"])
     return {
         "name": entry["slice"],
-        "description": f"Workloads of {kind} {entry['slice'].removesuffix('.slice').split('-')[1]} ({entry['pci']})",
+        "description": f"Workloads of {kind.upper()} {number} ({entry['pci']})",
         "cpus": entry["pool"],
         "mems": entry["mems"],
     }
@@ -155,6 +160,6 @@ def _service(
     elif len(members) == 1:
         settings = {"Slice": members[0]["slice"]}
     else:
-        settings = {"Slice": members[0]["slice"].split("-")[0] + ".slice", "AllowedCPUs": cpus, "AllowedMemoryNodes": mems}
+        settings = {"Slice": _kind_and_number(members[0]["slice"])[0] + ".slice", "AllowedCPUs": cpus, "AllowedMemoryNodes": mems}
     names = ", ".join(str(entry["id"]) for entry in members)
     return {"name": service["unit"], "description": f"CPUs and memory of NPU {names}.", "settings": settings}

@@ -8,10 +8,15 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice")
+
+TITLE_WIDTH = 11
+REMARK_WIDTH = 72
+"""Narrow enough that Ansible's YAML output does not fold the lines once more."""
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -20,10 +25,13 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
-    """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at."""
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "") -> list[str]:
+    """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
+
+    ``says`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound.
+    """
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
-    rows = [HEADINGS]
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
         rows.append(
@@ -35,23 +43,38 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str
                 *(entry[role] or "-" for role in ("pool", "irq", "main", "acl", "release", "mems", "slice")),
             )
         )
-    return (columns(rows) if plan["npus"] else ["no NPU"]) + list(_remarks(plan, topology))
+    table = columns(rows) if plan["npus"] else ["no NPU"]
+    remarks = [*_remarks(plan, topology), *([("bound", says)] if says else [])]
+    return table + [line for title, sentence in remarks for line in _wrapped(title, sentence)]
 
 
-def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[str]:
+def _wrapped(title: str, sentence: str) -> list[str]:
+    return textwrap.wrap(
+        sentence,
+        width=REMARK_WIDTH,
+        initial_indent=title.ljust(TITLE_WIDTH),
+        subsequent_indent=" " * TITLE_WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     quality = plan["quality"]
-    yield f"strategy: {plan['strategy']} (requested: {plan['requested']}). {plan['reason']}"
-    housekeeping = f"; housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
+    yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
+    housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
+    yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, idle {quality['idle'] or 'none'}"
     yield (
-        f"CPUs divided: {plan['cpus'] or 'none'}{housekeeping}; idle {quality['idle'] or 'none'}; "
-        f"on the NPU's own NUMA node {quality['local']:.0%}; largest minus smallest pool {quality['balance']} CPUs; "
-        f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}; cores {'whole' if quality['whole_cores'] else 'SPLIT between NPUs'}"
+        "quality",
+        f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {'whole' if quality['whole_cores'] else 'SPLIT between NPUs'}, "
+        f"{quality['local']:.0%} of the CPUs on the NPU's own or nearest NUMA node, "
+        f"largest minus smallest pool {quality['balance']} CPUs",
     )
     for title, sentences in (
         ("repaired", plan["repaired"]),
         ("warning", plan["warnings"]),
-        ("breaks an invariant", plan.get("violations") or ()),
+        ("violation", plan.get("violations") or ()),
         ("problem", topology.get("problems") or ()),
     ):
         for sentence in sentences:
-            yield f"{title}: {sentence}"
+            yield title, sentence

@@ -91,8 +91,7 @@ class Fleet:
                 state = path.lstat()
                 content = os.readlink(path) if path.is_symlink() else (state.st_mtime_ns, state.st_ino, path.read_bytes())
                 found["/" + str(path.relative_to(self.tree(host)))] = content
-        found.pop("/var/log/npu-smi-calls.log", None)
-        return found
+        return {path: state for path, state in found.items() if not path.endswith("smi-calls.log")}
 
 
 def touched(before, after):

@@ -120,10 +120,11 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet):
     run = hosts.play("plan")
     assert run.status == 0, run.output
     assert touched(before, hosts.snapshot("a2")) == set()
-    (table,) = (entry["result"]["msg"] for entry in run.of("a2") if entry["task"].endswith("The plan"))
+    (text,) = (entry["result"]["msg"] for entry in run.of("a2") if entry["task"].endswith("The plan"))
+    table = text.splitlines()
     assert table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
-    assert any(line.startswith("strategy: topo_affinity (requested: auto)") for line in table)
+    assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
 
 
 def test_a_lost_npu_is_named_and_the_others_keep_everything(fleet):
@@ -147,17 +148,17 @@ def test_a_lost_npu_is_named_and_the_others_keep_everything(fleet):
 
 
 def test_a_refused_host_says_why_and_the_others_are_bound(fleet):
-    hosts = fleet(broken="a2_broken", duo="duo", good="a2_8x24")
+    hosts = fleet(broken="a2_broken", pro="i310_pro", good="a2_8x24")
     before = hosts.snapshot("broken")
     run = hosts.play("bind")
     assert run.status != 0
     assert "-8005" in run.failure("broken")
     assert touched(before, hosts.snapshot("broken")) == set()
-    assert len(slices(hosts.tree("good"))) == 9 and len(slices(hosts.tree("duo"))) == 9
+    assert len(slices(hosts.tree("good"))) == 9 and slices(hosts.tree("pro"))
 
 
 FAULTS = [
-    ("a hanging tool is killed", {"hang": 30}, {"npu_affinity_timeout": 1}, "did not answer within 1 s"),
+    ("a hanging tool is killed", {"sleep": 30}, {"npu_affinity_timeout": 1}, "did not answer within 1 s"),
     ("an overlapping plan is never applied", {}, {"npu_affinity_repair": False}, "NPU"),
     ("a bad cpulist is named", {}, {"npu_affinity_cpus": "0-3,N"}, "'N' in '0-3,N'"),
     ("a backward range is named", {}, {"npu_affinity_housekeeping": "5-2"}, "'5-2'"),
@@ -176,6 +177,25 @@ def test_what_is_refused_before_anything_is_touched(fleet, faults, variables, se
     assert run.status != 0
     assert sentence in run.failure("a2")
     assert touched(before, hosts.snapshot("a2")) == set()
+
+
+SURVIVED = [
+    ("log lines before every table", {"log_lines": ["DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)"]}, 8, ""),
+    ("one dead NPU, so that topo fails for all", {"dead": [3]}, 7, "0000:82:00.0"),
+    ("topo ends with 0 and an error text", {"answers": {"info -t topo": {"text": "This device does not support querying topo.", "status": 0}}}, 8, "topo"),
+]
+
+
+@pytest.mark.parametrize("faults, npus, sentence", [row[1:] for row in SURVIVED], ids=[row[0] for row in SURVIVED])
+def test_what_a_plan_survives_and_tells(fleet, faults, npus, sentence):
+    hosts = fleet(a2="a2_8x24")
+    set_faults(hosts.tree("a2"), **faults)
+    run = hosts.play("bind")
+    assert run.status == 0, run.output
+    assert len(slices(hosts.tree("a2"))) == npus + 1
+    problems = [entry["result"]["ansible_facts"]["npu_affinity_topology"]["problems"] for entry in run.of("a2") if "topology_facts" in entry["action"]]
+    assert sentence in " ".join(problems[0])
+    assert bool(problems[0]) == bool(sentence)
 
 
 def test_cgroup_v1_gets_service_drop_ins_and_says_so(fleet):

@@ -152,13 +152,19 @@ def test_a_host_without_npus_is_refused_only_when_something_went_wrong():
 
 
 def test_the_table_says_who_gets_what_and_why():
-    lines = plan_table(PLAN, TOPOLOGY)
+    lines = plan_table(PLAN, TOPOLOGY, says="By slices.")
     assert lines[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
     assert lines[1].split() == ["0", "910B3", "0000:c1:00.0", "6", "144-167", "144-145", "146-165", "166", "167", "6", "npu-0.slice"]
     assert lines[2].split()[3] == "?"
-    assert lines[3] == "strategy: topo_affinity (requested: auto). npu-smi reports the affinity of every NPU."
-    assert lines[4].startswith("CPUs divided: 0-191; idle 24-143,168-191; on the NPU's own NUMA node 50%")
-    assert lines[5] == "warning: NPU 1 has no NUMA node."
+    assert lines[3:] == [
+        "strategy   topo_affinity, auto was requested. npu-smi reports the",
+        "           affinity of every NPU.",
+        "CPUs       0-191 divided, idle 24-143,168-191",
+        "quality    pools disjoint, cores whole, 50% of the CPUs on the NPU's own",
+        "           or nearest NUMA node, largest minus smallest pool 0 CPUs",
+        "warning    NPU 1 has no NUMA node.",
+        "bound      By slices.",
+    ]
 
 
 def test_the_table_of_a_host_without_npus():
