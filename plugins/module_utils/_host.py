@@ -91,7 +91,7 @@ class Host:
         limit = timeout or self.timeout
         environment = dict(os.environ, LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
         try:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # pylint: disable=ansible-bad-function # boot units run this, without an AnsibleModule
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -222,7 +222,7 @@ class _Picture:
         width = (inner - (columns - 1) * 8) // columns
         for start in range(0, len(frame.npus), columns):
             row = [(index, _lines(self.npus[index], width)) for index in frame.npus[start : start + columns]]
-            height = 29 + LINE * max(len(lines) for _, lines in row)
+            height = 29 + LINE * max(len(lines) for index, lines in row)
             for column, (index, lines) in enumerate(row):
                 self.boxes[index] += self._box(self.npus[index], lines, left + column * (width + 8), top, width, height)
             top += height + 6
@@ -254,7 +254,7 @@ class _Picture:
         places, outlines, end = self.grid.place(frame, left, top)
         self.outlines += outlines
         by_line = sorted((y, x, cpu) for cpu, (x, y) in places.items())
-        for _, line in groupby(by_line, key=lambda place: place[0]):
+        for line_start, line in groupby(by_line, key=lambda place: place[0]):
             previous: Owner | None = None
             for y, x, cpu in line:
                 owner = self.owners[cpu]

@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc):
                 found.append((f"{label}", _not_covered(f"{file.parent.name}/{file.name}")))
                 continue
             found += [(f"{label}: {case_id}", check) for case_id, check in adaptor.cases(document, file.parent)]
-    metafunc.parametrize("conformance_case", [check for _, check in found], ids=[case_id for case_id, _ in found])
+    metafunc.parametrize("conformance_case", [check for case_id, check in found], ids=[case_id for case_id, check in found])
 
 
 def pytest_unconfigure(config):

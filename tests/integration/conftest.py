@@ -80,7 +80,8 @@ class Fleet:
         }
         command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), f"playbooks/{playbook}.yml"]
         command += [*arguments, "-e", json.dumps(variables)]
-        return Run(subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600), journal)
+        process = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        return Run(process, journal)
 
     def snapshot(self, host):
         """Everything in a host's tree that a run could have touched: content, time and inode of every file, targets of links."""

@@ -11,6 +11,7 @@ import pathlib
 from .machine import Machine
 from .tree import Tree
 
+SHEBANG = "#!/usr/bin/env python3\n"
 HERE = pathlib.Path(__file__).parent
 ASCEND = "/usr/local/Ascend"
 NPU_SMI = ASCEND + "/driver/tools/npu-smi"
@@ -37,7 +38,7 @@ def _write_ascend(tree: Tree, machine: Machine) -> None:
     functions = {function.bdf for function in machine.functions}
     for name in ["davinci_manager", "devmm_svm", "hisi_hdc"] + ["davinci%d" % chip.phy for chip in machine.chips if chip.bdf in functions]:
         tree.text("/dev/" + name)
-    tree.text(NPU_SMI, (HERE / "npu_smi.py").read_text(), mode=0o755)
+    tree.text(NPU_SMI, SHEBANG + (HERE / "npu_smi.py").read_text(), mode=0o755)
     shared = ["%d:%d" % (chip.card, chip.chip) for chip in machine.chips if chip.device_share]
     if shared:
         tree.write(SHARE_STATE, json.dumps(shared))
@@ -48,7 +49,7 @@ def _write_nvidia(tree: Tree, machine: Machine) -> None:
     tree.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX %s Kernel Module  %s" % (machine.architecture, version))
     for index in range(len(machine.gpus)):
         tree.text("/dev/nvidia%d" % index)
-    tree.text(NVIDIA_SMI, (HERE / "nvidia_smi.py").read_text(), mode=0o755)
+    tree.text(NVIDIA_SMI, SHEBANG + (HERE / "nvidia_smi.py").read_text(), mode=0o755)
 
 
 def _for_the_tools(machine: Machine) -> dict:

@@ -74,19 +74,19 @@ def check(answers: dict[str, tuple[str, int]]) -> None:
     assert [{key: npu[key] for key in expected[0]} for npu in facts["npus"]] == expected if expected else facts["npus"] == []
     assert calls == QUESTIONS[: 3 if expected else 2] + [f"info -t device-share -i {card}" for card in cards]
     asked = [answers[call] for call in calls if not call.startswith("info -t device-share")]
-    assert all(any(f"status {rc}" in problem for problem in facts["problems"]) for _, rc in asked if rc)
+    assert all(any(f"status {rc}" in problem for problem in facts["problems"]) for words, rc in asked if rc)
 
 
 def reading(answers: dict[str, tuple[str, int]]) -> list[dict]:
     """Return what the texts say about every NPU, read with one regular expression for each text."""
-    texts = {words: text for words, (text, _) in answers.items()}
+    texts = {words: text for words, (text, status) in answers.items()}
     shown = {}
     for card, name, chip, pci, first, last in SHOWN.findall(texts["info"]):
         shown[int(card), int(chip)] = (name, pci.lower(), int(last or first))
     busy = {(int(card), int(chip)) for card, chip in BUSY.findall(texts["info"])}
     affinity = {(label, int(number)): cpus for label, number, cpus in AFFINITY.findall(texts["info -t topo"])}
     npus = []
-    for card, chip, logic_id, phy_id, _ in MAPPED.findall(texts["info -m"]):
+    for card, chip, logic_id, phy_id, name in MAPPED.findall(texts["info -m"]):
         key = (int(card), int(chip))
         share = {chip: state == "True" for state, chip in SHARED.findall(texts.get(f"info -t device-share -i {card}", ""))}
         name, pci, memory = shown[key]

@@ -173,7 +173,7 @@ def topologies(draw):
         affinity = draw(st.one_of(st.none(), cpulists)) if with_cpus else None
         rows.append({"label": label, "id": number, "affinity": affinity, "links": links})
         lines.append(blank.join([label, *links.values(), *(draw(link) for _card in cards), *([affinity] if affinity else [])]))
-    lines += [blank.join([card, *(draw(link) for _ in labels + cards)]) for card in cards]
+    lines += [blank.join([card, *(draw(link) for column in labels + cards)]) for card in cards]
     lines += ["", "Legend:", "", "  X    = Self", "  NA   = Unknown relationship."]
     return "\n".join(lines), rows
 
