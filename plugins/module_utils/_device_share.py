@@ -1,0 +1,202 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switch the device share (container share mode) of chips, and read every chip back, also after a failure.
+
+One card never stops the others. ``python3 -m npu_affinity._device_share`` switches it on again at boot.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+
+from . import _previous
+from ._host import Host
+from ._npus import DRIVER_VERSION
+from ._share_plan import is_older, select
+from ._share_recovery import Recovery
+from ._share_tool import Refusal, ShareTool
+
+SECTION = "device_share"
+_PAUSE = 5
+_VERSION = re.compile(r"^Version\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+
+
+class Report:
+    """What was (or in check mode would be) done.
+
+    ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``recover`` is ``(before,
+    after)`` of the driver's recovery switch, or None when it was left alone; ``busy`` lists the cards that a container holds; ``failed``
+    has a sentence for every card that is not as wanted, by card (None: the recovery switch).
+    """
+
+    def __init__(self):
+        self.before = {}
+        self.after = {}
+        self.wanted = {}
+        self.recover = None
+        self.busy = []
+        self.warnings = []
+        self.failed = {}
+
+    @property
+    def changed(self):
+        return self.before != self.after or (self.recover is not None and self.recover[0] != self.recover[1])
+
+
+def survey(tool, cards):
+    """Return ``(state, {card: Refusal})`` of some cards."""
+    state, refused = {}, {}
+    for card in sorted(cards):
+        try:
+            state[card] = tool.share(card)
+        except Refusal as error:
+            refused[card] = error
+    return state, refused
+
+
+def switch(host, tool, cards, enabled, chosen=(), recover=None, only_ours=True, check=False):
+    """Switch the device share of the chosen cards and chips (all by default) and return the :class:`Report`.
+
+    ``only_ours``: switch off only what this collection switched on, by what it recorded before its first change. ``recover``: the
+    driver's recovery switch, None to leave it. Raises ``ValueError`` for a choice that the host does not have or the product can't do.
+    """
+    selected = select(cards.chips, chosen)
+    recorded = _previous.recorded(host).get(SECTION)
+    report = Report()
+    report.before, refused = survey(tool, selected if recorded or check else cards.chips)
+    for card, chips in selected.items():
+        if card in refused:
+            if enabled or refused[card].kind != "unsupported":
+                report.failed[card] = str(refused[card])
+            continue
+        kept = []
+        if only_ours and not enabled:
+            kept = [chip for chip in chips if report.before[card].get(chip) is not False and not _is_ours(recorded, card, chip)]
+        if kept:
+            report.warnings.append(
+                "card %d: chip %s stays on, because this collection did not switch it on; only_ours=false switches it off all the same"
+                % (card, ", ".join(map(str, kept)))
+            )
+        if not kept or card in cards.by_chip:
+            report.wanted[card] = {chip: enabled for chip in chips if chip not in kept}
+    apply(host, tool, cards, report, recover, check)
+    return report
+
+
+def _is_ours(recorded, card, chip):
+    return bool(recorded) and recorded["chips"].get(str(card), {}).get(str(chip)) is False
+
+
+def restore(host, tool, cards, recorded, check=False):
+    """Put back the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing."""
+    report = Report()
+    chips = {int(card): {int(chip): enabled for chip, enabled in state.items()} for card, state in recorded["chips"].items()}
+    report.before, refused = survey(tool, set(chips) & set(cards.chips))
+    report.failed.update((card, str(error)) for card, error in refused.items())
+    for card, state in report.before.items():
+        report.wanted[card] = {chip: chips[card][chip] for chip in state if chips[card].get(chip) is not None}
+    apply(host, tool, cards, report, recorded["recover"], check)
+    return report
+
+
+def apply(host, tool, cards, report, recover, check):
+    """Bring ``report.before`` to ``report.wanted`` and the driver's recovery switch to ``recover``, and complete the report."""
+    recovery = Recovery(host, tool, cards, report, recover)
+    changes = recovery.plan()
+    report.after = {card: dict(state) for card, state in report.before.items()}
+    if check:
+        for card, state in report.wanted.items():
+            report.after[card].update(state)
+        return
+    if changes:
+        chips = {str(card): {str(chip): enabled for chip, enabled in state.items()} for card, state in report.before.items()}
+        _previous.record(host, SECTION, {"chips": chips, "recover": recovery.on})
+    refused = {}
+    for change in changes:
+        try:
+            tool.change(change)
+        except Refusal as error:
+            refused.setdefault(change.card, error)
+    state, unanswered = survey(tool, {change.card for change in changes if change.card is not None})
+    report.after.update(state)
+    for card, error in unanswered.items():
+        report.after[card] = dict.fromkeys(report.before[card])
+        report.failed[card] = "its state could not be read back: %s" % error
+    for card in sorted(set(state) & set(report.wanted)):
+        _judge(report, card, refused.get(card))
+    recovery.verify(refused.get(None))
+
+
+def _judge(report, card, refused):
+    """Add what is to be said of a card after a change: the state that was read back decides, not the command's answer."""
+    wrong = [chip for chip, enabled in report.wanted[card].items() if report.after[card].get(chip) is not enabled]
+    if not wrong:
+        return
+    where = "chip %s is not %s" % (", ".join(map(str, wrong)), "on" if report.wanted[card][wrong[0]] else "off")
+    if refused and refused.kind == "busy":
+        report.busy.append(card)
+        report.failed[card] = "%s, because a container holds the card (exporters and device plugins count); stop it and run again" % where
+    elif refused:
+        report.failed[card] = "%s: %s" % (where, refused)
+    else:
+        report.failed[card] = "%s, although npu-smi reported no error; see the driver's log" % where
+
+
+def require_driver(host, minimum, version=None):
+    """Raise ``ValueError`` when the driver is older than ``minimum``. ``version`` is the driver's, where it is known already."""
+    stated = _VERSION.search(host.read(DRIVER_VERSION) or "")
+    version = version or (stated and stated.group(1))
+    if not version:
+        raise ValueError("the version of the Ascend driver is not known, and %s or newer is required" % minimum)
+    if is_older(version, minimum):
+        raise ValueError("the Ascend driver is %s, and %s or newer is required; update the driver first" % (version, minimum))
+
+
+def main(argv=None):
+    """Switch device share on at boot, when every chip is off, and print a line for what was changed or could not be.
+
+    Returns 0 when every chosen chip is on, else 1.
+    """
+    parser = argparse.ArgumentParser(prog="npu_affinity._device_share", description="Switch on the device share of NPUs.")
+    parser.add_argument("cards", nargs="*", metavar="CARD[:CHIP]", help="NPU IDs, with a chip id where chips differ (default: all)")
+    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--npu-smi", help="the npu-smi command (default: looked for)")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds for each call of npu-smi (default: %(default)s)")
+    parser.add_argument("--wait", type=float, default=0, help="seconds to wait for a driver that is still loading")
+    options = parser.parse_args(argv)
+    host = Host(options.root, options.timeout)
+    chosen = [dict(zip(("card", "chip"), text.split(":"))) for text in options.cards]
+    deadline = time.monotonic() + options.wait
+    while True:
+        try:
+            tool = ShareTool(host, options.npu_smi)
+            report = switch(host, tool, tool.cards(), True, chosen)
+            break
+        except Refusal as error:
+            left = deadline - time.monotonic()
+            if left <= 0 or error.kind not in ("unavailable", "hung"):
+                sys.stdout.write("%s\n" % error)
+                return 1
+            time.sleep(min(_PAUSE, left))
+        except (OSError, ValueError) as error:
+            sys.stdout.write("%s\n" % error)
+            return 1
+    for card, state in sorted(report.after.items()):
+        for chip, enabled in sorted(state.items()):
+            if enabled and not report.before[card].get(chip):
+                sys.stdout.write("card %d chip %d: device share is on\n" % (card, chip))
+    for card, sentence in sorted(report.failed.items()):
+        sys.stdout.write("card %s: %s\n" % (card, sentence))
+    for sentence in report.warnings:
+        sys.stdout.write("%s\n" % sentence)
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,271 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: device_share
+short_description: Switch the device share of NPUs on or off
+version_added: 0.1.0
+description:
+  - Device share (container share mode) lets several containers open one NPU, as soft slicing needs it. It is off by default.
+  - Asks C(npu-smi) for the state of every chip, changes only what differs, and reads every chip back, also after a failure.
+  - A card that a container holds cannot be changed. That does not stop the other cards; the task fails at the end and names each such card.
+  - Both dies of an A3 card change together. The chips of a 300I Duo card can be switched one by one.
+  - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
+  - The driver forgets device share at a reboot, unless O(recover=on).
+options:
+  enabled:
+    description: Whether containers may share the chips.
+    type: bool
+    required: true
+  npus:
+    description:
+      - The cards to switch. An element is a card, by its NPU ID as C(npu-smi info) shows it, or a dictionary with C(card) and C(chip).
+      - Empty means all cards. Cards that are not named are left as they are.
+    type: list
+    elements: raw
+    default: []
+  only_ours:
+    description:
+      - With O(enabled=false), whether chips stay on that were on before this collection first changed device share on the host.
+    type: bool
+    default: true
+  recover:
+    description:
+      - The driver's own recovery of device share after a reboot.
+      - It restores cards 0 to 7 only and none of A3, and its file is damaged by changes; with V(on) that is avoided by switching it off and
+        on and setting every card anew.
+      - V(leave) does not touch it.
+    type: str
+    choices: [leave, 'on', 'off']
+    default: leave
+  ignore_busy:
+    description: Whether cards that a container holds are reported and skipped instead of failing the task at its end.
+    type: bool
+    default: false
+  min_driver:
+    description:
+      - The oldest version of the Ascend driver with which device share may be switched on, for instance V(25.5) for soft slicing.
+    type: str
+  topology:
+    description:
+      - The fact C(npu_affinity_topology), as module M(npu.affinity.topology_facts) returns it. It saves asking C(npu-smi) for the cards.
+    type: dict
+  root:
+    description: Directory below which the machine's tree lies. With any other value than V(/) the C(npu-smi) of that tree is used.
+    type: path
+    default: /
+  npu_smi:
+    description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
+    type: str
+  timeout:
+    description: Seconds that each call of C(npu-smi) may take. Cards whose controller is silent take tens of seconds to answer.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    description: Can run in check_mode and return changed status prediction without modifying the target.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed (or possibly needs changing in check_mode), when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
+    support: full
+  platform:
+    description: Target OS families that can be operated against.
+    support: full
+    platforms: linux
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Let containers share all NPUs
+  npu.affinity.device_share:
+    enabled: true
+    topology: "{{ npu_affinity_topology }}"
+    min_driver: '25.5'
+
+- name: Let them share one card and one chip of another, even if a third party holds some of them now
+  npu.affinity.device_share:
+    enabled: true
+    npus:
+      - 2
+      - card: 3
+        chip: 1
+    ignore_busy: true
+
+- name: No sharing at all, whoever switched it on, and no recovery by the driver
+  npu.affinity.device_share:
+    enabled: false
+    only_ours: false
+    recover: 'off'
+    timeout: 60
+
+- name: The same in the tree of a simulated host
+  npu.affinity.device_share:
+    root: /srv/simulated/node1
+    npu_smi: /srv/simulated/node1/usr/local/Ascend/driver/tools/npu-smi
+    enabled: false
+"""
+
+RETURN = r"""
+chips:
+  description:
+    - Every chip that was asked for its state. RV(chips[].enabled) is what it should be, null where that was not said.
+    - A state is null where npu-smi gave none.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    card:
+      description: NPU ID.
+      returned: always
+      type: int
+    chip:
+      description: Chip ID on the card.
+      returned: always
+      type: int
+    before:
+      description: The state before.
+      returned: always
+      type: bool
+    after:
+      description: The state that was read back, in check mode the expected one.
+      returned: always
+      type: bool
+    enabled:
+      description: The wanted state.
+      returned: always
+      type: bool
+  sample:
+    - {card: 0, chip: 0, before: false, after: true, enabled: true}
+recover:
+  description: The driver's recovery switch before and after, null when O(recover=leave).
+  returned: always
+  type: dict
+  sample: {before: false, after: true}
+busy:
+  description: Cards that could not be changed because a container holds them.
+  returned: always
+  type: list
+  elements: int
+  sample: [3]
+failures:
+  description: A sentence for every card, and for the recovery switch, that is not as wanted.
+  returned: always
+  type: list
+  elements: str
+  sample: ['card 3: chip 0 is not on, because a container holds the card (exporters and device plugins count); stop it and run again']
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._device_share import Report, require_driver, switch
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool
+
+RECOVER = {"leave": None, "on": True, "off": False}
+
+
+def argument_spec():
+    return {
+        "enabled": {"type": "bool", "required": True},
+        "npus": {"type": "list", "elements": "raw", "default": []},
+        "only_ours": {"type": "bool", "default": True},
+        "recover": {"type": "str", "choices": list(RECOVER), "default": "leave"},
+        "ignore_busy": {"type": "bool", "default": False},
+        "min_driver": {"type": "str"},
+        "topology": {"type": "dict"},
+        "root": {"type": "path", "default": "/"},
+        "npu_smi": {"type": "str"},
+        "timeout": {"type": "int", "default": 60},
+    }
+
+
+def run(module):
+    params, topology = module.params, module.params["topology"]
+    host = Host(params["root"], params["timeout"])
+    if params["enabled"] and params["min_driver"]:
+        require_driver(host, params["min_driver"], topology and topology["driver"]["version"])
+    if topology and not params["npus"] and not Cards.of_topology(topology).chips:
+        return Report()
+    tool = ShareTool(host, params["npu_smi"])
+    cards = Cards.of_topology(topology) if topology else tool.cards()
+    options = {"chosen": params["npus"], "recover": RECOVER[params["recover"]], "only_ours": params["only_ours"]}
+    return switch(host, tool, cards, params["enabled"], check=module.check_mode, **options)
+
+
+def chips_of(report):
+    """Return the chips of all cards that answered, before and after."""
+    return [
+        {
+            "card": card,
+            "chip": chip,
+            "before": enabled,
+            "after": report.after[card].get(chip),
+            "enabled": report.wanted.get(card, {}).get(chip),
+        }
+        for card, chips in sorted(report.before.items())
+        for chip, enabled in sorted(chips.items())
+    ]
+
+
+def diff_of(chips, recover):
+    """Return the diff: a line for every chip that changes, and for the recovery switch."""
+    words = {True: "on", False: "off", None: "unknown"}
+    moved = [("card %d chip %d" % (chip["card"], chip["chip"]), chip) for chip in chips if chip["before"] is not chip["after"]]
+    if recover and recover["before"] is not recover["after"]:
+        moved.append(("recovery by the driver", recover))
+    return {
+        "before_header": "device share",
+        "after_header": "device share",
+        "before": "".join("%s: %s\n" % (title, words[values["before"]]) for title, values in moved),
+        "after": "".join("%s: %s\n" % (title, words[values["after"]]) for title, values in moved),
+    }
+
+
+def sentences(failed):
+    """Return the failures with cards joined for which the same is to be said."""
+    cards = {}
+    for card, text in failed.items():
+        cards.setdefault(text, []).append(card)
+    titles = [(text, "recovery" if None in found else "card %s" % compress(found)) for text, found in cards.items()]
+    return ["%s: %s" % (title, text) for text, title in titles]
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    try:
+        report = run(module)
+    except (OSError, ValueError, Refusal) as error:
+        module.fail_json(msg=str(error))
+    for sentence in report.warnings:
+        module.warn(sentence)
+    ignored = {card: text for card, text in report.failed.items() if module.params["ignore_busy"] and card in report.busy}
+    failed = {card: text for card, text in report.failed.items() if card not in ignored}
+    for sentence in sentences(ignored):
+        module.warn(sentence)
+    chips = chips_of(report)
+    recover = None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
+    result = {
+        "changed": report.changed,
+        "chips": chips,
+        "recover": recover,
+        "busy": report.busy,
+        "failures": sentences(report.failed),
+        "diff": diff_of(chips, recover),
+    }
+    if failed:
+        module.fail_json(msg="device share is not as wanted: " + "; ".join(sentences(failed)), **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: irq_affinity
+short_description: Bind the interrupts of NPUs to the CPUs of a plan
+version_added: 0.1.0
+description:
+  - Puts the C(sq_send_trigger_irq) interrupt of every NPU on the first CPU of its role irq, every C(cq_update_irq) interrupt on the
+    second, and the driver's workqueues C(dev<N>_sq_send_wq) and C(dev<N>_sq_fair_wq) and its kernel thread C(dev<N>_sq_task) on
+    the CPU of the former.
+  - Interrupts are found by PCI function and name at the moment of use, because their numbers change when a driver is loaded again.
+  - Reads back what the kernel really does. Interrupts that the kernel manages itself cannot be moved; they are reported, and are no failure.
+  - A CPU that is offline, or has no interrupt vectors left, gives way to another CPU of the role, then of the pool.
+  - NPUs without CPUs in the role irq, such as Ascend 950 and GPUs, are left alone.
+  - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
+options:
+  root:
+    description:
+      - Directory below which the machine's tree lies. With any other value than V(/) that tree is written to, and nothing live is touched.
+    type: path
+    default: /
+  plan:
+    description: The plan, as filter P(npu.affinity.plan#filter) returns it.
+    type: dict
+    required: true
+  wait:
+    description: Seconds to wait for interrupts that a loading driver requests late.
+    type: int
+    default: 0
+  timeout:
+    description: Seconds that a command may take. This module runs none; the option is there for C(module_defaults) of the action group.
+    type: int
+    default: 30
+attributes:
+  check_mode:
+    description: Can run in check_mode and return changed status prediction without modifying the target.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed (or possibly needs changing in check_mode), when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
+    support: full
+  platform:
+    description: Target OS families that can be operated against.
+    support: full
+    platforms: linux
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Bind the interrupts of all NPUs of the plan
+  npu.affinity.irq_affinity:
+    plan: "{{ npu_affinity_plan }}"
+
+- name: Bind them right after the driver was loaded
+  npu.affinity.irq_affinity:
+    plan: "{{ npu_affinity_plan }}"
+    wait: 60
+    timeout: 30
+
+- name: Bind them in the tree of a simulated host
+  npu.affinity.irq_affinity:
+    root: /srv/simulated/node1
+    plan: "{{ npu_affinity_plan }}"
+"""
+
+RETURN = r"""
+npus:
+  description:
+    - What was found and done for each NPU of the plan.
+    - Entries have C(name), C(before), C(wanted) and C(after) (cpulists), C(state) and C(text); interrupts that differ in their number only
+      are one entry with the numbers in C(irqs).
+    - C(state) is V(bound) (was right), V(changed), V(pending) (right, but the interrupt must fire once), V(managed) (the kernel refuses for
+      good), V(full) (on another CPU, because the wanted one has no interrupt vectors left), V(busy) or V(failed).
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - id: 0
+      pci: "0000:c1:00.0"
+      device: 0
+      text: ""
+      interrupts:
+        - {name: sq_send_trigger_irq, irqs: '2753', before: 144-167, wanted: '144', after: '144', state: changed, text: ''}
+        - {name: cq_update_irq, irqs: 2754-2769, before: 144-167, wanted: '145', after: '145', state: changed, text: ''}
+      workqueues:
+        - {name: dev0_sq_send_wq, before: 0-191, wanted: '144', after: '144', state: changed, text: ''}
+      threads:
+        - {name: dev0_sq_task, before: 0-191, wanted: '144', after: '144', state: changed, text: ''}
+unchangeable:
+  description: A sentence for everything that is not on its CPU and cannot be, though that is no failure.
+  returned: always
+  type: list
+  elements: str
+  sample: ["NPU 0 (0000:c1:00.0): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 144-167"]
+failures:
+  description: A sentence for everything that should have been bound and was not.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils import _irq, _previous
+from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped, subject
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+
+SECTION = "interrupts"
+
+
+def argument_spec():
+    return {
+        "root": {"type": "path", "default": "/"},
+        "plan": {"type": "dict", "required": True},
+        "wait": {"type": "int", "default": 0},
+        "timeout": {"type": "int", "default": 30},
+    }
+
+
+def diff_of(npus):
+    """Return the diff: a line for every interrupt, workqueue and thread that moves."""
+    moved = [
+        ("NPU %s %s %s: CPUs " % (npu["id"], npu["pci"], subject(kind, entry)), entry)
+        for npu in npus
+        for kind in KINDS
+        for entry in npu[kind]
+        if entry["before"] != entry["after"]
+    ]
+    return {
+        "before_header": "affinity",
+        "after_header": "affinity",
+        "before": "".join("%s%s\n" % (title, entry["before"]) for title, entry in moved),
+        "after": "".join("%s%s\n" % (title, entry["after"]) for title, entry in moved),
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    host, plan = Host(module.params["root"], module.params["timeout"]), module.params["plan"]
+    try:
+        if module.params["wait"]:
+            _irq.await_vectors(host, plan, module.params["wait"])
+        report = _irq.bind(host, plan, check=True)
+        if report["changed"] and not module.check_mode:
+            _previous.record(host, SECTION, _irq.previous(host, plan))
+        if (report["changed"] or report["unchangeable"]) and not module.check_mode:
+            report = _irq.bind(host, plan)
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    for sentence in report["warnings"]:
+        module.warn(sentence)
+    result = {
+        "changed": report["changed"],
+        "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report["npus"]],
+        "unchangeable": report["unchangeable"],
+        "failures": report["failed"],
+        "diff": diff_of(report["npus"]),
+    }
+    if report["failed"]:
+        module.fail_json(msg="not everything could be bound: " + "; ".join(report["failed"]), **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

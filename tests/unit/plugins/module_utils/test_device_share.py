@@ -1,0 +1,474 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stories of small hosts whose npu-smi is the simulated one, faults included."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _device_share, _previous
+from ansible_collections.npu.affinity.plugins.module_utils._device_share import main, require_driver, restore, switch
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool, refusal, states
+
+SIMULATOR = pathlib.Path(__file__).parents[3] / "simulator" / "npu_smi.py"
+FAMILIES = {
+    # family: (chip name, chips per card, NPU IDs)
+    "a2": ("910B3", 1, [0, 1, 2]),
+    "a2 with 10 cards": ("910B2C", 1, range(10)),
+    "a3": ("Ascend910", 2, [0, 4]),
+    "310p": ("310P3", 2, [2, 5]),
+    "910": ("910A", 1, [0, 1]),
+    "a5": ("Ascend950DT", 1, [0, 1]),
+}
+OFF = "device-share-recover:disable\n[device-share-config start]\n[device-share-config end]\n"
+
+
+class Box:
+    """A tree with a working npu-smi and little else."""
+
+    def __init__(self, root, kind):
+        self.root = root
+        name, chips, cards = FAMILIES[kind]
+        self.description = {
+            "family": kind.split()[0],
+            "architecture": "aarch64",
+            "version": "25.5.1",
+            "npu_smi": "25.5.1",
+            "layout": "newest",
+            "mesh": None,
+            "affinity": None,
+            "processes": [],
+            "faults": {},
+            "chips": [],
+        }
+        for card in cards:
+            for chip in range(chips):
+                entry = {"card": card, "chip": chip, "name": name, "memory_mib": 65536, "health": "OK"}
+                entry["phy"] = len(self.description["chips"])
+                entry["bdf"] = "0000:%02x:00.0" % (entry["phy"] + 1)
+                (root / "sys/bus/pci/devices" / entry["bdf"]).mkdir(parents=True)
+                self.description["chips"].append(entry)
+        for folder in ("etc", "run/npu-smi", "var/log", "simulator", "usr/local/Ascend/driver/tools"):
+            (root / folder).mkdir(parents=True)
+        (root / "usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\npackage_version=25.5.1\n")
+        program = root / "usr/local/Ascend/driver/tools/npu-smi"
+        program.write_text("#!%s -IS\n%s" % (sys.executable, SIMULATOR.read_text()))
+        program.chmod(0o755)
+        self.faults()
+        self.host = Host(str(root), 60)
+        self.tool = ShareTool(self.host)
+        self.cards = self.tool.cards()
+        self.forget_calls()
+
+    def faults(self, **faults):
+        self.description["faults"] = faults
+        (self.root / "simulator/machine.json").write_text(json.dumps(self.description))
+
+    @property
+    def shared(self):
+        """The chips that are shared, as the simulated driver keeps them: ``card:chip``."""
+        path = self.root / "run/npu-smi/share.json"
+        return json.loads(path.read_text()) if path.exists() else []
+
+    @property
+    def recovery_file(self):
+        return (self.root / "etc/device_share.cfg").read_text()
+
+    @property
+    def calls(self):
+        return (self.root / "var/log/npu-smi-calls.log").read_text().splitlines()
+
+    @property
+    def sets(self):
+        return [call for call in self.calls if call.startswith("set")]
+
+    def forget_calls(self):
+        (self.root / "var/log/npu-smi-calls.log").write_text("")
+
+    def switch(self, enabled, *chosen, **options):
+        self.forget_calls()
+        return switch(self.host, self.tool, self.cards, enabled, chosen, **options)
+
+
+@pytest.fixture
+def box(tmp_path):
+    return lambda kind: Box(tmp_path, kind)
+
+
+SWITCHED_ON = [
+    ("a2", ["-i 0 -d 1", "-i 1 -d 1", "-i 2 -d 1"]),
+    ("a3", ["-i 0 -d 1", "-i 4 -d 1"]),
+    ("310p", ["-i 2 -d 1", "-i 5 -d 1"]),
+]
+
+
+@pytest.mark.parametrize("kind, sets", SWITCHED_ON)
+def test_all_cards_are_switched_on_with_a_call_each_read_back_and_then_left_alone(box, kind, sets):
+    host = box(kind)
+    report = host.switch(True)
+    assert report.changed
+    assert (report.failed, report.busy, report.warnings) == ({}, [], [])
+    assert report.after == {card: dict.fromkeys(chips, True) for card, chips in host.cards.chips.items()}
+    assert len(host.shared) == len(host.description["chips"])
+    assert host.sets == ["set -t device-share " + call for call in sets]
+    queries = [call for call in host.calls if call.startswith("info")]
+    assert queries == ["info -t device-share -i %d" % card for card in host.cards.chips] * 2
+    again = host.switch(True)
+    assert not again.changed
+    assert host.calls == queries[: len(host.cards.chips)], "a run that changes nothing only asks"
+
+
+def test_a_check_predicts_and_neither_sets_nor_records(box):
+    host = box("310p")
+    report = host.switch(True, {"card": 5, "chip": 1}, check=True)
+    assert report.changed
+    assert report.after == {5: {0: False, 1: True}}
+    assert host.sets == host.shared == []
+    assert _previous.recorded(host.host) == {}
+
+
+def test_only_the_chosen_chip_changes_where_chips_can_be_told_apart(box):
+    host = box("310p")
+    report = host.switch(True, {"card": 5, "chip": 1})
+    assert host.sets == ["set -t device-share -i 5 -c 1 -d 1"]
+    assert (host.shared, report.wanted) == (["5:1"], {5: {1: True}})
+
+
+def test_one_die_of_an_a3_card_is_refused_before_anything_is_changed(box):
+    host = box("a3")
+    with pytest.raises(ValueError, match="card 4: its chips 0-1 change together"):
+        host.switch(True, {"card": 4, "chip": 1})
+    assert host.sets == []
+
+
+def test_a_busy_card_stops_nobody_else_and_is_named(box):
+    host = box("a2")
+    host.faults(busy=[1])
+    report = host.switch(True)
+    assert host.shared == ["0:0", "2:0"]
+    assert report.busy == [1]
+    assert report.failed == {
+        1: "chip 0 is not on, because a container holds the card (exporters and device plugins count); stop it and run again"
+    }
+    assert report.changed
+
+
+def test_a_card_that_changed_half_way_is_reported_chip_by_chip(box):
+    host = box("310p")
+    host.faults(busy=["2:1"])
+    report = host.switch(True, 2)
+    assert report.after == {2: {0: True, 1: False}, 5: {0: False, 1: False}}
+    assert report.failed[2].startswith("chip 1 is not on")
+    host.faults()
+    host.switch(True, 2)
+    assert host.sets == ["set -t device-share -i 2 -c 1 -d 1"], "only what is still missing"
+
+
+def test_the_state_that_is_already_right_is_right_even_while_busy(box):
+    host = box("a2")
+    host.switch(True)
+    host.faults(busy=[0, 1, 2])
+    assert host.switch(True).failed == {}
+
+
+NOT_POSSIBLE = [
+    ({"user": 1000}, "only by the root user"),
+    ({"container": True}, "only root user on physical machine"),
+    ({"vm": True}, "cannot be executed on a VM"),
+]
+
+
+@pytest.mark.parametrize("faults, text", NOT_POSSIBLE)
+def test_what_npu_smi_says_with_whatever_exit_status_is_told_for_every_card(box, faults, text):
+    host = box("a2")
+    host.faults(**faults)
+    report = host.switch(True)
+    assert sorted(report.failed) == [0, 1, 2]
+    assert all(text in sentence for sentence in report.failed.values())
+    assert not report.changed
+
+
+def test_a_product_that_cannot_share_fails_only_when_it_should_share(box):
+    host = box("910")
+    assert "does not support querying device-share" in host.switch(True).failed[0]
+    report = host.switch(False)
+    assert (report.failed, report.changed, host.sets) == ({}, False, [])
+
+
+def test_a_dead_card_does_not_hide_the_others(box):
+    host = box("a2")
+    host.faults(dead=[1])
+    report = host.switch(True)
+    assert host.shared == ["0:0", "2:0"]
+    assert list(report.failed) == [1]
+    assert "Invalid card id" in report.failed[1]
+
+
+def test_a_card_that_does_not_answer_in_time_is_a_sentence(box):
+    host = box("a2")
+    host.faults(sleep=30)
+    host.host.timeout = 0.5
+    report = host.switch(True, 1)
+    assert "did not answer within 0.5 s" in report.failed[1]
+
+
+def test_an_ok_that_changed_nothing_is_found_out(box):
+    host = box("a2")
+    host.faults(answers={"set -t device-share -i 1 -d 1": {"text": "\tStatus : OK\n\tMessage : set successfully\n", "status": 0}})
+    report = host.switch(True)
+    assert report.failed == {1: "chip 0 is not on, although npu-smi reported no error; see the driver's log"}
+
+
+def test_a_complaint_about_a_change_that_was_made_is_no_failure(box):
+    host = box("a2")
+    real = host.tool.change
+
+    def change_and_complain(change):
+        real(change)
+        raise Refusal("unavailable", "npu-smi cannot answer")
+
+    host.tool.change = change_and_complain
+    report = host.switch(True)
+    assert (report.failed, report.changed) == ({}, True)
+
+
+def test_only_what_was_switched_on_here_is_switched_off_unless_told(box):
+    host = box("a2")
+    host.tool.change(_device_share.Recovery(host.host, host.tool, host.cards, host.switch(True, 0, check=True), None).plan()[0])
+    host.switch(True, 2)
+    assert host.shared == ["0:0", "2:0"]
+    report = host.switch(False)
+    assert host.shared == ["0:0"]
+    assert report.warnings == [
+        "card 0: chip 0 stays on, because this collection did not switch it on; only_ours=false switches it off all the same"
+    ]
+    assert (report.failed, report.wanted) == ({}, {1: {0: False}, 2: {0: False}})
+    assert host.switch(False, only_ours=False).warnings == []
+    assert host.shared == []
+
+
+def test_a_host_on_which_nothing_was_recorded_has_nothing_of_ours_to_switch_off(box):
+    host = box("a3")
+    (host.root / "run/npu-smi/share.json").write_text(json.dumps(["0:0", "0:1"]))
+    report = host.switch(False)
+    assert (report.changed, report.wanted) == (False, {4: {0: False, 1: False}})
+    assert report.warnings[0].startswith("card 0: chip 0, 1 stays on")
+
+
+def test_undo_brings_back_the_state_before_the_first_change(box):
+    host = box("310p")
+    (host.root / "run/npu-smi/share.json").write_text(json.dumps(["2:0"]))
+    host.switch(True)
+    host.switch(False, only_ours=False)
+    recorded = _previous.recorded(host.host)["device_share"]
+    assert recorded["chips"] == {"2": {"0": True, "1": False}, "5": {"0": False, "1": False}}
+    predicted = restore(host.host, host.tool, host.cards, recorded, check=True)
+    report = restore(host.host, host.tool, host.cards, recorded)
+    assert host.shared == ["2:0"]
+    assert report.changed
+    assert predicted.after == report.after
+    assert not restore(host.host, host.tool, host.cards, recorded).changed
+
+
+def test_undo_says_which_cards_it_could_not_bring_back(box):
+    host = box("a2")
+    host.switch(True)
+    host.faults(busy=[2])
+    report = restore(host.host, host.tool, host.cards, _previous.recorded(host.host)["device_share"])
+    assert host.shared == ["2:0"]
+    assert report.failed[2].startswith("chip 0 is not off, because a container holds the card")
+
+
+# The driver's own recovery
+
+
+def lines(host):
+    return [line for line in host.recovery_file.splitlines() if line.startswith("npu-smi")]
+
+
+def test_recovery_is_switched_on_before_the_cards_so_that_they_are_recorded(box):
+    host = box("a2")
+    host.switch(True, 1)
+    report = host.switch(True, recover=True)
+    assert host.sets[0] == "set -t device-share-cfg-recover -d 1"
+    assert report.recover == (False, True)
+    assert (report.failed, report.warnings) == ({}, [])
+    assert lines(host) == ["npu-smi set -t device-share -i %d -c 0 -d 1" % card for card in (0, 1, 2)]
+    again = host.switch(True, recover=True)
+    assert (again.changed, host.sets) == (False, [])
+
+
+def test_a_change_with_recovery_on_records_everything_anew_and_keeps_the_file_whole(box):
+    host = box("a2")
+    host.switch(True, recover=True)
+    report = host.switch(False, 1, recover=True)
+    assert (report.failed, report.warnings) == ({}, [])
+    assert host.sets[:2] == ["set -t device-share-cfg-recover -d 0", "set -t device-share-cfg-recover -d 1"]
+    assert host.shared == ["0:0", "2:0"]
+    assert lines(host) == [
+        "npu-smi set -t device-share -i 0 -c 0 -d 1",
+        "npu-smi set -t device-share -i 1 -c 0 -d 0",
+        "npu-smi set -t device-share -i 2 -c 0 -d 1",
+    ]
+    assert host.recovery_file.count("end]") == 1
+
+
+def test_a_card_below_a_recorded_one_records_everything_anew_too(box):
+    host = box("a2")
+    host.switch(True, 2, recover=True)
+    host.switch(True, 0, recover=True)
+    assert lines(host) == ["npu-smi set -t device-share -i %d -c 0 -d 1" % card for card in (0, 2)]
+    assert host.recovery_file.count("end]") == 1
+
+
+def test_leaving_recovery_alone_warns_before_its_file_is_damaged_and_afterwards(box):
+    host = box("a2")
+    host.switch(True, recover=True)
+    report = host.switch(False, 0)
+    assert report.recover is None
+    assert report.warnings == ["recording this change will damage /etc/device_share.cfg: set recover to on, which records anew, or to off"]
+    report = host.switch(True, 0)
+    assert "the driver restores nothing from it" in report.warnings[0]
+
+
+def test_recovery_is_switched_off_and_undo_switches_it_on_again(box):
+    host = box("a2")
+    host.switch(True, recover=True, check=True)
+    (host.root / "etc/device_share.cfg").write_text(OFF.replace("disable", "enable"))
+    report = host.switch(True, recover=False)
+    assert report.recover == (True, False)
+    assert host.recovery_file == OFF
+    report = restore(host.host, host.tool, host.cards, _previous.recorded(host.host)["device_share"])
+    assert report.recover == (False, True)
+    assert host.recovery_file.startswith("device-share-recover:enable")
+
+
+LIMITS = [
+    ("a3", ["cards 0,4: the driver's own recovery restores no A3 card at boot; have device share set again at boot"]),
+    ("a2 with 10 cards", ["cards 8-9: the driver's own recovery restores cards 0-7 only; have device share set again at boot"]),
+]
+
+
+@pytest.mark.parametrize("kind, warnings", LIMITS)
+def test_what_recovery_will_not_restore_is_said(box, kind, warnings):
+    assert box(kind).switch(True, recover=True).warnings == warnings
+
+
+def test_a_recovery_switch_that_cannot_be_read_fails_for_itself_only(box):
+    host = box("a5")
+    report = host.switch(True, recover=True)
+    assert list(report.failed) == [None]
+    assert "the driver's recovery switch cannot be read" in report.failed[None]
+    assert host.switch(True, recover=False).failed == {}, "a product without it has it off"
+
+
+def test_a_line_that_the_driver_did_not_write_is_found_out(box):
+    host = box("a2")
+    answer = {"text": "\tStatus : OK\n\tMessage : The device-share is set successfully.\n", "status": 0}
+    host.switch(True)
+    host.faults(answers={"set -t device-share -i 1 -d 1": answer})
+    report = host.switch(True, recover=True)
+    assert report.warnings == ["the driver did not record cards 1 in /etc/device_share.cfg"]
+
+
+# Reading and judging
+
+
+@pytest.mark.parametrize("rows, card, chip, expected", [
+    ([{"card": 3, "chip": 0, "enabled": True}, {"card": 3, "chip": 1, "enabled": False}], 3, None, {3: {0: True, 1: False}}),
+    ([{"card": 0, "chip": None, "enabled": False}], 0, None, {0: {0: False}}),
+    ([{"card": None, "chip": None, "enabled": True}], 2, 1, {2: {1: True}}),
+    ([{"card": 4, "chip": 0, "enabled": True}, {"card": 5, "chip": 0, "enabled": None}], None, None, {4: {0: True}, 5: {0: None}}),
+])  # fmt: skip
+def test_an_answer_that_does_not_repeat_the_ids_is_about_what_was_asked(rows, card, chip, expected):
+    assert states(rows, card, chip) == expected
+
+
+@pytest.mark.parametrize("output, status, kind", [
+    ("\tStatus : OK\n", 0, None),
+    ("\tStatus : Fail\n\tMessage : something new\n", 0, "unavailable"),
+    ("\tStatus : Fail\n\tMessage : Failed to set chip device-share\n", 203, "busy"),
+    ("Are you sure you want to continue setting?(Y/N)\n", 200, "aborted"),
+])  # fmt: skip
+def test_a_set_command_is_judged_by_its_text_first(output, status, kind):
+    error = refusal(output, status)
+    assert (error.kind if error else None) == kind
+
+
+def test_cards_are_the_same_from_npu_smi_and_from_the_topology(box):
+    host = box("a3")
+    npus = [dict(entry, kind="npu", family="a3") for entry in host.description["chips"]]
+    other = Cards.of_topology({"npus": npus + [{"kind": "gpu", "card": None, "chip": None, "family": "gpu", "name": "L40S"}]})
+    assert (other.chips, other.by_chip, other.a3) == ({0: [0, 1], 4: [0, 1]}, set(), {0, 4})
+    assert (host.cards.chips, host.cards.by_chip, host.cards.a3) == (other.chips, other.by_chip, other.a3)
+
+
+def test_a_host_without_npu_smi_is_told_where_it_was_looked_for(tmp_path):
+    with pytest.raises(Refusal, match="npu-smi was not found in /usr/local/Ascend/driver/tools"):
+        ShareTool(Host(str(tmp_path)))
+
+
+DRIVERS = [
+    (None, "25.5", None),
+    (None, "26.0.rc1", "the Ascend driver is 25.5.1, and 26.0.rc1 or newer is required; update the driver first"),
+    ("25.3.rc1", "25.5", "the Ascend driver is 25.3.rc1, and 25.5 or newer is required; update the driver first"),
+]
+
+
+@pytest.mark.parametrize("version, minimum, error", DRIVERS)
+def test_an_old_driver_is_refused(box, version, minimum, error):
+    host = box("a2").host
+    if error is None:
+        require_driver(host, minimum, version)
+        return
+    with pytest.raises(ValueError) as caught:
+        require_driver(host, minimum, version)
+    assert str(caught.value) == error
+
+
+def test_a_driver_of_unknown_version_is_refused_when_one_is_required(tmp_path):
+    with pytest.raises(ValueError, match="^the version of the Ascend driver is not known, and 25.5 or newer is required$"):
+        require_driver(Host(str(tmp_path)), "25.5")
+
+
+# At boot
+
+
+def test_at_boot_the_chosen_cards_are_switched_on_and_each_is_a_line(box, capsys):
+    host = box("310p")
+    assert main(["--root", host.host.root, "2", "5:1"]) == 0
+    assert host.shared == ["2:0", "2:1", "5:1"]
+    assert capsys.readouterr().out.splitlines() == [
+        "card 2 chip 0: device share is on",
+        "card 2 chip 1: device share is on",
+        "card 5 chip 1: device share is on",
+    ]
+
+
+def test_at_boot_a_driver_that_is_still_loading_is_waited_for_within_bounds(box, capsys, monkeypatch):
+    host = box("a2")
+    host.faults(error=-8005)
+    monkeypatch.setattr(_device_share, "_PAUSE", 0.01)
+    assert main(["--root", host.host.root, "--wait", "2"]) == 1
+    assert "-8005" in capsys.readouterr().out
+    assert len(host.calls) > 2
+    monkeypatch.setattr(_device_share.time, "sleep", lambda seconds: host.faults())
+    assert main(["--root", host.host.root, "--wait", "60"]) == 0
+    assert len(host.shared) == 3
+
+
+ENDINGS = [({"busy": [1]}, [], "card 1: chip 0 is not on"), ({}, ["7"], "npus: there is no card 7"), ({}, ["x"], "npus: '{'card': 'x'}'")]
+
+
+@pytest.mark.parametrize("faults, arguments, line", ENDINGS)
+def test_at_boot_what_could_not_be_switched_on_is_a_line_and_a_failure(box, capsys, faults, arguments, line):
+    host = box("a2")
+    host.faults(**faults)
+    assert main(["--root", host.host.root] + arguments) == 1
+    assert any(text.startswith(line) for text in capsys.readouterr().out.splitlines())

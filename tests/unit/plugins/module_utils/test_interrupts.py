@@ -1,0 +1,180 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._interrupts import (
+    Interrupt,
+    Thread,
+    Workqueue,
+    interrupt_names,
+    kernel_threads,
+    vectors,
+)
+
+PCI = "0000:c1:00.0"
+
+
+def write(root, path, text):
+    target = root / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def read(root, path):
+    return (root / path.lstrip("/")).read_text()
+
+
+# What the kernels print between the counts and the name; the name is always last.
+WORDS_BEFORE_THE_NAME = [
+    "   ITS-MSI 101187585 Edge    ",
+    "  ITS-PCI-MSIX-0000:c1:00.0   1 Edge    ",
+    "  IR-PCI-MSI 26214401-edge    ",
+    " PCI-MSIX-0000:c1:00.0   1-edge    ",
+]
+
+
+@pytest.mark.parametrize("words", WORDS_BEFORE_THE_NAME)
+@pytest.mark.parametrize("cpus", [1, 8, 640])
+def test_an_interrupts_name_is_found_behind_any_number_of_counts(tmp_path, words, cpus):
+    header = "           " + "".join("%-11s" % ("CPU%d" % cpu) for cpu in range(cpus))
+    line = "%4d:" % 2753 + "%11d" % 4294967295 * cpus + words + "  sq_send_trigger_irq"
+    summary = "IPI0:" + "%11d" % 3 * cpus + "       Rescheduling interrupts"
+    write(tmp_path, "/proc/interrupts", "\n".join([header, line, summary, "ERR:          0"]) + "\n")
+    assert interrupt_names(Host(str(tmp_path))) == {2753: "sq_send_trigger_irq"}
+
+
+def test_a_host_without_interrupts_has_none(tmp_path):
+    host = Host(str(tmp_path))
+    assert interrupt_names(host) == {}
+    assert vectors(host, PCI) == []
+
+
+def function(root, irqs, folders=False):
+    for irq in irqs:
+        write(root, "/sys/bus/pci/devices/%s/msi_irqs/%d%s" % (PCI, irq, "/mode" if folders else ""), "msix\n")
+
+
+@pytest.mark.parametrize("folders", [False, True], ids=["files", "folders"])
+def test_the_vectors_of_a_function_are_those_that_are_its_own_and_requested(tmp_path, folders):
+    function(tmp_path, [98, 99, 100, 101], folders)
+    rows = [(99, "sq_send_trigger_irq"), (100, "cq_update_irq"), (500, "sq_send_trigger_irq")]
+    table = ["  CPU0  CPU1"] + ["%d: 0 0  ITS-MSI %d Edge  %s" % (irq, irq, name) for irq, name in rows]
+    write(tmp_path, "/proc/interrupts", "\n".join(table))
+    write(tmp_path, "/proc/irq/99/smp_affinity_list", "0-1\n")
+    write(tmp_path, "/proc/irq/99/effective_affinity_list", "1\n")
+    write(tmp_path, "/proc/irq/100/smp_affinity_list", "0\n")
+    assert vectors(Host(str(tmp_path)), PCI) == [
+        {"irq": 99, "name": "sq_send_trigger_irq", "ordinal": 1, "affinity": "0-1", "effective": "1"},
+        {"irq": 100, "name": "cq_update_irq", "ordinal": 2, "affinity": "0", "effective": None},
+    ]
+
+
+def test_setting_an_interrupt_in_a_tree_lets_the_derived_files_follow_as_the_kernel_would(tmp_path):
+    folder = "/proc/irq/99/"
+    for name, text in (
+        ("smp_affinity_list", "0-39"),
+        ("smp_affinity", "ff,ffffffff"),
+        ("effective_affinity_list", "0"),
+        ("effective_affinity", "00,00000001"),
+    ):
+        write(tmp_path, folder + name, text + "\n")
+    Interrupt(99, "cq_update_irq").write(Host(str(tmp_path)), "35")
+    after = {name: read(tmp_path, folder + name) for name in os.listdir(str(tmp_path) + folder)}
+    assert after == {
+        "smp_affinity_list": "35\n",
+        "smp_affinity": "08,00000000\n",
+        "effective_affinity_list": "35\n",
+        "effective_affinity": "08,00000000\n",
+    }
+
+
+def test_a_tree_that_links_the_effective_list_to_the_wanted_one_keeps_a_whole_list(tmp_path):
+    write(tmp_path, "/proc/irq/99/smp_affinity_list", "3\n")
+    os.symlink("smp_affinity_list", str(tmp_path / "proc/irq/99/effective_affinity_list"))
+    Interrupt(99, "cq_update_irq").write(Host(str(tmp_path)), "0-39")
+    assert read(tmp_path, "/proc/irq/99/smp_affinity_list") == "0-39\n"
+
+
+def test_an_interrupt_without_write_bit_is_managed_by_the_kernel(tmp_path):
+    write(tmp_path, "/proc/irq/99/smp_affinity_list", "0-39\n")
+    host, interrupt = Host(str(tmp_path)), Interrupt(99, "cq_update_irq")
+    assert not interrupt.fixed(host)
+    os.chmod(str(tmp_path / "proc/irq/99/smp_affinity_list"), 0o444)
+    assert interrupt.fixed(host)
+    assert not Interrupt(100, "cq_update_irq").fixed(host)
+
+
+MASKS = [
+    # before, cpus, after: as wide as what the kernel printed, wider only when it must be
+    ("ff", "2", "04"),
+    ("ff,ffffffff", "35", "08,00000000"),
+    ("ffffffff,ffffffff,ffffffff,ffffffff,ffffffff,ffffffff", "0", "00000000,00000000,00000000,00000000,00000000,00000001"),
+    ("3", "35", "00000008,00000000"),
+]
+
+
+@pytest.mark.parametrize("before, cpus, after", MASKS)
+def test_a_workqueues_mask_keeps_the_width_that_the_kernel_gave_it(tmp_path, before, cpus, after):
+    queue = Workqueue("dev0_sq_send_wq")
+    write(tmp_path, queue.path, before + "\n")
+    host = Host(str(tmp_path))
+    queue.write(host, cpus)
+    assert read(tmp_path, queue.path) == after + "\n"
+    assert queue.read(host) == cpus
+
+
+def test_a_workqueue_that_is_not_in_sysfs_has_no_cpus(tmp_path):
+    assert Workqueue("dev0_sq_fair_wq").read(Host(str(tmp_path))) is None
+
+
+def test_only_kernel_threads_count_and_long_names_are_cut_as_the_kernel_does(tmp_path):
+    write(tmp_path, "/proc/41/comm", "dev0_sq_task\n")
+    write(tmp_path, "/proc/42/comm", "dev123456_sq_ta\n")
+    write(tmp_path, "/proc/43/comm", "dev1_sq_task\n")
+    write(tmp_path, "/proc/43/cmdline", "python3\0")
+    write(tmp_path, "/proc/self/comm", "dev2_sq_task\n")
+    names = ["dev0_sq_task", "dev123456_sq_task", "dev1_sq_task", "dev2_sq_task"]
+    assert kernel_threads(Host(str(tmp_path)), names) == {"dev0_sq_task": 41, "dev123456_sq_task": 42}
+
+
+def test_setting_a_thread_in_a_tree_rewrites_the_lines_of_its_status_and_nothing_live(tmp_path):
+    own = os.sched_getaffinity(0)
+    thread = Thread("dev0_sq_task", os.getpid())
+    write(tmp_path, thread.path, "Name:\tdev0_sq_task\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0\n")
+    host = Host(str(tmp_path))
+    assert thread.read(host) == "0-7"
+    thread.write(host, "5")
+    assert read(tmp_path, thread.path) == "Name:\tdev0_sq_task\nCpus_allowed:\t20\nCpus_allowed_list:\t5\nMems_allowed_list:\t0\n"
+    assert os.sched_getaffinity(0) == own
+
+
+def test_the_real_kernel_moves_a_process_and_says_so_in_the_file_that_is_read():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        host, thread = Host("/"), Thread("child", child.pid)
+        last = str(max(expand(thread.read(host))))
+        thread.write(host, last)
+        assert thread.read(host) == last
+        assert os.sched_getaffinity(child.pid) == {int(last)}
+    finally:
+        child.communicate(b"\n")
+
+
+def test_the_real_kernels_interrupts_can_be_read():
+    host = Host("/")
+    names = interrupt_names(host)
+    if not names or not host.exists("/proc/irq/default_smp_affinity"):
+        pytest.skip("this machine shows no interrupts")
+    readable = [irq for irq in names if Interrupt(irq, names[irq]).read(host)]
+    assert readable
+    assert all(expand(Interrupt(irq, names[irq]).read(host)) for irq in readable)

@@ -1,0 +1,548 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stories of a small host: 48 CPUs, NPUs with a mailbox, one SQ and CQ interrupts, a workqueue and a task thread each."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _affinity
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._irq import (
+    CQ,
+    MEMORY,
+    PLAN,
+    SQ,
+    bind,
+    choices,
+    main,
+    previous,
+    restore,
+    share_out,
+    wanted,
+)
+
+FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
+EVERYWHERE = "0-47"
+EVERYWHERE_MASK = "ffff,ffffffff"
+
+
+def npu(number=0, pci=FIRST, pool="24-35", irq="24-25", **more):
+    return dict({"id": number, "pci": pci, "pool": pool, "irq": irq}, **more)
+
+
+PLAN_OF_TWO = {"npus": [npu(), npu(1, SECOND, "0-11", "0-1")]}
+
+
+class Kernel(Host):
+    """A tree in which writes are counted, and refused as a kernel would: ``refuse(path, value)`` returns an errno or None."""
+
+    def __init__(self, root):
+        super().__init__(str(root))
+        self.writes = []
+        self.refuse = lambda path, value: None
+
+    def set_attribute(self, path, value):
+        number = self.refuse(path, value)
+        if number:
+            raise OSError(number, os.strerror(number))
+        self.writes.append((path, value))
+        super().set_attribute(path, value)
+
+    def put(self, path, text):
+        os.makedirs(os.path.dirname(self.path(path)), exist_ok=True)
+        with open(self.path(path), "w") as file:
+            file.write(text + "\n")
+
+
+def add_function(kernel, pci, first_irq, names):
+    """Give a PCI function vectors from a number on; the table of interrupts grows by those that have a name."""
+    table = kernel.read("/proc/interrupts") or "      CPU0       CPU1"
+    for irq, name in enumerate(names, first_irq):
+        kernel.put("/sys/bus/pci/devices/%s/msi_irqs/%d" % (pci, irq), "msix")
+        if name:
+            table += "\n%5d: 0 0   ITS-MSI %d Edge      %s" % (irq, irq, name)
+            kernel.put("/proc/irq/%d/smp_affinity_list" % irq, EVERYWHERE)
+            kernel.put("/proc/irq/%d/smp_affinity" % irq, EVERYWHERE_MASK)
+            kernel.put("/proc/irq/%d/effective_affinity_list" % irq, "0")
+    kernel.put("/proc/interrupts", table)
+
+
+def add_device(kernel, number):
+    kernel.put("/sys/devices/virtual/workqueue/dev%d_sq_send_wq/cpumask" % number, EVERYWHERE_MASK)
+    status = "Name:\tdev%d_sq_task\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s" % (number, EVERYWHERE_MASK, EVERYWHERE)
+    kernel.put("/proc/%d/comm" % (900 + number), "dev%d_sq_task" % number)
+    kernel.put("/proc/%d/status" % (900 + number), status)
+
+
+def names_of(device, cq=16):
+    return ["trs-mbox-%d-0" % device, SQ] + [CQ] * cq + [None, None]
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    host = Kernel(tmp_path)
+    host.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    host.put("/proc/interrupts", "      CPU0       CPU1\n    3: 0 0  GICv3 27 Level  arch_timer")
+    add_function(host, FIRST, 2752, names_of(0))
+    add_function(host, SECOND, 3008, names_of(1))
+    add_device(host, 0)
+    add_device(host, 1)
+    return host
+
+
+def affinity(host, irq):
+    return host.read("/proc/irq/%d/smp_affinity_list" % irq)
+
+
+def texts(host):
+    found = {}
+    for folder, _folders, files in os.walk(host.root):
+        for name in files:
+            with open(os.path.join(folder, name)) as file:
+                found[os.path.join(folder, name)] = file.read()
+    return found
+
+
+def states(entries):
+    return {entry["state"] for entry in entries}
+
+
+def test_sq_goes_to_the_first_irq_cpu_every_cq_to_the_second_and_the_drivers_work_follows_sq(kernel):
+    report = bind(kernel, PLAN_OF_TWO)
+    assert [affinity(kernel, irq) for irq in (2753, 2754, 2769)] == ["24", "25", "25"]
+    assert [affinity(kernel, irq) for irq in (3009, 3010, 3025)] == ["0", "1", "1"]
+    assert affinity(kernel, 2752) == EVERYWHERE, "the mailbox interrupt is left alone"
+    assert kernel.read("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask") == "0000,01000000"
+    assert "Cpus_allowed_list:\t24" in kernel.read("/proc/900/status")
+    assert report["changed"]
+    assert report["failed"] == report["unchangeable"] == report["warnings"] == []
+    first = report["npus"][0]
+    assert (first["id"], first["pci"], first["device"]) == (0, FIRST, 0)
+    assert len(first["interrupts"]) == 17
+    sq = {"irq": 2753, "name": SQ, "before": EVERYWHERE, "wanted": "24", "after": "24", "state": "changed", "text": ""}
+    assert first["interrupts"][0] == sq
+
+
+def test_a_second_run_writes_nothing(kernel):
+    bind(kernel, PLAN_OF_TWO)
+    kernel.writes = []
+    report = bind(kernel, PLAN_OF_TWO)
+    assert not report["changed"]
+    assert kernel.writes == []
+    assert states(report["npus"][0]["interrupts"]) == {"bound"}
+
+
+def test_a_check_predicts_what_the_run_then_does_and_writes_nothing(kernel):
+    before = texts(kernel)
+    predicted = bind(kernel, PLAN_OF_TWO, check=True)
+    assert texts(kernel) == before
+    assert bind(kernel, PLAN_OF_TWO) == predicted
+
+
+def test_only_the_npus_of_one_function_are_bound_when_it_is_named_in_any_case(kernel):
+    report = bind(kernel, PLAN_OF_TWO, pci=FIRST.upper())
+    assert [entry["id"] for entry in report["npus"]] == [0]
+    assert affinity(kernel, 3009) == EVERYWHERE
+
+
+def test_functions_that_came_back_with_each_others_numbers_are_bound_by_function(kernel, tmp_path):
+    bind(kernel, PLAN_OF_TWO)
+    swapped = Kernel(tmp_path / "again")
+    swapped.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    add_function(swapped, SECOND, 2752, names_of(1))
+    add_function(swapped, FIRST, 3008, names_of(0))
+    bind(swapped, PLAN_OF_TWO)
+    assert (affinity(swapped, 3009), affinity(swapped, 2753)) == ("24", "0")
+
+
+# CPUs online, IRQ role, expected SQ order, expected CQ order, for the pool 4-9
+ORDERS = [
+    ("0-9", "4-5", [4, 5, 6, 7, 8, 9], [5, 4, 6, 7, 8, 9]),
+    ("0-9", "4", [4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9]),
+    ("0-9", "8,4", [8, 4, 5, 6, 7, 9], [4, 8, 5, 6, 7, 9]),
+    ("0-3,5-9", "4-5", [5, 6, 7, 8, 9], [5, 6, 7, 8, 9]),
+    ("0-3,7-8", "4-5", [7, 8], [7, 8]),
+    ("0-3", "4-5", [], []),
+]
+
+
+@pytest.mark.parametrize("online, role, sq, cq", ORDERS)
+def test_irq_cpus_come_first_and_the_pool_stands_in(online, role, sq, cq):
+    cpus = set(_affinity.expand(online))
+    entry = npu(pool="4-9", irq=role)
+    assert choices(entry, cpus) == {SQ: sq, CQ: cq}
+    found = [{"irq": irq, "name": name, "ordinal": irq} for irq, name in enumerate(["trs-mbox-0-0", SQ, CQ, CQ, "func_cq_irq"])]
+    assert wanted(entry, found, cpus) == {1: sq, 2: cq, 3: cq}
+
+
+def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
+    kernel.put("/sys/devices/system/cpu/online", "0-23,25-47")
+    report = bind(kernel, PLAN_OF_TWO)
+    assert (affinity(kernel, 2753), affinity(kernel, 2754)) == ("25", "25")
+    assert report["warnings"] == ["NPU 0 (%s): IRQ CPU 24 is offline; another CPU of its pool stands in" % FIRST]
+    assert report["failed"] == []
+
+
+def test_a_pool_that_is_wholly_offline_is_a_failure_and_never_an_empty_write(kernel):
+    kernel.put("/sys/devices/system/cpu/online", "0-23,36-47")
+    report = bind(kernel, {"npus": [npu()]})
+    assert kernel.writes == []
+    assert report["failed"] == ["NPU 0 (%s): no CPU of its pool 24-35 is online; bring one online or plan again" % FIRST]
+
+
+def test_a_cpu_that_is_offline_does_not_make_a_bound_interrupt_look_wrong(kernel):
+    bind(kernel, PLAN_OF_TWO)
+    kernel.put("/proc/irq/2753/smp_affinity_list", "24,47")
+    kernel.put("/sys/devices/system/cpu/online", "0-46")
+    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+
+
+NOTHING_TO_BIND = [
+    (npu(irq=""), "the plan has no IRQ CPUs for it", False),
+    (npu(pci=None), "the plan has no PCI function for it", True),
+    (npu(pci="0000:99:00.0"), "it is not on the PCI bus", True),
+]
+
+
+@pytest.mark.parametrize("entry, text, warns", NOTHING_TO_BIND)
+def test_an_npu_without_anything_to_bind_is_skipped_with_a_sentence(kernel, entry, text, warns):
+    report = bind(kernel, {"npus": [entry]})
+    assert report["npus"][0]["text"].startswith(text)
+    assert bool(report["warnings"]) is warns
+    assert report["failed"] == kernel.writes == []
+
+
+def test_a_function_whose_driver_is_not_loaded_is_a_failure(kernel):
+    kernel.put("/sys/bus/pci/devices/0000:81:00.0/numa_node", "4")
+    report = bind(kernel, {"npus": [npu(2, "0000:81:00.0")]})
+    assert report["failed"] == [
+        "NPU 2 (0000:81:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
+    ]
+
+
+def refuse_cq(number, only=None):
+    paths = {"/proc/irq/%d/smp_affinity_list" % irq for irq in range(2754, 2770)}
+    return lambda path, value: number if path in paths and only in (None, value) else None
+
+
+@pytest.mark.parametrize("sign", ["refused", "read-only file"])
+def test_interrupts_that_the_kernel_manages_are_reported_once_and_are_no_failure_and_no_drift(kernel, sign):
+    if sign == "refused":
+        kernel.refuse = refuse_cq(errno.EIO)
+    else:
+        for irq in range(2754, 2770):
+            os.chmod(kernel.path("/proc/irq/%d/smp_affinity_list" % irq), 0o444)
+    report = bind(kernel, PLAN_OF_TWO)
+    assert report["failed"] == []
+    assert report["unchangeable"] == [
+        "NPU 0 (%s): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 0-47" % FIRST
+    ]
+    assert states(report["npus"][0]["interrupts"]) == {"changed", "managed"}
+    again = bind(kernel, PLAN_OF_TWO, check=True)
+    assert not again["changed"]
+    assert again["unchangeable"] == report["unchangeable"]
+
+
+def test_a_thread_that_the_kernel_binds_itself_is_no_failure(kernel):
+    kernel.refuse = lambda path, value: errno.EINVAL if path == "/proc/900/status" else None
+    report = bind(kernel, PLAN_OF_TWO)
+    assert states(report["npus"][0]["threads"]) == {"managed"}
+    assert report["failed"] == []
+
+
+def test_a_full_cpu_gives_way_to_the_other_irq_cpu_and_the_next_run_leaves_it_there(kernel):
+    kernel.refuse = refuse_cq(errno.ENOSPC, only="25")
+    report = bind(kernel, PLAN_OF_TWO)
+    assert affinity(kernel, 2754) == "24"
+    assert report["failed"] == []
+    assert report["unchangeable"] == [
+        "NPU 0 (%s): IRQ 2754-2769 cq_update_irq is on CPU 24, because no interrupt vectors are left on CPU 25" % FIRST
+    ]
+    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+    kernel.writes = []
+    assert not bind(kernel, PLAN_OF_TWO)["changed"]
+    assert kernel.writes == []
+    kernel.refuse = lambda path, value: None
+    assert bind(kernel, PLAN_OF_TWO)["changed"], "there is room again"
+    assert affinity(kernel, 2754) == "25"
+    assert kernel.read(MEMORY) == "{}"
+
+
+def test_when_both_irq_cpus_are_full_the_pool_stands_in_and_when_all_are_that_is_a_failure(kernel):
+    kernel.refuse = lambda path, value: errno.ENOSPC if "/2754/" in path and value in ("24", "25") else None
+    bind(kernel, PLAN_OF_TWO)
+    assert affinity(kernel, 2754) == "26"
+    kernel.refuse = lambda path, value: errno.ENOSPC if "/2755/" in path else None
+    kernel.put("/proc/irq/2755/smp_affinity_list", "40")
+    report = bind(kernel, PLAN_OF_TWO)
+    assert affinity(kernel, 2755) == "40"
+    assert len(report["failed"]) == 1
+    assert "none of the CPUs 25, 24, 26, 27" in report["failed"][0]
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM])
+def test_a_busy_kernel_is_asked_again(kernel, monkeypatch, number):
+    monkeypatch.setattr(_affinity, "_PAUSES", (0, 0, 0))
+    answers = [number, number, None]
+    kernel.refuse = lambda path, value: answers.pop(0) if "/2753/" in path and answers else None
+    report = bind(kernel, PLAN_OF_TWO)
+    assert affinity(kernel, 2753) == "24"
+    assert (report["failed"], report["npus"][0]["interrupts"][0]["state"]) == ([], "changed")
+
+
+def test_a_kernel_that_stays_busy_ends_the_run_in_time(kernel):
+    kernel.refuse = lambda path, value: errno.EBUSY if "smp_affinity_list" in path else None
+    start = time.monotonic()
+    report = bind(kernel, PLAN_OF_TWO)
+    assert time.monotonic() - start < 5, "the pauses are for all interrupts together"
+    assert states(report["npus"][0]["interrupts"]) == {"busy"}
+    assert "IRQ 2754-2769 cq_update_irq could not be put on CPUs 25" in report["failed"][1]
+
+
+REFUSALS = [
+    (errno.EACCES, "run as root on the machine itself"),
+    (errno.EPERM, "run as root on the machine itself"),
+    (errno.ENOENT, "its driver was unloaded meanwhile"),
+    (errno.EINVAL, "see the kernel log"),
+]
+
+
+@pytest.mark.parametrize("number, advice", REFUSALS)
+def test_any_other_refusal_is_a_failure_that_names_the_interrupt_the_file_and_the_next_step(kernel, number, advice):
+    kernel.refuse = lambda path, value: number if "/2753/" in path else None
+    (sentence,) = bind(kernel, PLAN_OF_TWO)["failed"]
+    assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" % FIRST)
+    assert os.strerror(number) in sentence
+    assert advice in sentence
+
+
+def test_an_interrupt_that_follows_later_is_pending_and_no_failure(kernel):
+    class Lazy(Kernel):
+        def set_attribute(self, path, value):
+            if "/effective" not in path:
+                super().set_attribute(path, value)
+
+    lazy = Lazy(kernel.root)
+    report = bind(lazy, {"npus": [npu()]})
+    entry = report["npus"][0]["interrupts"][0]
+    assert (entry["after"], entry["state"]) == ("24", "pending")
+    assert entry["text"] == "follows at its next interrupt; until then it is on CPUs 0"
+    assert report["changed"]
+    assert report["failed"] == []
+    again = bind(lazy, {"npus": [npu()]})
+    assert not again["changed"]
+    assert states(again["npus"][0]["interrupts"]) == {"pending"}
+
+
+def test_an_interrupt_that_somebody_moves_back_at_once_is_a_failure(kernel):
+    class Contested(Kernel):
+        def set_attribute(self, path, value):
+            super().set_attribute(path, "7" if path == "/proc/irq/2753/smp_affinity_list" else value)
+
+    (sentence,) = bind(Contested(kernel.root), {"npus": [npu()]})["failed"]
+    assert "was put on CPUs 24 and is on 7: something else moves it, perhaps irqbalance" in sentence
+
+
+# NPUs of one function, its vectors' names, then per NPU: device number, indexes of its vectors
+SHARES = [
+    ("one NPU has everything", [npu(0)], names_of(0, 2), [(0, [0, 1, 2, 3])]),
+    ("the driver's number wins over the id", [npu(3)], names_of(6, 1), [(6, [0, 1, 2])]),
+    ("without a mailbox the physical id stands in", [npu(3, phy_id=6)], [SQ, CQ], [(6, [0, 1])]),
+    ("without it and without physical id, the logic id", [npu(3)], [SQ, CQ], [(3, [0, 1])]),
+    ("several schedulers are one device", [npu(0)], ["trs-mbox-0-0", SQ, CQ, "trs-mbox-0-1", SQ, CQ], [(0, [0, 1, 2, 3, 4, 5])]),
+    ("no driver", [npu(0)], [], [(0, [])]),
+    (
+        "two chips, matched by number",
+        [npu(1, chip=1), npu(0, chip=0)],
+        ["trs-mbox-0-0", SQ, CQ, "trs-mbox-1-0", SQ, CQ, CQ],
+        [(1, [3, 4, 5, 6]), (0, [0, 1, 2])],
+    ),
+    (
+        "two chips whose ids moved up, matched by order",
+        [npu(2, chip=0), npu(3, chip=1)],
+        ["trs-mbox-4-0", SQ, CQ, "trs-mbox-5-0", SQ, CQ],
+        [(4, [0, 1, 2]), (5, [3, 4, 5])],
+    ),
+    (
+        "two chips, no mailboxes: an SQ starts a device",
+        [npu(0, chip=0), npu(1, chip=1)],
+        [SQ, CQ, CQ, SQ, CQ],
+        [(0, [0, 1, 2]), (1, [3, 4])],
+    ),
+    ("two chips, interrupts of one", [npu(0, chip=0), npu(1, chip=1)], names_of(0, 1), [(0, [0, 1, 2]), (1, [])]),
+    ("the same after the ids moved up", [npu(2, chip=0), npu(3, chip=1)], names_of(4, 1), [(4, [0, 1, 2]), (5, [])]),
+    ("the second chip alone", [npu(1, chip=1)], ["trs-mbox-0-0", SQ, CQ, "trs-mbox-1-0", SQ, CQ], [(1, [3, 4, 5])]),
+]
+
+
+@pytest.mark.parametrize("npus, names, expected", [case[1:] for case in SHARES], ids=[case[0] for case in SHARES])
+def test_the_vectors_of_a_function_are_shared_out_among_its_npus(npus, names, expected):
+    found = [{"irq": 100 + index, "name": name, "ordinal": index} for index, name in enumerate(names) if name]
+    shares = share_out(npus, found)
+    assert [share[0]["id"] for share in shares] == [entry["id"] for entry in npus]
+    assert [(number, [vector["ordinal"] for vector in own]) for _npu, number, own in shares] == expected
+
+
+def test_the_second_chip_of_a_shared_function_keeps_its_own_queue_and_thread(kernel):
+    plan = {"npus": [npu(chip=0), npu(1, FIRST, "36-47", "36-37", chip=1)]}
+    report = bind(kernel, plan)
+    assert kernel.read("/sys/devices/virtual/workqueue/dev1_sq_send_wq/cpumask") == "0010,00000000"
+    assert "Cpus_allowed_list:\t36" in kernel.read("/proc/901/status")
+    assert report["npus"][1]["text"] == "the interrupts of its PCI function are those of another NPU"
+    assert report["failed"] == report["warnings"] == []
+
+
+def test_undo_puts_every_file_back_byte_by_byte(kernel):
+    before = texts(kernel)
+    state = json.loads(json.dumps(previous(kernel, PLAN_OF_TWO)))
+    bind(kernel, PLAN_OF_TWO)
+    assert texts(kernel) != before
+    predicted = restore(kernel, state, check=True)
+    assert restore(kernel, state) == predicted
+    assert texts(kernel) == before
+    kernel.writes = []
+    assert not restore(kernel, state)["changed"]
+    assert kernel.writes == []
+
+
+def test_undo_finds_vectors_by_their_place_after_numbers_have_changed_and_skips_what_is_gone(kernel, tmp_path):
+    kernel.put("/proc/irq/2755/smp_affinity_list", "5")
+    state = previous(kernel, PLAN_OF_TWO)
+    later = Kernel(tmp_path / "later")
+    later.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    add_function(later, FIRST, 70, names_of(0))
+    bind(later, {"npus": [npu()]})
+    assert restore(later, state)["failed"] == []
+    assert [affinity(later, irq) for irq in (71, 72, 73)] == [EVERYWHERE, EVERYWHERE, "5"]
+
+
+def test_undo_never_asks_for_offline_cpus_only(kernel):
+    kernel.put("/proc/irq/2753/smp_affinity_list", "47")
+    state = previous(kernel, PLAN_OF_TWO)
+    bind(kernel, PLAN_OF_TWO)
+    kernel.put("/sys/devices/system/cpu/online", "0-46")
+    restore(kernel, state)
+    assert affinity(kernel, 2753) == "0-46"
+
+
+def test_undo_forgets_what_was_unchangeable(kernel):
+    kernel.refuse = refuse_cq(errno.EIO)
+    state = previous(kernel, PLAN_OF_TWO)
+    bind(kernel, PLAN_OF_TWO)
+    assert kernel.exists(MEMORY)
+    restore(kernel, state)
+    assert not kernel.exists(MEMORY)
+
+
+@pytest.mark.parametrize("plan", [None, [], {}, {"npus": {}}, {"npus": [{"pool": "0-3"}]}])
+def test_something_that_is_no_plan_is_refused_with_a_sentence(kernel, plan):
+    with pytest.raises(ValueError, match=r"^the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan$"):
+        bind(kernel, plan)
+
+
+def test_a_cpulist_that_is_none_is_named(kernel):
+    with pytest.raises(ValueError, match="^irq of NPU 0: 'x' in 'x' is not a CPU number or range"):
+        bind(kernel, {"npus": [npu(irq="x")]})
+
+
+# How the units run it
+
+
+def run(kernel, capsys, *arguments):
+    status = main(["--root", kernel.root] + list(arguments))
+    return status, capsys.readouterr().out.splitlines()
+
+
+def test_the_unit_prints_a_line_for_everything_that_moved_and_then_nothing(kernel, capsys):
+    kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
+    status, lines = run(kernel, capsys)
+    assert status == 0
+    assert "NPU 0 (%s): IRQ 2753 sq_send_trigger_irq moved from CPUs 0-47 to 24" % FIRST in lines
+    assert "NPU 1 (%s): workqueue dev1_sq_send_wq moved from CPUs 0-47 to 0" % SECOND in lines
+    assert "NPU 1 (%s): thread dev1_sq_task moved from CPUs 0-47 to 0" % SECOND in lines
+    assert len(lines) == 2 * (17 + 2)
+    assert run(kernel, capsys) == (0, [])
+
+
+def test_the_unit_of_one_function_leaves_the_others_alone(kernel, capsys):
+    kernel.put("/etc/other.json", json.dumps(PLAN_OF_TWO))
+    status, _lines = run(kernel, capsys, "--plan", "/etc/other.json", "--pci", SECOND)
+    assert status == 0
+    assert (affinity(kernel, 2753), affinity(kernel, 3009)) == (EVERYWHERE, "0")
+
+
+ENDINGS = [
+    (None, [], 0, "There is no /etc/npu-affinity/plan.json: nothing is bound."),
+    ("{", [], 1, "/etc/npu-affinity/plan.json: Expecting"),
+    ("[]", [], 1, "/etc/npu-affinity/plan.json: the plan has no list 'npus'"),
+    (json.dumps(PLAN_OF_TWO), ["--pci", "0000:7d:00.0"], 0, "/etc/npu-affinity/plan.json has no NPU at 0000:7d:00.0: nothing is bound."),
+    (json.dumps({"npus": []}), [], 0, "/etc/npu-affinity/plan.json has no NPU: nothing is bound."),
+    (json.dumps({"npus": [npu(pci="0000:30:00.0")]}), [], 1, "NPU 0 (0000:30:00.0): its driver has not requested"),
+    (json.dumps({"npus": [npu(irq="")]}), [], 0, "NPU 0 (%s): the plan has no IRQ CPUs for it" % FIRST),
+]
+
+
+@pytest.mark.parametrize("text, arguments, status, line", ENDINGS)
+def test_how_the_unit_ends_without_anything_to_bind(kernel, capsys, text, arguments, status, line):
+    kernel.put("/sys/bus/pci/devices/0000:30:00.0/numa_node", "0")
+    if text is not None:
+        kernel.put(PLAN, text)
+    ended, lines = run(kernel, capsys, *arguments)
+    assert ended == status
+    assert lines[0].startswith(line)
+
+
+LATE = "0000:81:00.0"
+
+
+def test_the_unit_waits_for_interrupts_that_a_loading_driver_requests_one_after_the_other(kernel, capsys):
+    kernel.put("/sys/bus/pci/devices/%s/numa_node" % LATE, "4")
+    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE)]}))
+
+    def load():
+        time.sleep(0.15)
+        add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
+        time.sleep(0.3)
+        add_function(kernel, LATE, 4002, [CQ] * 16)
+
+    driver = threading.Thread(target=load)
+    driver.start()
+    status, lines = run(kernel, capsys, "--pci", LATE, "--wait", "20")
+    driver.join()
+    assert status == 0
+    assert len(lines) == 17
+
+
+def test_a_virtual_function_with_few_interrupts_is_complete_when_no_more_come(kernel, capsys):
+    add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ, CQ, CQ])
+    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE)]}))
+    start = time.monotonic()
+    status, lines = run(kernel, capsys, "--wait", "30")
+    assert (status, len(lines)) == (0, 3)
+    assert time.monotonic() - start < 5
+
+
+def test_the_wait_has_an_end_and_then_the_unit_fails(kernel, capsys):
+    kernel.put("/sys/bus/pci/devices/%s/numa_node" % LATE, "4")
+    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE)]}))
+    start = time.monotonic()
+    status, lines = run(kernel, capsys, "--pci", LATE, "--wait", "0.3")
+    assert 0.3 <= time.monotonic() - start < 5
+    assert status == 1
+    assert "its driver has not requested" in lines[0]
+
+
+def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, monkeypatch):
+    kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
+    monkeypatch.setattr(Host, "set_attribute", lambda self, path, value: (_ for _ in ()).throw(OSError(errno.EACCES, "Permission denied")))
+    status, lines = run(kernel, capsys)
+    assert status == 1
+    assert any("IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in line for line in lines)

@@ -1,0 +1,103 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._files import is_ours
+
+FOLDER = pathlib.Path(_runtime.__file__).parent
+PROGRAMS = ("_irq.py", "_device_share.py")
+PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
+
+
+def imported(name):
+    """Return the files of this package that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse((FOLDER / name).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            found |= {node.module} if node.module else {alias.name for alias in node.names}
+    return {module + ".py" for module in found}
+
+
+def test_the_files_are_the_programs_and_all_that_they_import():
+    closure, waiting = {"__init__.py"}, list(PROGRAMS)
+    while waiting:
+        name = waiting.pop()
+        if name not in closure:
+            closure.add(name)
+            waiting += imported(name)
+    assert set(_runtime.FILES) == closure
+
+
+def test_ansible_sends_them_because_they_are_imported():
+    assert imported("_runtime.py") == set(_runtime.FILES) - {"__init__.py"}
+
+
+def test_each_text_says_in_its_first_line_whose_it_is_and_is_python():
+    texts = _runtime.sources()
+    assert tuple(texts) == _runtime.FILES
+    for name, text in texts.items():
+        assert text.startswith("# Managed by npu.affinity: changes are overwritten.\n")
+        assert is_ours(text)
+        compile(text, name, "exec")
+
+
+def install(folder):
+    package = folder / "lib" / "npu_affinity"
+    package.mkdir(parents=True)
+    for name, text in _runtime.sources().items():
+        (package / name).write_text(text)
+    return dict(os.environ, PYTHONPATH=str(package.parent), PYTHONDONTWRITEBYTECODE="1")
+
+
+@pytest.mark.parametrize("program, answer", [("_irq", "nothing is bound"), ("_device_share", "npu-smi was not found")])
+def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp_path, program, answer):
+    environment = install(tmp_path)
+    command = [sys.executable, "-m", "npu_affinity." + program, "--root", str(tmp_path / "host")]
+    done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert answer in done.stdout.decode()
+    assert done.returncode == (0 if program == "_irq" else 1)
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(_runtime.FILES)
+
+
+def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):
+    code = "import sys, npu_affinity._irq; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], env=install(tmp_path), cwd="/", stdout=subprocess.PIPE, check=True)
+    loaded = set(done.stdout.decode().split())
+    assert "npu_affinity._interrupts" in loaded
+    assert not loaded & {"tempfile", "random", "shutil", "npu_affinity._files", "npu_affinity._npu_smi", "ansible"}
+
+
+def test_the_same_texts_come_out_of_the_archive_that_ansible_sends(tmp_path):
+    archive = tmp_path / "payload.zip"
+    with zipfile.ZipFile(str(archive), "w") as file:
+        parts = PACKAGE.split("/")
+        for depth in range(1, len(parts)):
+            file.writestr("/".join(parts[:depth]) + "/__init__.py", "")
+        for name in ["_runtime.py"] + list(_runtime.FILES):
+            file.writestr("%s/%s" % (PACKAGE, name), (FOLDER / name).read_text())
+    code = "import json; from %s._runtime import sources; print(json.dumps(sources()))" % PACKAGE.replace("/", ".")
+    environment = dict(os.environ, PYTHONPATH=str(archive))
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", stdout=subprocess.PIPE, check=True)
+    assert json.loads(done.stdout.decode()) == _runtime.sources()
+
+
+def test_texts_that_carry_the_line_already_do_not_get_it_twice(tmp_path):
+    environment = install(tmp_path)
+    own = (FOLDER / "_runtime.py").read_text()
+    (tmp_path / "lib/npu_affinity/_runtime.py").write_text(own)
+    code = "import json; from npu_affinity._runtime import sources; print(json.dumps(sources()))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", stdout=subprocess.PIPE, check=True)
+    assert json.loads(done.stdout.decode()) == _runtime.sources()

@@ -1,0 +1,175 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._share_plan import (
+    Change,
+    damages,
+    is_older,
+    parse_recovery_file,
+    plan_changes,
+    recorded_state,
+    recovery_limits,
+    select,
+)
+
+ON, OFF = {0: True}, {0: False}
+BOTH_ON, BOTH_OFF = {0: True, 1: True}, {0: False, 1: False}
+
+
+# current, wanted, cards switched by chip, the calls
+CHANGES = [
+    ("nothing differs", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), []),
+    ("only what differs, ascending", {0: OFF, 1: ON, 5: OFF}, {5: ON, 1: ON, 0: ON}, (), ["-i 0 -d 1", "-i 5 -d 1"]),
+    ("off as well as on", {0: ON, 1: OFF}, {0: OFF, 1: ON}, (), ["-i 0 -d 0", "-i 1 -d 1"]),
+    ("a state that is not known is set", {0: {0: None}}, {0: OFF}, (), ["-i 0 -d 0"]),
+    ("cards that are not wanted stay", {0: ON, 1: OFF}, {1: ON}, (), ["-i 1 -d 1"]),
+    ("A3: both dies with one call", {3: BOTH_OFF}, {3: BOTH_ON}, (), ["-i 3 -d 1"]),
+    ("A3: dies that drifted apart", {3: {0: True, 1: False}}, {3: BOTH_ON}, (), ["-i 3 -d 1"]),
+    ("Duo: the whole card in one call", {2: BOTH_OFF}, {2: BOTH_ON}, (2,), ["-i 2 -d 1"]),
+    ("Duo: one chip", {2: BOTH_OFF}, {2: {1: True}}, (2,), ["-i 2 -c 1 -d 1"]),
+    ("Duo: one chip is right already", {2: {0: True, 1: False}}, {2: BOTH_ON}, (2,), ["-i 2 -c 1 -d 1"]),
+    ("Duo: one on, one off", {2: {0: True, 1: False}}, {2: {0: False, 1: True}}, (2,), ["-i 2 -c 0 -d 0", "-i 2 -c 1 -d 1"]),
+]
+
+
+@pytest.mark.parametrize("current, wanted, by_chip, calls", [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_the_calls_are_the_least_that_lead_to_the_wanted_state(current, wanted, by_chip, calls):
+    planned = plan_changes(current, wanted, by_chip)
+    assert [" ".join(change.words) for change in planned] == ["set -t device-share " + call for call in calls]
+
+
+@pytest.mark.parametrize("wanted", [{0: True}, {0: True, 1: False}])
+def test_one_die_of_a_card_whose_dies_change_together_is_refused(wanted):
+    with pytest.raises(ValueError, match=r"^card 3: its chips 0-1 change together; name the card without a chip, and one state for it$"):
+        plan_changes({3: BOTH_OFF}, {3: wanted})
+
+
+# current, wanted, recovery is on, should be on, recorded, calls ("recover" for the switch)
+WITH_RECOVERY = [
+    ("first of all, and what is on already is recorded", {0: ON, 1: OFF}, {0: ON, 1: ON}, False, True, {}, ["recover 1", "0 1", "1 1"]),
+    ("chips that are off need no line", {0: ON, 1: OFF}, {0: ON, 1: OFF}, False, True, {}, ["recover 1", "0 1"]),
+    ("all is recorded", {0: ON}, {0: ON}, True, True, {0: ON}, []),
+    ("one card is not recorded", {0: ON, 1: ON}, {0: ON, 1: ON}, True, True, {0: ON}, ["1 1"]),
+    ("a line says on and the card shall be off", {0: OFF}, {0: OFF}, True, True, {0: ON}, ["0 0"]),
+    ("switched off", {0: ON}, {0: ON}, True, False, {0: ON}, ["recover 0"]),
+    ("left alone, nothing is recorded again", {0: ON}, {0: ON}, True, None, {}, []),
+]
+
+
+@pytest.mark.parametrize("case", WITH_RECOVERY, ids=[case[0] for case in WITH_RECOVERY])
+def test_the_recovery_switch_comes_first_and_then_what_the_file_lacks(case):
+    _name, current, wanted, recovering, recover, recorded, calls = case
+    planned = plan_changes(current, wanted, (), recovering, recover, recorded)
+    assert ["%s %d" % ("recover" if change.card is None else change.card, change.enabled) for change in planned] == calls
+
+
+def test_the_recovery_switch_is_a_call_of_its_own():
+    assert Change(None, None, True).words == ["set", "-t", "device-share-cfg-recover", "-d", "1"]
+
+
+# changes, recorded, whether the driver's file is damaged
+DAMAGES = [
+    ([Change(0, None, True)], {}, False),
+    ([Change(1, None, True)], {0: ON}, False),
+    ([Change(0, None, True)], {0: ON}, False),
+    ([Change(0, None, False)], {0: ON}, True),
+    ([Change(0, None, True)], {3: ON}, True),
+    ([Change(3, None, True), Change(0, None, True)], {}, True),
+    ([Change(2, 1, True)], {2: {0: True}}, False),
+    ([Change(2, 0, True)], {2: {1: True}}, True),
+    ([Change(None, None, True)], {0: ON}, False),
+]
+
+
+@pytest.mark.parametrize("changes, recorded, damaged", DAMAGES)
+def test_replacing_a_line_and_adding_one_below_another_damage_the_drivers_file(changes, recorded, damaged):
+    assert damages(changes, {0: OFF, 1: OFF, 2: BOTH_OFF, 3: OFF}, recorded) is damaged
+
+
+HEAD, START, END = "device-share-recover:enable\n", "[device-share-config start]\n", "[device-share-config end]\n"
+LINE = "npu-smi set -t device-share -i %s -d %s\n"
+
+
+def test_the_recovery_file_is_read():
+    text = HEAD + START + LINE % ("1 -c 0", 1) + LINE % ("12 -c 1", 0) + LINE % ("13", 1) + END
+    content = parse_recovery_file(text)
+    assert content == {
+        "recover": True,
+        "lines": [{"card": 1, "chip": 0, "value": 1}, {"card": 12, "chip": 1, "value": 0}, {"card": 13, "chip": None, "value": 1}],
+    }
+    assert recorded_state(content["lines"], {13: [0, 1]}) == {1: {0: True}, 12: {1: False}, 13: BOTH_ON}
+    assert parse_recovery_file("device-share-recover:disable\n" + START + END) == {"recover": False, "lines": []}
+
+
+BROKEN = [
+    ("", "lacks its mode line"),
+    (START + END, "lacks its mode line"),
+    (HEAD + START + LINE % ("1 -c 0", 1), "lacks its mode line or a mark"),
+    (HEAD + START + "npu-smi set -t device-share -i 1\n" + END, r"is damaged at 'npu-smi set -t device-share -i 1'"),
+    (HEAD + START + END + LINE % ("1 -c 0", 0) + END, r"is damaged at '\[device-share-config end\]'"),
+    (HEAD + START + LINE % ("1 -c 0", 0) + LINE % ("1 -c 0", 1) + END, "has two lines for card 1"),
+]
+
+
+@pytest.mark.parametrize("text, reason", BROKEN)
+def test_a_recovery_file_that_the_driver_would_refuse_is_refused(text, reason):
+    with pytest.raises(ValueError, match="^/etc/device_share.cfg .*" + reason):
+        parse_recovery_file(text)
+
+
+def test_what_the_driver_does_not_restore_is_said():
+    assert recovery_limits([0, 7], []) == []
+    assert recovery_limits([0, 7, 8, 9], []) == [
+        "cards 8-9: the driver's own recovery restores cards 0-7 only; have device share set again at boot"
+    ]
+    assert recovery_limits([0, 9], [0, 9]) == [
+        "cards 0,9: the driver's own recovery restores no A3 card at boot; have device share set again at boot"
+    ]
+
+
+DUO = {2: [0, 1], 5: [0, 1]}
+CHOICES = [
+    ([], DUO),
+    ([5], {5: [0, 1]}),
+    (["5"], {5: [0, 1]}),
+    ([{"card": 5}], {5: [0, 1]}),
+    ([{"card": 5, "chip": 1}], {5: [1]}),
+    ([{"card": "5", "chip": "0"}, {"card": 5, "chip": 1}, 2], {5: [0, 1], 2: [0, 1]}),
+]
+
+
+@pytest.mark.parametrize("chosen, selected", CHOICES)
+def test_cards_and_chips_are_chosen_by_the_ids_that_npu_smi_shows(chosen, selected):
+    assert select(DUO, chosen) == selected
+
+
+NO_CHOICES = [
+    (3, "npus: there is no card 3; npu-smi knows cards 2,5"),
+    ({"card": 2, "chip": 2}, "npus: card 2 has no chip 2; it has chips 0-1"),
+    ("all", "npus: 'all' is neither a card"),
+    ({"npu": 2}, "npus: '{'npu': 2}' is neither a card"),
+    ({"card": 2, "die": 1}, "is neither a card"),
+    (None, "npus: 'None' is neither a card"),
+]
+
+
+@pytest.mark.parametrize("choice, text", NO_CHOICES)
+def test_a_choice_that_the_host_does_not_have_is_refused_with_what_it_has(choice, text):
+    with pytest.raises(ValueError) as error:
+        select(DUO, [choice])
+    assert text in str(error.value)
+
+
+OLDER = ["23.0.rc2.3", "24.1.rc1.b030", "24.1.RC2", "24.1.0.3", "25.0.rc1", "25.0.rc1.1", "25.5.rc1", "25.5", "25.5.1", "26.0.rc2"]
+
+
+def test_driver_versions_are_ordered_as_they_were_released():
+    for index, version in enumerate(OLDER):
+        assert [is_older(version, other) for other in OLDER] == [False] * (index + 1) + [True] * (len(OLDER) - index - 1)
+    assert not is_older("25.5", "25.5.0")
+    assert not is_older("25.5.0", "25.5")
