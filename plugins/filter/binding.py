@@ -35,17 +35,28 @@ options:
     type: str
     choices: [host, workers]
     default: host
+  workloads:
+    description:
+      - Groups of NPUs that serve one model, each with its C(name), the logic ids of its C(npus) and, optionally, its C(units).
+      - A group gets a slice of its own with the union of the pools.
+    type: list
+    elements: dict
+    default: []
 """
 
 EXAMPLES = r"""
 ---
 - name: Say which way the workloads of a host are bound
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host')).says }}"
+    msg: "{{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host', workloads=workloads)).says }}"
   vars:
     services:
       - unit: vllm@0.service
         npus: [0]
+    workloads:
+      - name: llm-a
+        npus: [1, 2]
+        units: [llm-a.service]
 """
 
 RETURN = r"""
@@ -66,10 +77,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
 
 
 def binding(
-    topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]] = (), bound_by: str = "host"
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]] = (),
+    bound_by: str = "host",
+    workloads: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     try:
-        return _binding.binding(topology, plan, services, bound_by)
+        return _binding.binding(topology, plan, services, bound_by, workloads)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.binding: {error}") from error
 

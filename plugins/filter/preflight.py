@@ -34,17 +34,28 @@ options:
     type: str
     choices: [host, workers]
     default: host
+  workloads:
+    description:
+      - Groups of NPUs that serve one model, each with its C(name), the logic ids of its C(npus) and, optionally, its C(units).
+      - A group gets a slice of its own with the union of the pools.
+    type: list
+    elements: dict
+    default: []
 """
 
 EXAMPLES = r"""
 ---
 - name: Refuse what is unsafe
   ansible.builtin.assert:
-    that: npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host') | length == 0
+    that: npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host', workloads=workloads) | length == 0
   vars:
     services:
       - unit: vllm@0.service
         npus: [0]
+    workloads:
+      - name: llm-a
+        npus: [1, 2]
+        units: [llm-a.service]
 """
 
 RETURN = r"""
@@ -61,9 +72,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
 
 
 def preflight(
-    topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]] = (), bound_by: str = "host"
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]] = (),
+    bound_by: str = "host",
+    workloads: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    return _binding.refusals(topology, plan, services, bound_by)
+    return _binding.refusals(topology, plan, services, bound_by, workloads)
 
 
 class FilterModule:

@@ -16,10 +16,11 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils import _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import by_id, kind_and_number, union
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
 IN_FORCE = {
@@ -29,11 +30,6 @@ IN_FORCE = {
 """Who places worker threads, by ``npu_affinity_bound_by`` (vLLM-Ascend fails inside a per-NPU set: it slices by the host-wide count)."""
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
 _SERVICE = re.compile(r"^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service$")
-
-
-def union(values: Iterable[str]) -> str:
-    """Return the cpulist of all CPUs (or memory nodes) of several cpulists."""
-    return compress({number for value in values for number in expand(value)})
 
 
 def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]:
@@ -58,18 +54,22 @@ def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]
     )
 
 
-def refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], bound_by: str) -> list[str]:
+def refusals(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    bound_by: str,
+    workloads: Sequence[Mapping[str, Any]] = (),
+) -> list[str]:
     """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
     sentences = list(plan.get("violations") or [])
     if not plan["npus"] and topology.get("problems"):
         sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
     if bound_by not in IN_FORCE:
         sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(IN_FORCE)}.")
-    known = {entry["id"] for entry in plan["npus"]}
+    known = by_id(plan)
     for service in services:
         unit, npus = str(service.get("unit", "")), service.get("npus") or []
-        if not _SERVICE.match(unit):
-            sentences.append(f"npu_affinity_services: '{unit}' is not the name of a systemd service, such as vllm@0.service.")
         if not npus:
             sentences.append(f"npu_affinity_services: {unit} names no NPU.")
         if missing := [npu for npu in npus if npu not in known]:
@@ -77,21 +77,32 @@ def refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Seq
                 f"npu_affinity_services: {unit} wants NPU {', '.join(map(str, missing))}, "
                 f"but the plan of this host has NPU {', '.join(map(str, sorted(known))) or '(none)'}."
             )
-    units = [service.get("unit") for service in services]
-    for unit in sorted({str(unit) for unit in units if units.count(unit) > 1}):
-        sentences.append(f"npu_affinity_services: {unit} is named more than once; name it once with all its NPUs.")
+    sentences += _workloads.refusals(plan, workloads)
+    units = [str(service.get("unit", "")) for service in services]
+    units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
+    for unit in sorted(set(units)):
+        if not _SERVICE.match(unit):
+            sentences.append(f"'{unit}' is not the name of a systemd service, such as vllm@0.service.")
+        if units.count(unit) > 1:
+            sentences.append(f"{unit} is named more than once in npu_affinity_services and npu_affinity_workloads; name it once.")
     return sentences
 
 
-def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], bound_by: str) -> dict[str, Any]:
+def binding(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    bound_by: str,
+    workloads: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """Return what systemd must hold.
 
     Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``, ``housekeeping`` (lists of
     ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings}`` with the lines of the drop-in in order) and
     ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
-    Raises ``ValueError`` with the first reason why the plan must not be applied.
+    Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
-    if reasons := refusals(topology, plan, services, bound_by):
+    if reasons := refusals(topology, plan, services, bound_by, workloads):
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
     result: dict[str, Any] = {
@@ -105,22 +116,31 @@ def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequ
     }
     if method == NONE:
         return result
-    entries = {entry["id"]: entry for entry in reversed(plan["npus"])}
-    result["services"] = [_service(service, entries, method, bound_by, topology) for service in services]
+    together = _workloads.workloads(plan, workloads, topology)
+    known = by_id(plan)
+    members = [(service["unit"], [known[npu] for npu in sorted(set(service["npus"]))], None) for service in services]
+    members += [(unit, workload["processes"], workload["slice"]) for workload in together for unit in workload["units"]]
     if method == SERVICES:
+        with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
+        result["services"] = [_drop_in(unit, entries, _affinity(entries, with_memory)) for unit, entries, home in members]
         return result
-    held = sorted([*plan["npus"], *(plan.get("lost") or [])], key=lambda entry: _kind_and_number(entry["slice"]))
+    result["services"] = [_drop_in(unit, entries, _home(entries, home, bound_by)) for unit, entries, home in members]
+    held = sorted([*plan["npus"], *(plan.get("lost") or [])], key=lambda entry: kind_and_number(entry["slice"]))
     result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
+    result["slices"] += [
+        {"name": workload["slice"], "description": f"Workload {workload['name']}", "cpus": workload["pool"], "mems": workload["mems"]}
+        for workload in together
+    ]
     result["parents"] = [
         {
             "name": f"{kind}.slice",
-            "description": f"All {'NPU' if kind == 'npu' else 'GPU'} workloads of this host",
-            "cpus": union(entry["pool"] for entry in members),
-            "mems": union(entry["mems"] for entry in members),
-            "wants": [entry["slice"] for entry in members] if bound_by == "host" else [],
+            "description": f"All {kind.upper()} workloads of this host",
+            "cpus": union(entry["pool"] for entry in entries),
+            "mems": union(entry["mems"] for entry in entries),
+            "wants": [unit["name"] for unit in result["slices"] if unit["name"].startswith(f"{kind}-")],
         }
         for kind in ("npu", "gpu")
-        if (members := [entry for entry in held if _kind_and_number(entry["slice"])[0] == kind])
+        if (entries := [entry for entry in held if kind_and_number(entry["slice"])[0] == kind])
     ]
     if plan["housekeeping"]:
         result["housekeeping"] = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS]
@@ -131,13 +151,8 @@ def binding(topology: Mapping[str, Any], plan: Mapping[str, Any], services: Sequ
     return result
 
 
-def _kind_and_number(name: str) -> tuple[str, int]:
-    kind, number = name.removesuffix(".slice").split("-")
-    return kind, int(number)
-
-
 def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
-    kind, number = _kind_and_number(entry["slice"])
+    kind, number = kind_and_number(entry["slice"])
     return {
         "name": entry["slice"],
         "description": f"Workloads of {kind.upper()} {number} ({entry['pci']})",
@@ -146,20 +161,26 @@ def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _service(
-    service: Mapping[str, Any], entries: Mapping[int, Mapping[str, Any]], method: str, bound_by: str, topology: Mapping[str, Any]
-) -> dict[str, Any]:
-    members = [entries[npu] for npu in sorted(set(service["npus"]))]
-    cpus, mems = union(entry["pool"] for entry in members), union(entry["mems"] for entry in members)
-    if method == SERVICES:
-        settings = {"CPUAffinity": cpus}
-        if ((topology.get("machine") or {}).get("systemd") or 0) >= 243 and mems:
-            settings |= {"NUMAPolicy": "bind", "NUMAMask": mems}
-    elif bound_by == "workers":
-        settings = {"Slice": "npu.slice"}
-    elif len(members) == 1:
-        settings = {"Slice": members[0]["slice"]}
-    else:
-        settings = {"Slice": _kind_and_number(members[0]["slice"])[0] + ".slice", "AllowedCPUs": cpus, "AllowedMemoryNodes": mems}
-    names = ", ".join(str(entry["id"]) for entry in members)
-    return {"name": service["unit"], "description": f"CPUs and memory of NPU {names}.", "settings": settings}
+def _affinity(entries: Sequence[Mapping[str, Any]], with_memory: bool) -> dict[str, str]:
+    """The settings of a service where slices have no effect."""
+    settings = {"CPUAffinity": union(entry["pool"] for entry in entries)}
+    mems = union(entry["mems"] for entry in entries)
+    return settings | ({"NUMAPolicy": "bind", "NUMAMask": mems} if with_memory and mems else {})
+
+
+def _home(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
+    """The settings that put a service into its slice; with several NPUs and no workload slice, the union below the slice of all."""
+    kind = kind_and_number(entries[0]["slice"])[0]
+    if home is not None:
+        return {"Slice": home}
+    if bound_by == "workers":
+        return {"Slice": f"{kind}.slice"}
+    if len(entries) == 1:
+        return {"Slice": entries[0]["slice"]}
+    cpus, mems = union(entry["pool"] for entry in entries), union(entry["mems"] for entry in entries)
+    return {"Slice": f"{kind}.slice", "AllowedCPUs": cpus, "AllowedMemoryNodes": mems}
+
+
+def _drop_in(unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str]) -> dict[str, Any]:
+    names = ", ".join(str(entry["id"]) for entry in entries)
+    return {"name": unit, "description": f"CPUs and memory of NPU {names}.", "settings": settings}

@@ -10,10 +10,12 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import plan_table
+from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
 
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},
     "kubelet": None,
+    "numa": [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167"}],
     "npus": [
         {"id": 0, "name": "910B3", "pci": "0000:c1:00.0", "numa": 6},
         {"id": 1, "name": "910B3", "pci": "0000:01:00.0", "numa": None},
@@ -82,6 +84,44 @@ def test_what_a_service_gets(topology, service, bound_by, settings):
     assert (found["name"], found["settings"]) == (service["unit"], settings)
 
 
+PAIR = {"name": "llm-a", "npus": [1, 0], "units": ["llm.service"]}
+
+
+def test_a_workload_has_one_slice_with_the_union_of_its_npus():
+    result = binding(TOPOLOGY, PLAN, [], "host", [PAIR])
+    assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["slices"]][-1] == ("npu-llm_a.slice", "0-23,144-167", "0,6")
+    assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice", "npu-llm_a.slice"]
+    assert result["services"] == [{"name": "llm.service", "description": "CPUs and memory of NPU 0, 1.", "settings": {"Slice": "npu-llm_a.slice"}}]
+    (old,) = binding(on(cgroup="v1", systemd=249), PLAN, [], "host", [PAIR])["services"]
+    assert old["settings"] == {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}
+
+
+def test_the_numbers_of_a_workload_per_node_and_process():
+    (workload,) = workloads(PLAN, [PAIR], TOPOLOGY)
+    assert workload["cpus_per_node"] == {"0": 24, "6": 24}
+    assert [(process["id"], process["pool"]) for process in workload["processes"]] == [(0, "144-167"), (1, "0-23")]
+
+
+WORKLOAD_REFUSALS = [
+    ({"name": "7", "npus": [0]}, "npu_affinity_workloads: '7' is not a name"),
+    ({"name": "a/b", "npus": [0]}, "npu_affinity_workloads: 'a/b' is not a name"),
+    ({"name": "a", "npus": []}, "npu_affinity_workloads: a names no NPU."),
+    ({"name": "a", "npus": [0, 9]}, "npu_affinity_workloads: a wants NPU 9, but the plan of this host has NPU 0, 1."),
+    ({"name": "a", "npus": [0], "units": ["x"]}, "'x' is not the name of a systemd service"),
+]
+
+
+@pytest.mark.parametrize("workload, sentence", WORKLOAD_REFUSALS)
+def test_workloads_that_are_refused(workload, sentence):
+    (found,) = refusals(TOPOLOGY, PLAN, [], "host", [workload])
+    assert sentence in found
+
+
+def test_a_workload_is_named_once():
+    (found,) = refusals(TOPOLOGY, PLAN, [], "host", [PAIR, {**PAIR, "units": []}])
+    assert found == "npu_affinity_workloads: llm-a is named more than once."
+
+
 def test_a_unit_file_that_the_host_ignores_is_never_written():
     result = binding(on(cgroup="hybrid"), changed(PLAN, housekeeping="0-1"), [ONE], "host")
     assert result["method"] == "services"
@@ -125,11 +165,11 @@ def test_gpus_have_slices_of_their_own():
 
 
 REFUSALS = [
-    (PLAN, [{"unit": "vllm", "npus": [0]}], "host", "npu_affinity_services: 'vllm' is not the name of a systemd service, such as vllm@0.service."),
-    (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "npu_affinity_services: '../x.service' is not the name of a systemd service"),
+    (PLAN, [{"unit": "vllm", "npus": [0]}], "host", "'vllm' is not the name of a systemd service, such as vllm@0.service."),
+    (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "'../x.service' is not the name of a systemd service"),
     (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU."),
     (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),
-    (PLAN, [ONE, ONE], "host", "npu_affinity_services: vllm@0.service is named more than once; name it once with all its NPUs."),
+    (PLAN, [ONE, ONE], "host", "vllm@0.service is named more than once in npu_affinity_services and npu_affinity_workloads; name it once."),
     (PLAN, [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
     (changed(PLAN, violations=["NPU 0 and NPU 1 share CPUs 0-3."]), [], "host", "NPU 0 and NPU 1 share CPUs 0-3."),
 ]

@@ -1,0 +1,69 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: workloads
+short_description: The CPUs and memory nodes of NPUs that serve one model together
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Gives every workload the union of its NPUs' pools, and the numbers for each of its processes.
+positional: workloads, topology
+options:
+  _input:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  workloads:
+    description: The variable C(npu_affinity_workloads), elements with C(name), the logic ids of C(npus) and, optionally, C(units).
+    type: list
+    elements: dict
+    required: true
+  topology:
+    description: The fact C(npu_affinity_topology), for the NUMA nodes.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+---
+- name: The CPUs of a model on five cards
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan | npu.affinity.workloads(groups, npu_affinity_topology) }}"
+  vars:
+    groups:
+      - name: llm-a
+        npus: [0, 1, 2, 4, 5]
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - One dictionary for each workload, with C(name), C(slice), C(npus), C(units), C(pool) and C(mems) (cpulists, the unions),
+      C(cpus_per_node) and C(processes), the plan's entry of every NPU.
+  type: list
+  elements: dict
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _workloads
+
+
+def workloads(plan: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:
+    try:
+        return _workloads.workloads(plan, workloads, topology)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.workloads: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"workloads": workloads}
