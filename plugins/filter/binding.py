@@ -48,7 +48,9 @@ EXAMPLES = r"""
 ---
 - name: Say which way the workloads of a host are bound
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host', workloads=workloads)).says }}"
+    msg: >-
+      {{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host',
+                                                       workloads=workloads)).says }}
   vars:
     services:
       - unit: vllm@0.service

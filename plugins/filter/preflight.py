@@ -47,7 +47,9 @@ EXAMPLES = r"""
 ---
 - name: Refuse what is unsafe
   ansible.builtin.assert:
-    that: npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host', workloads=workloads) | length == 0
+    that: >-
+      npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
+                                                     workloads=workloads) | length == 0
   vars:
     services:
       - unit: vllm@0.service

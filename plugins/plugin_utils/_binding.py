@@ -41,9 +41,10 @@ def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]
         return NONE, "There is no accelerator on this host: nothing is bound."
     if kubelet.get("policy") == "static":
         reserved = union(entry["irq"] for entry in plan["npus"])
+        housekeeping = f" and the housekeeping CPUs {plan['housekeeping']}" if plan["housekeeping"] else ""
         return NONE, (
             "The kubelet's CPU manager is static and owns the CPUs, so no slices are written. Let its reservedSystemCPUs cover the "
-            f"IRQ CPUs {reserved or '(none)'}" + (f" and the housekeeping CPUs {plan['housekeeping']}" if plan["housekeeping"] else "") + "."
+            f"IRQ CPUs {reserved or '(none)'}{housekeeping}."
         )
     if machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244):
         return SLICES, "Workloads are bound by systemd slices (cgroup v2)."

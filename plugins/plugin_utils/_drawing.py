@@ -254,7 +254,7 @@ class _Picture:
         places, outlines, end = self.grid.place(frame, left, top)
         self.outlines += outlines
         by_line = sorted((y, x, cpu) for cpu, (x, y) in places.items())
-        for line_start, line in groupby(by_line, key=lambda place: place[0]):
+        for _start, line in groupby(by_line, key=lambda place: place[0]):
             previous: Owner | None = None
             for y, x, cpu in line:
                 owner = self.owners[cpu]

@@ -56,7 +56,7 @@ def main(rounds: int) -> None:
         runs = {EMPTY: (EMPTY,), BASELINE: (BASELINE,), FACTS: (FACTS, f"root={tree}")}
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         results = {}
-        for dummy in range(rounds):
+        for _round in range(rounds):
             for name, call in runs.items():
                 taken, results[name] = ansible(*call)
                 seconds[name].append(taken)

@@ -179,10 +179,11 @@ def test_what_is_refused_before_anything_is_touched(fleet, faults, variables, se
     assert touched(before, hosts.snapshot("a2")) == set()
 
 
+UNSUPPORTED = "This device does not support querying topo."
 SURVIVED = [
     ("log lines before every table", {"log_lines": ["DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)"]}, 8, ""),
     ("one dead NPU, so that topo fails for all", {"dead": [3]}, 7, "0000:82:00.0"),
-    ("topo ends with 0 and an error text", {"answers": {"info -t topo": {"text": "This device does not support querying topo.", "status": 0}}}, 8, "topo"),
+    ("topo ends with 0 and an error text", {"answers": {"info -t topo": {"text": UNSUPPORTED, "status": 0}}}, 8, "topo"),
 ]
 
 
@@ -193,7 +194,11 @@ def test_what_a_plan_survives_and_tells(fleet, faults, npus, sentence):
     run = hosts.play("bind")
     assert run.status == 0, run.output
     assert len(slices(hosts.tree("a2"))) == npus + 1
-    problems = [entry["result"]["ansible_facts"]["npu_affinity_topology"]["problems"] for entry in run.of("a2") if "topology_facts" in entry["action"]]
+    problems = [
+        entry["result"]["ansible_facts"]["npu_affinity_topology"]["problems"]
+        for entry in run.of("a2")
+        if "topology_facts" in entry["action"]
+    ]
     assert sentence in " ".join(problems[0])
     assert bool(problems[0]) == bool(sentence)
 

@@ -54,7 +54,7 @@ def _as_expected(capture: pathlib.Path, entry: dict) -> None:
     assert parse, f"no parser is called {name}"
     parsed, expected = parse(_text(capture)), entry["expected"]
     if name == "parse_key_values":  # more values than the named ones are allowed
-        for ours, wanted in zip(parsed, expected):
+        for ours, wanted in zip(parsed, expected, strict=True):
             ours["values"] = {key: value for key, value in ours["values"].items() if key in wanted["values"]}
     if name == "parse_nvidia_csv":  # a key without value and a missing key are the same
         parsed, expected = ([{key: row[key] for key in row if row[key] is not None} for row in rows] for rows in (parsed, expected))

@@ -201,7 +201,7 @@ def live_request(cpus, mems="0", **more):
         owned=[UNITS + "/npu-*.slice"],
         started=["npu-0.slice"],
         expected=[{"unit": "npu-0.slice", "cpus": cpus, "mems": mems}],
-        **more
+        **more,
     )
 
 

@@ -78,7 +78,9 @@ SERVICE_SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("topology, service, bound_by, settings", [row[1:] for row in SERVICE_SETTINGS], ids=[row[0] for row in SERVICE_SETTINGS])
+@pytest.mark.parametrize(
+    "topology, service, bound_by, settings", [row[1:] for row in SERVICE_SETTINGS], ids=[row[0] for row in SERVICE_SETTINGS]
+)
 def test_what_a_service_gets(topology, service, bound_by, settings):
     (found,) = binding(topology, PLAN, [service], bound_by)["services"]
     assert (found["name"], found["settings"]) == (service["unit"], settings)
@@ -91,7 +93,9 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
     result = binding(TOPOLOGY, PLAN, [], "host", [PAIR])
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["slices"]][-1] == ("npu-llm_a.slice", "0-23,144-167", "0,6")
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice", "npu-llm_a.slice"]
-    assert result["services"] == [{"name": "llm.service", "description": "CPUs and memory of NPU 0, 1.", "settings": {"Slice": "npu-llm_a.slice"}}]
+    assert result["services"] == [
+        {"name": "llm.service", "description": "CPUs and memory of NPU 0, 1.", "settings": {"Slice": "npu-llm_a.slice"}}
+    ]
     (old,) = binding(on(cgroup="v1", systemd=249), PLAN, [], "host", [PAIR])["services"]
     assert old["settings"] == {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}
 

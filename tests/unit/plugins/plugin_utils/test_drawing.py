@@ -204,7 +204,7 @@ def test_no_cell_covers_another_one_or_leaves_the_page(machine):
 def test_the_cpus_of_a_frame_are_those_of_one_numa_node(machine):
     plan, topology = machine()
     frames = defaultdict(set)
-    for (frame, place), line in Picture(plan, topology).lines().items():
+    for (frame, _place), line in Picture(plan, topology).lines().items():
         frames[frame].update(line)
     nodes = [set(expand(node["cpus"])) for node in topology["numa"] if node["cpus"]]
     homeless = set(expand(topology["cpus"]["online"]) + expand(topology["cpus"]["offline"])).difference(*nodes)
