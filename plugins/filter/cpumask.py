@@ -1,0 +1,62 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: cpumask
+short_description: CPUs as a CPU mask in the kernel's form
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Brings CPUs into the form of C(/proc/irq/<n>/smp_affinity). That is groups of 32 bits in eight hexadecimal digits, the highest first,
+    without leading empty groups.
+options:
+  _input:
+    description: A cpulist, a CPU number or a list of CPU numbers.
+    type: raw
+    required: true
+seealso:
+  - plugin: npu.affinity.cpulist
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Show 00000008,00000000
+  ansible.builtin.debug:
+    msg: "{{ 35 | npu.affinity.cpumask }}"
+
+- name: Show the mask of the CPUs for the interrupts of the first NPU
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0].irq | npu.affinity.cpumask }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The CPU mask.
+  type: str
+  sample: 00000008,00000000
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, to_mask
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
+
+
+def cpumask(value: object) -> str:
+    try:
+        return str(to_mask(expand(as_cpulist(value))))
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"cpumask": cpumask}

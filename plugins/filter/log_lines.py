@@ -1,0 +1,60 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: log_lines
+short_description: A plan in the log lines of vLLM-Ascend
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Writes a plan as the worker processes of vLLM-Ascend log theirs, so that the two can be compared line by line.
+  - GPUs have no such line.
+options:
+  _input:
+    description: A plan as P(npu.affinity.plan#filter) returns it.
+    type: dict
+    required: true
+seealso:
+  - plugin: npu.affinity.plan
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Show what the workers of this host must log
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan | npu.affinity.log_lines }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The lines without their prefixes.
+  type: list
+  elements: str
+  sample:
+    - "The CPU allocation plan is as follows:"
+    - "NPU0: main=[2 3 4]  acl=[5]  release=[[6]]"
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._log_lines import log_lines as lines_of
+
+
+def log_lines(plan: Mapping[str, Any]) -> list[str]:
+    try:
+        return lines_of(plan)
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"log_lines": log_lines}

@@ -1,0 +1,263 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: plan
+short_description: Divide the CPUs of a host over its NPUs
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Makes out of a topology a plan. It says which CPUs and memory nodes each NPU gets, and which of its CPUs take interrupts and run
+    the threads of its worker.
+  - Nothing is read from and nothing is written to a host. The same topology and options give the same plan, whichever NPUs are asked
+    for and in whatever order the topology lists them.
+  - GPUs are planned as well. Their pool has no roles, because the roles stand for interrupts and threads that only NPUs have.
+    On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
+  - CPUs that the kubelet has given to containers are never used. Isolated CPUs are used unless O(cpus) leaves them out.
+  - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
+positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan
+options:
+  _input:
+    description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
+    type: dict
+    required: true
+  strategy:
+    description:
+      - The rule by which CPUs are divided.
+      - V(auto) takes V(global_slice) for A3, V(cluster) for A5, V(even_split) for GPUs and V(topo_affinity) for all others.
+      - V(global_slice) is the rule of vLLM-Ascend for A3. NPU n gets the n-th slice of all CPUs.
+      - V(topo_affinity) is its rule for A2 and 310P. NPUs divide the CPUs that npu-smi prints for them and those of the next NUMA node.
+        Where npu-smi prints none, O(repair=true) takes those of the node that the kernel names. Where that is unknown as well, it becomes
+        V(global_slice).
+      - V(cluster) is its rule for A5. Each NPU gets eight cores of its NUMA node, without roles.
+      - V(even_split) gives every card the same number of whole cores of its own NUMA node.
+    type: str
+    default: auto
+    choices: [auto, cluster, even_split, global_slice, topo_affinity]
+  cpus:
+    description:
+      - The cpulist to divide. By default all online CPUs.
+      - NPUs of a NUMA node of which no CPU may be divided take no part, and asking for them is an error. Only O(strategy=global_slice)
+        gives them CPUs of another node.
+    type: str
+  housekeeping:
+    description:
+      - What is kept for the system. Either a cpulist, or a number of whole cores of every NUMA node, of which the lowest are taken.
+      - With O(smt=cores), a listed CPU takes its whole core along.
+      - V(5) is a number of cores; the CPU 5 alone is written as the range V(5-5). Only the text V("0") is the CPU 0.
+    type: raw
+    default: ""
+  npus:
+    description:
+      - The logic ids to show in RV(_value.npus). By default all. On a host with NPUs and GPUs an id names both.
+      - It does not change any pool. Other NPUs of the host keep their CPUs.
+    type: list
+    elements: int
+  smt:
+    description: Whether cores are kept whole (V(cores)) or single threads are divided by number (V(threads)).
+    type: str
+    default: cores
+    choices: [cores, threads]
+  min_cpus:
+    description:
+      - The smallest pool. Below five CPUs, roles of an NPU share CPUs.
+    type: int
+    default: 5
+  repair:
+    description:
+      - Whether to mend what the rule does wrong on this host. A published result without defects is kept as it is.
+      - A mended plan has disjoint pools of whole cores, equal within a NUMA node, each near to its NPU. See RV(_value.repaired).
+      - With V(false) the plan is what is published, and RV(_value.violations) says what is wrong with it.
+    type: bool
+    default: true
+  replan:
+    description:
+      - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there keep what they have.
+    type: bool
+    default: false
+seealso:
+  - module: npu.affinity.topology_facts
+  - plugin: npu.affinity.log_lines
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Plan by the rule of the chip family
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan }}"
+
+- name: Give every NPU an equal share of its own NUMA node
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(strategy='even_split') }}"
+
+- name: Divide a part of the machine only
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(cpus='8-95,104-191') }}"
+
+- name: Keep two cores of every NUMA node for the system
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(housekeeping=2) }}"
+
+- name: Show what two NPUs get
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.plan(npus=[0, 2])).npus }}"
+
+- name: Divide threads by number, as where SMT siblings do not matter
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(smt='threads') }}"
+
+- name: Refuse pools of less than sixteen CPUs
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(min_cpus=16) }}"
+
+- name: See what vLLM-Ascend would do by itself, and what is wrong with it
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.plan(repair=false)).violations }}"
+
+- name: Plan anew after a card was taken out for good
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(replan=true) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The plan.
+  type: dict
+  contains:
+    schema:
+      description: The version of this structure.
+      type: int
+      sample: 1
+    strategy:
+      description: The strategy that was used.
+      type: str
+      sample: topo_affinity
+    requested:
+      description: The strategy that was asked for.
+      type: str
+      sample: auto
+    reason:
+      description: Why RV(_value.strategy) was used, in one sentence.
+      type: str
+      sample: topo_affinity is the rule for the family a2.
+    cpus:
+      description: The CPUs that were divided.
+      type: str
+      sample: 0-191
+    housekeeping:
+      description: The CPUs that are kept for the system.
+      type: str
+      sample: ""
+    npus:
+      description: The NPUs and GPUs asked for, ascending by id.
+      type: list
+      elements: dict
+      contains:
+        id:
+          description: The logic id.
+          type: int
+          sample: 0
+        pci:
+          description: The PCI function.
+          type: str
+          sample: "0000:c1:00.0"
+        pool:
+          description: All CPUs of the NPU. With O(repair=false) their order is that of the published rule.
+          type: str
+          sample: 144-167
+        irq:
+          description: The CPU for the interrupt of the submission queue, and the one for the completion queues.
+          type: str
+          sample: 144-145
+        main:
+          description: The CPUs of the worker.
+          type: str
+          sample: 146-165
+        acl:
+          description: The CPU of the thread C(acl_thread).
+          type: str
+          sample: "166"
+        release:
+          description: The CPU of the thread C(release_thread).
+          type: str
+          sample: "167"
+        mems:
+          description: The memory nodes.
+          type: str
+          sample: "6"
+        slice:
+          description: The systemd slice.
+          type: str
+          sample: npu-0.slice
+    repaired:
+      description: What the published rule would have done wrong here, and what was done instead, in sentences.
+      type: list
+      elements: str
+    warnings:
+      description: What to look at, in sentences.
+      type: list
+      elements: str
+    quality:
+      description: How good the pools of all NPUs of the host are.
+      type: dict
+      contains:
+        disjoint:
+          description: Whether no CPU is in two pools.
+          type: bool
+        whole_cores:
+          description: Whether every pool has all threads of its cores that can be divided.
+          type: bool
+        local:
+          description:
+            - The share of CPUs of pools that are on the NUMA node of their NPU, or on a node without NPUs to which no NPU is nearer.
+          type: float
+          sample: 1.0
+        balance:
+          description: By how many CPUs the largest pool is larger than the smallest.
+          type: int
+          sample: 0
+        idle:
+          description: The CPUs in no pool.
+          type: str
+          sample: ""
+    options:
+      description: The arguments that shaped the plan.
+      type: dict
+    lost:
+      description: The entries of cards that were there when the plan in force was applied. Their pools stay reserved.
+      type: list
+      elements: dict
+    violations:
+      description: What is wrong with the plan, in sentences. Always empty with O(repair=true), which refuses instead.
+      type: list
+      elements: str
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _plan
+
+
+def plan(*arguments: Any, **options: Any) -> dict[str, Any]:
+    try:
+        given = inspect.signature(_plan.plan).bind(*arguments, **options)
+    except TypeError as error:
+        raise AnsibleFilterError(str(error)) from error
+    try:
+        return _plan.plan(*given.args, **given.kwargs)
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"plan": plan}

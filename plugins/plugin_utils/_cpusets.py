@@ -1,0 +1,83 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CPU sets on the controller: bit masks (bit n = CPU n) to compute with, cpulists to show.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import HIGHEST_CPU, compress, expand, normalize
+
+
+@lru_cache(maxsize=16384)
+def mask(text: str, name: str = "cpulist") -> int:
+    """Return the bit mask of a cpulist; ``name`` is what the error calls the value. Hosts of one model share their texts."""
+    return mask_of(expand(text, name))
+
+
+def mask_of(cpus: Iterable[int]) -> int:
+    bits = 0
+    for cpu in cpus:
+        bits |= 1 << cpu
+    return bits
+
+
+def cpus_of(bits: int) -> list[int]:
+    """Return the CPUs of a bit mask in ascending order."""
+    cpus: list[int] = []
+    for first, end in _runs(bits):
+        cpus.extend(range(first, end))
+    return cpus
+
+
+def text_of(bits: int) -> str:
+    """Return the cpulist of a bit mask in the kernel's form."""
+    return ",".join(str(first) if first == end - 1 else f"{first}-{end - 1}" for first, end in _runs(bits))
+
+
+def _runs(bits: int) -> Iterator[tuple[int, int]]:
+    """Yield the first CPU of each run of set bits, and the one after its last."""
+    end = 0
+    while bits:
+        first = end + (bits & -bits).bit_length() - 1
+        bits >>= first - end
+        length = (~bits & bits + 1).bit_length() - 1
+        end = first + length
+        yield first, end
+        bits >>= length
+
+
+def text_in_order(cpus: Sequence[int]) -> str:
+    """Return the cpulist that :func:`expand` turns back into the same CPUs in the same order: ``[4, 5, 0]`` -> ``4-5,0``."""
+    if not cpus:
+        return ""
+    first, last = cpus[0], cpus[-1]
+    if last - first + 1 == len(cpus) and list(cpus) == list(range(first, last + 1)):
+        return str(first) if first == last else f"{first}-{last}"
+    parts = []
+    for position, cpu in enumerate(cpus[1:], start=1):
+        if cpu != cpus[position - 1] + 1:
+            parts.append((first, cpus[position - 1]))
+            first = cpu
+    return ",".join(str(start) if start == end else f"{start}-{end}" for start, end in [*parts, (first, last)])
+
+
+def as_cpulist(value: object, name: str = "cpulist") -> str:
+    """Return a cpulist, a CPU number or a list of CPU numbers as a cpulist in the kernel's form.
+
+    Raises ``ValueError`` naming the value and the bad part of it.
+    """
+    if isinstance(value, str):
+        return str(normalize(value, name))
+    if isinstance(value, bool | Mapping) or not isinstance(value, int | Iterable):
+        raise ValueError(f"{name}: expected a cpulist such as 0-3,8, a CPU number or a list of CPU numbers; got {value!r}")
+    cpus = [value] if isinstance(value, int) else list(value)
+    for cpu in cpus:
+        if isinstance(cpu, bool) or not isinstance(cpu, int) or not 0 <= cpu <= HIGHEST_CPU:
+            raise ValueError(f"{name}: {cpu!r} is not a CPU number between 0 and {HIGHEST_CPU}")
+    return str(compress(set(cpus)))

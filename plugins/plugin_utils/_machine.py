@@ -1,0 +1,282 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A topology as sets: what can be divided, its NUMA nodes and cores, and the cards it is divided over.
+
+Card is the word for whatever a pool belongs to: an NPU chip or a GPU.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._options import Options
+
+FAR = 255
+"""The kernel's distance between nodes that cannot reach each other; taken where a distance is not known."""
+NO_NODE = -1
+"""The id that stands for the CPUs of no NUMA node (a kernel without NUMA); it has no memory node to bind to."""
+
+
+@dataclass(eq=False, slots=True)
+class Card:
+    """An NPU chip or a GPU. ``affinity`` is the cpulist that npu-smi printed, None when it printed nothing for any NPU."""
+
+    kind: str
+    id: int
+    pci: str | None
+    chip: int
+    family: str
+    numa: int | None
+    affinity: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{'GPU' if self.kind == 'gpu' else 'NPU'} {self.id}"
+
+    @property
+    def slice(self) -> str:
+        return f"{self.kind}-{self.id}.slice"
+
+    @property
+    def has_roles(self) -> bool:
+        """GPUs and A5 have no interrupts and threads of the kind that roles are for: their pool is all main."""
+        return self.kind == "npu" and self.family != "a5"
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A NUMA node with its online CPUs as a mask."""
+
+    id: int
+    cpus: int
+    has_memory: bool
+    distances: Mapping[int, int]
+
+
+@dataclass(eq=False)
+class Machine:
+    """What a topology and the options leave to divide, CPU sets as masks.
+
+    ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings``
+    that to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be
+    looked at without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of
+    their last-level cache.
+    """
+
+    online: int
+    offline: str
+    usable: int
+    housekeeping: int
+    nodes: dict[int, Node]
+    core_of: Mapping[int, int]
+    siblings: Mapping[int, int]
+    threads: list[tuple[int, int]]
+    cache_of: Mapping[int, int]
+    threads_per_core: int
+    cards: list[Card]
+    smt: str
+    min_cpus: int
+    warnings: list[str] = field(default_factory=list)
+
+    def distance(self, node: int, other: int) -> int:
+        return self.nodes[node].distances.get(other, FAR)
+
+    def units(self, cpus: int) -> list[int]:
+        """Return the parts of a set that are never split, as masks in the order in which they are divided.
+
+        Whole cores ordered by last-level cache and lowest thread, so that neighbours share caches; with ``smt: threads`` the
+        single CPUs by number. A core of which only some threads are in the set counts with those.
+        """
+        if self.smt == "threads":
+            return [1 << cpu for cpu in cpus_of(cpus)]
+        cores = cpus_of(self.cores(cpus))
+        cores.sort(key=lambda core: (self.cache_of.get(core, core), core))
+        return [self.siblings.get(core, 1 << core) & cpus for core in cores]
+
+    def cores(self, cpus: int) -> int:
+        """Return the cores that a set touches, as the mask of their lowest threads."""
+        lowest = cpus
+        for offset, threads in self.threads:
+            lowest = lowest & ~threads | (cpus & threads) >> offset
+        return lowest
+
+    def whole_cores(self, cores: int) -> int:
+        """Return all threads of cores, which are given as :meth:`cores` gives them."""
+        cpus = cores
+        for offset, threads in self.threads:
+            cpus |= cores << offset & threads
+        return cpus
+
+
+def memory_nodes(machine: Machine, cpus: int) -> str:
+    """Return the NUMA nodes with memory of a set of CPUs; where it has none, the nearest node with memory (with CPUs, if any has both)."""
+    own = [node.id for node in machine.nodes.values() if node.cpus & cpus]
+    with_memory = {node.id: node for node in machine.nodes.values() if node.has_memory}
+    nodes = [node for node in own if node in with_memory]
+    if not nodes and own and with_memory:
+        nodes = [min(with_memory, key=lambda other: (not with_memory[other].cpus, machine.distance(own[0], other), other))]
+    return str(compress(nodes))
+
+
+def cards_named(cards: Iterable[Card]) -> str:
+    """Return ``NPUs 0 and 1``, ``NPU 0 and GPU 0``."""
+    kinds: dict[str, list[int]] = {}
+    for card in cards:
+        kinds.setdefault("GPU" if card.kind == "gpu" else "NPU", []).append(card.id)
+    return " and ".join(
+        f"{kind}{'s' if len(ids) > 1 else ''} {compress(ids).replace(',', ', ')}" for kind, ids in sorted(kinds.items(), reverse=True)
+    )
+
+
+def read(topology: object, options: Options) -> Machine:
+    """Return the machine of a topology. ``ValueError`` says what the topology lacks, or which option leaves nothing to divide."""
+    if not isinstance(topology, Mapping) or not {"cpus", "npus"} <= topology.keys():
+        raise ValueError(
+            "topology: expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus, numa and npus; "
+            f"got {type(topology).__name__}" + (f" with {', '.join(sorted(map(str, topology)))}" if isinstance(topology, Mapping) else "")
+        )
+    cpus = topology["cpus"]
+    online = mask(cpus["online"], "cpus.online of the topology")
+    core_of, siblings, threads, threads_per_core = _cores(tuple(cpus.get("siblings") or ()))
+    machine = Machine(
+        online=online,
+        offline=cpus.get("offline") or "",
+        usable=online,
+        housekeeping=0,
+        nodes=_nodes(topology.get("numa") or (), online),
+        core_of=core_of,
+        siblings=siblings,
+        threads=threads,
+        cache_of=_caches(tuple(cpus.get("caches") or ())),
+        threads_per_core=threads_per_core,
+        cards=_cards(topology["npus"]),
+        smt=options.smt,
+        min_cpus=options.min_cpus,
+    )
+    _restrict(machine, options)
+    _set_aside(machine, topology.get("kubelet") or {}, options)
+    isolated = mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & machine.usable
+    if isolated and machine.cards:
+        machine.warnings.append(
+            f"CPUs {text_of(isolated)} are isolated from the scheduler and can end up in pools, where threads do not spread over "
+            "them by themselves; leave them out with cpus where that is not wanted."
+        )
+    return machine
+
+
+def _nodes(numa: Iterable[Mapping[str, Any]], online: int) -> dict[int, Node]:
+    nodes = {}
+    covered = 0
+    for entry in sorted(numa, key=lambda entry: int(entry["id"])):
+        cpus = mask(entry.get("cpus") or "", f"cpus of NUMA node {entry['id']}") & online & ~covered
+        distances = {int(other): int(distance) for other, distance in (entry.get("distances") or {}).items()}
+        nodes[int(entry["id"])] = Node(int(entry["id"]), cpus, entry.get("memory_mib") != 0, distances)
+        covered |= cpus
+    if online & ~covered:
+        nodes[NO_NODE] = Node(NO_NODE, online & ~covered, False, {})
+    return nodes
+
+
+@lru_cache(maxsize=256)
+def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], Mapping[int, int], list[tuple[int, int]], int]:
+    """Return ``core_of``, ``siblings``, ``threads`` and ``threads_per_core`` of a machine."""
+    core_of = {}
+    masks: dict[int, int] = {}
+    threads: dict[int, int] = {}
+    for text in siblings:
+        cpus = cpus_of(mask(text, "cpus.siblings of the topology"))
+        for cpu in cpus:
+            core_of[cpu] = cpus[0]
+            masks[cpus[0]] = masks.get(cpus[0], 0) | 1 << cpu
+            if cpu != cpus[0]:
+                threads[cpu - cpus[0]] = threads.get(cpu - cpus[0], 0) | 1 << cpu
+    return core_of, masks, list(threads.items()), max(map(int.bit_count, masks.values()), default=1)
+
+
+@lru_cache(maxsize=256)
+def _caches(caches: tuple[str, ...]) -> Mapping[int, int]:
+    """Return the lowest CPU that shares the last-level cache, for every CPU whose cache is known."""
+    groups = [cpus_of(mask(cache, "cpus.caches of the topology")) for cache in caches]
+    return {cpu: group[0] for group in groups for cpu in group}
+
+
+def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
+    cards = [
+        Card(
+            kind=str(entry.get("kind") or "npu"),
+            id=int(entry["id"]),
+            pci=entry.get("pci"),
+            chip=int(entry.get("chip") or 0),
+            family=str(entry.get("family") or ""),
+            numa=None if entry.get("numa") is None else int(entry["numa"]),
+            affinity=entry.get("affinity"),
+        )
+        for entry in entries
+    ]
+    cards.sort(key=lambda card: (card.id, card.kind == "gpu"))
+    for card, following in zip(cards, cards[1:], strict=False):
+        if card.slice == following.slice:
+            raise ValueError(f"{card.name} occurs twice in the topology ({card.pci} and {following.pci}); logic ids must be unique")
+    return cards
+
+
+def _restrict(machine: Machine, options: Options) -> None:
+    """Leave only the CPUs of the option ``cpus``."""
+    if not machine.online and machine.cards:
+        raise ValueError("The topology has no online CPU to divide; its problems say what could not be read")
+    if not options.cpus:
+        return
+    asked = mask(options.cpus, "cpus")
+    machine.usable &= asked
+    if not machine.usable and machine.cards:
+        raise ValueError(f"cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+    if asked & ~machine.online:
+        machine.warnings.append(f"cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+
+
+def _set_aside(machine: Machine, kubelet: Mapping[str, Any], options: Options) -> None:
+    """Take away what is kept for the system, and what the kubelet has given to containers."""
+    if isinstance(options.housekeeping, int):
+        for node in machine.nodes.values():
+            for core in cpus_of(machine.cores(node.cpus))[: options.housekeeping]:
+                machine.housekeeping |= machine.whole_cores(1 << core) & machine.online
+    elif options.housekeeping:
+        asked = mask(options.housekeeping, "housekeeping")
+        if asked & ~machine.online:
+            machine.warnings.append(f"housekeeping: {text_of(asked & ~machine.online)} are not online.")
+        machine.housekeeping = asked & machine.online
+        if machine.smt == "cores":
+            machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & machine.online
+    machine.usable &= ~machine.housekeeping
+    if not machine.usable and machine.cards:
+        raise ValueError(
+            f"housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(machine.online)}; "
+            "keep fewer CPUs for the system"
+        )
+    taken = dict(_exclusive(kubelet.get("exclusive") or {}))
+    bits = 0
+    for name, cpulist in taken.items():
+        bits |= mask(cpulist, f"kubelet's CPUs of {name}")
+    if bits & machine.usable:
+        owners = ", ".join(f"{cpulist} ({name})" for name, cpulist in sorted(taken.items()))
+        machine.warnings.append(f"CPUs that the kubelet gave to containers were left out: {owners}.")
+        machine.usable &= ~bits
+        if not machine.usable and machine.cards:
+            raise ValueError(f"The kubelet gave all CPUs that could be divided to containers: {owners}")
+
+
+def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield ``(pod/container, cpulist)`` of the kubelet's exclusive sets, whether nested by pod or flat."""
+    for name, value in sets.items():
+        if isinstance(value, Mapping):
+            yield from _exclusive(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", str(value)

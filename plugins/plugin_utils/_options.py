@@ -1,0 +1,114 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options of a plan: what they may be, and sentences for what they may not.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
+
+SMT = ("cores", "threads")
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of a plan. ``housekeeping`` is a cpulist or a number of cores; ``npus`` None means all of the host."""
+
+    strategy: str
+    cpus: str
+    housekeeping: str | int
+    npus: tuple[int, ...] | None
+    smt: str
+    min_cpus: int
+    repair: bool
+    replan: bool
+
+    def record(self) -> dict[str, Any]:
+        """Return the arguments that shape a plan, as the plan records them."""
+        return {
+            "strategy": self.strategy,
+            "cpus": self.cpus,
+            "housekeeping": self.housekeeping,
+            "npus": None if self.npus is None else list(self.npus),
+            "smt": self.smt,
+            "min_cpus": self.min_cpus,
+            "repair": self.repair,
+        }
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Return the names of recorded arguments that differ from these; which NPUs are asked for shapes no pool."""
+        now = self.record()
+        return [name for name in now if name in recorded and name != "npus" and _comparable(recorded[name]) != _comparable(now[name])]
+
+
+def _comparable(value: object) -> str:
+    return "" if value is None or value == 0 and not isinstance(value, bool) else str(value)
+
+
+def checked(
+    strategies: Iterable[str],
+    strategy: object,
+    cpus: object,
+    housekeeping: object,
+    npus: object,
+    smt: object,
+    min_cpus: object,
+    repair: object,
+    replan: object,
+) -> Options:
+    """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
+    return Options(
+        strategy=_choice("strategy", strategy, ["auto", *sorted(strategies)]),
+        cpus="" if cpus is None else as_cpulist(cpus, "cpus"),
+        housekeeping=_housekeeping(housekeeping),
+        npus=None if npus is None else _ids(npus),
+        smt=_choice("smt", smt, SMT),
+        min_cpus=_number("min_cpus", min_cpus, 1),
+        repair=_flag("repair", repair),
+        replan=_flag("replan", replan),
+    )
+
+
+def _choice(name: str, value: object, choices: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}; got {value!r}")
+    return str(value)
+
+
+def _number(name: str, value: object, least: int) -> int:
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name}: expected a whole number of {least} or more; got {value!r}")
+    return number
+
+
+def _flag(name: str, value: object) -> bool:
+    flag = _WORDS.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(flag, bool):
+        raise ValueError(f"{name}: expected true or false; got {value!r}")
+    return flag
+
+
+def _housekeeping(value: object) -> str | int:
+    """Return a cpulist or a number of cores. The text ``0`` is the CPU 0: as a number of cores it would ask for nothing."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, int) or isinstance(value, str) and value.strip().isdecimal() and int(value):
+        return _number("housekeeping", value, 0) or ""
+    return as_cpulist(value, "housekeeping")
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    ids = expand(value, "npus") if isinstance(value, str) else value
+    if isinstance(ids, Mapping) or not isinstance(ids, Iterable):
+        raise ValueError(f"npus: expected a list of logic ids such as [0, 1]; got {value!r}")
+    return tuple(sorted({_number("npus", number, 0) for number in ids}))

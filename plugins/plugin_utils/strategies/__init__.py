@@ -1,0 +1,56 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The strategies of a plan, one file each; a new file in this folder is a new strategy.
+
+A strategy says in ``FAMILIES`` for which chip families ``auto`` takes it, and builds pools in ``pools``. What the repair may do in its
+place follows from ``NEIGHBOURS`` (NUMA nodes without cards are divided as well), ``MOST_CORES`` (the largest pool),
+``EVERYBODY`` (cards take part even if no CPU of their node may be divided) and ``READS_AFFINITY`` (a pool is wrong where npu-smi's
+affinity contradicts sysfs).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, cast
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
+
+
+@dataclass(eq=False)
+class Pools:
+    """What a strategy gives: ``pools`` are CPUs in the order that decides roles, ``strategy`` is the one that was used."""
+
+    strategy: str
+    pools: dict[Card, list[int]]
+    warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def masks(self) -> dict[Card, int]:
+        return {card: mask_of(pool) for card, pool in self.pools.items()}
+
+
+class Strategy(Protocol):
+    """What every file of this folder has."""
+
+    FAMILIES: tuple[str, ...]
+    NEIGHBOURS: bool
+    MOST_CORES: int | None
+    EVERYBODY: bool
+    READS_AFFINITY: bool
+
+    def pools(self, machine: Machine, asked: Collection[Card]) -> Pools:
+        """Return the pools of the cards asked for, or of more. Raises ``ValueError`` with the published sentence."""
+
+
+def discover() -> dict[str, Strategy]:
+    """Return the strategies of this folder by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return {name: cast(Strategy, importlib.import_module(f"{__name__}.{name}")) for name in names}

@@ -1,0 +1,232 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tables of vLLM-Ascend's own unit tests: pools, what its parsers read, and the side effects that concern plans."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from adaptors import _topology
+
+from ansible_collections.npu.affinity.plugins.filter.cpumask import cpumask
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_info, parse_mapping, parse_topo
+from ansible_collections.npu.affinity.plugins.module_utils._npu_smi_errors import NpuSmiError
+from ansible_collections.npu.affinity.plugins.plugin_utils import _machine, _options, _plan, _roles
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, cpus_of, mask_of, text_in_order
+from ansible_collections.npu.affinity.plugins.plugin_utils._log_lines import log_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import cluster, topo_affinity
+
+ENTRY = {"id", "note", "input", "expected", "origin"}
+POOLS = {
+    "step", "device_type", "allowed_cpus", "running", "total_npus", "all_logic_npus", "npu_affinity", "numa_map", "replaced_by_the_test",
+    "cluster_size", "pools",
+}
+EXPECTED = {"pools", "roles", "error", "skipped"}
+PARSER = {"fn", "text", "value", "npu_map", "visible", "numa", "allowed"}
+SIDE_EFFECT = {
+    "id", "test", "fact", "input", "command", "commands", "error", "order", "uvb_cpus", "log", "warning_contains", "writes", "not_run",
+}
+STEPS = {"global_slice": "global_slice", "topo_affinity": "topo_affinity", "ascend950": "cluster"}
+ROLES = ("irq", "main", "acl", "release")
+
+
+def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    for case in document["pools"]:
+        yield f"{case['id']} {case['origin']}", lambda case=case: check_pools(case)
+    for case in document["parsers"]:
+        yield f"{case['id']} {case['input']['fn']} {case['origin']}", lambda case=case: check_parser(case)
+    for case in document["side_effects"]:
+        yield f"{case['id']} {case['test']}", lambda case=case: check_side_effect(case)
+
+
+def check_pools(case: dict) -> None:
+    _topology.require_known(case, ENTRY, "case")
+    given, expected = case["input"], case["expected"]
+    _topology.require_known(given, POOLS, "input")
+    _topology.require_known(expected, EXPECTED, "expected")
+    if not given["allowed_cpus"] and given["step"] != "allocate":
+        pytest.skip("a host without CPUs is refused, not planned in silence")
+    if "error" in expected:
+        with pytest.raises(ValueError) as raised:
+            entries(given)
+        assert expected["error"]["contains"] in str(raised.value)
+        return
+    made = entries(given)
+    if expected.get("skipped"):
+        assert made == {}
+    if "pools" in expected:
+        assert {number: entry["pool"] for number, entry in made.items()} == expected["pools"]
+    for number, roles in expected.get("roles", {}).items():
+        assert {role: made[number][role] for role in ROLES} == roles
+
+
+def entries(given: dict) -> dict[str, dict[str, str]]:
+    """Return the entries by NPU of a plan, or what the split into roles gives where the pools are given."""
+    family = given["device_type"].lower()
+    if given["step"] == "allocate":
+        made = {}
+        for number, pool in given["pools"].items():
+            card = _machine.Card("npu", int(number), None, 0, family, None, None)
+            roles = _roles.split(card, expand(pool), 5)
+            made[number] = {role: text_in_order(cpus) for role, cpus in roles._asdict().items()}
+        return made
+    affinity = given["npu_affinity"]
+    total = given["total_npus"] or len(affinity) or len(given["running"])
+    topology = _topology.topology(
+        given["numa_map"],
+        [_topology.npu(number, affinity.get(str(number), "" if affinity else None), family) for number in range(total)],
+        online=[given["allowed_cpus"]],
+        threads_per_core=given.get("cluster_size", 8) // 8,
+    )
+    made = _plan.plan(
+        topology,
+        strategy=STEPS[given["step"].split("+")[0]],
+        cpus=given["allowed_cpus"],
+        npus=given["running"],
+        min_cpus=1 if given["step"] == "topo_affinity" else 5,  # there the minimum belongs to the step that splits roles
+        repair=False,
+    )
+    assert bool(made["npus"]) or not given["running"] or made["warnings"]
+    return {str(entry["id"]): entry for entry in made["npus"]}
+
+
+def check_parser(case: dict) -> None:
+    _topology.require_known(case, ENTRY, "case")
+    _topology.require_known(case["input"], PARSER, "input")
+    _topology.require_known(case["expected"], {"value", "error"}, "expected")
+    given, expected = case["input"], case["expected"]
+    read = PARSERS.get(given["fn"])
+    if read is None:
+        pytest.skip(NOT_OURS[given["fn"]])
+    if "error" in expected:
+        with pytest.raises(ValueError):
+            read(given)
+    else:
+        assert read(given) == expected["value"]
+
+
+def npu_map(given: dict) -> dict[str, dict[str, str]]:
+    result: dict[str, dict[str, str]] = {}
+    for row in parse_mapping(given["text"]):
+        logic = row["card"] if row["logic_id"] is None else row["logic_id"]
+        result.setdefault(str(row["card"]), {})[str(row["chip"])] = str(logic)
+    return result
+
+
+def running(given: dict) -> list[int]:
+    """Return the logic ids of the processes in a table; the plan then refuses one that the host does not have."""
+    try:
+        processes = parse_info(given["text"])["processes"]
+    except NpuSmiError as error:
+        raise ValueError(str(error)) from error
+    numbers = set()
+    for process in processes:
+        chips = given["npu_map"].get(str(process["card"]), {})
+        chip = str(process["chip"]) if process["chip"] is not None else next(iter(chips), "") if len(chips) == 1 else ""
+        if chip not in chips:
+            raise ValueError(f"no logic id for {process}")
+        numbers.add(int(chips[chip]))
+    visible = {int(number) for number in given["visible"].split(",")} if given["visible"] else numbers
+    return sorted(numbers & visible)
+
+
+def topo(given: dict) -> dict[str, list[int]]:
+    return {str(row["id"]): expand(row["affinity"]) for row in parse_topo(given["text"]) if row["affinity"]}
+
+
+def extend(given: dict) -> list[int]:
+    nodes = {int(node): mask_of(cpus) for node, cpus in given["numa"].items()}
+    return topo_affinity.with_next_node(given["value"], nodes, mask_of(given["allowed"]))
+
+
+def distribute(given: dict) -> dict[str, list[int]]:
+    numbers = given["value"]["npus"]
+    return {str(number): cpus for number, cpus in zip(numbers, topo_affinity.split(given["value"]["pool"], len(numbers)), strict=True)}
+
+
+def mode(given: dict) -> str:
+    """Return the strategy that ``auto`` takes; A5 has clusters of its own, which upstream builds inside its topo mode."""
+    family = given["text"].lower()
+    topology = _topology.topology({"0": "0-63"}, [_topology.npu(0, "0-63", family)], threads_per_core=1)
+    used = _plan.plan(topology)["strategy"]
+    assert (used == "cluster") == (family == "a5")
+    return "topo_affinity" if used == "cluster" else used
+
+
+PARSERS: dict[str, Callable[[dict], Any]] = {
+    "npu_map": npu_map,
+    "running": running,
+    "topo": topo,
+    "cpulist": lambda given: expand(given["text"]),
+    "mask": lambda given: cpumask(given["value"]),
+    "extend": extend,
+    "distribute": distribute,
+    "mode": mode,
+}
+NOT_OURS = {
+    "all_logic_npus": "logic ids are numbers since parse_mapping, see npu_map",
+    "resolve": "the topology joins processes and chips on the host, see running",
+    "status": "plans start from the online CPUs, not from the affinity of the calling process",
+    "lscpu_e": "CPUs and NUMA nodes come from sysfs, not from lscpu",
+    "tpc": "threads of a core come from sysfs, not from lscpu",
+    "threads": "threads of workers are pinned by the thread binding, not by the plan",
+    "uvb": "poll threads are found when a plan is applied",
+    "arm": "plans are made for every architecture",
+}
+
+
+def check_side_effect(case: dict) -> None:
+    _topology.require_known(case, SIDE_EFFECT, "side effect")
+    check = SIDE_EFFECTS.get(case["id"])
+    if check is None:
+        pytest.skip("concerns the way in which a worker process applies its plan: commands, files and threads")
+    check(case)
+
+
+def a2(pool: str) -> dict[str, Any]:
+    return _plan.plan(_topology.topology({"0": pool}, [_topology.npu(0, pool, "a2")]))["npus"][0]
+
+
+def masks(case: dict) -> None:
+    pool = case.get("input", {}).get("pool", [8, 9, 10])
+    first = expand(a2(as_cpulist([*pool, pool[-1] + 1, pool[-1] + 2]))["irq"])
+    assert [cpumask(cpu) for cpu in first] == [mask for _, mask in case["writes"]]
+
+
+def poll_threads(case: dict) -> None:
+    given = case["input"]
+    topology = _topology.topology({node: as_cpulist(cpus) for node, cpus in given["numa"].items()}, [_topology.npu(0, None, "a5")])
+    options = _options.Options("cluster", as_cpulist(given["allowed"]), "", None, "cores", 5, False, False)
+    assert cpus_of(cluster.poll_cpus(_machine.read(topology, options))) == case["uvb_cpus"]
+
+
+def fallback(case: dict) -> None:
+    made = _plan.plan(_topology.topology({"0": "0-9"}, [_topology.npu(0, None, "a2")]), repair=False)
+    assert made["strategy"] == "global_slice"
+    assert made["warnings"] == [topo_affinity.FALLBACK]
+
+
+def no_roles(case: dict) -> None:
+    made = _plan.plan(_topology.topology({"0": "0-9"}, [_topology.npu(0, "0-9", "a5")]))
+    assert made["npus"][0]["irq"] == ""
+
+
+def a5_log(case: dict) -> None:
+    entry = {"id": 1, "main": "2-3", "irq": "", "acl": "", "release": "", "slice": "npu-1.slice"}
+    assert log_lines({"npus": [entry]}) == case["log"]
+
+
+SIDE_EFFECTS = {
+    "s08": poll_threads,
+    "s09": poll_threads,
+    "s17": masks,
+    "s24": no_roles,
+    "s25": masks,
+    "s29": fallback,
+    "s30": a5_log,
+}

@@ -1,0 +1,549 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the planner does on hosts that exist, on hosts that are hard, and what it says when it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+
+import pytest
+from planner_hosts import defects, host, pools
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _plan, strategies
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+
+A2 = [6, 4, 6, 4, 0, 2, 0, 2]
+A3 = [number // 2 for number in range(16)]
+STOCK = {0: "144-167", 1: "96-119", 2: "168-191", 3: "120-143", 4: "0-23", 5: "48-71", 6: "24-47", 7: "72-95"}
+
+
+def a3(threads=2, numbering="adjacent", **more):
+    return host(A3, cores=80 // threads, threads=threads, numbering=numbering, family="a3", **more)
+
+
+def l40s(**more):
+    return host([0, 0, 0, 0, 1, 1, 1, 1], nodes=2, cores=96, threads=2, numbering="far", caches=8, family="gpu", **more)
+
+
+def roles(entry):
+    return " ".join(entry[role] for role in ("irq", "main", "acl", "release"))
+
+
+def with_ids(topology, *ids):
+    return {**topology, "npus": [{**card, "id": number} for card, number in zip(topology["npus"], ids, strict=True)]}
+
+
+def test_a_stock_a2_keeps_what_is_published():
+    made = plan(host(A2))
+    assert pools(made) == STOCK
+    assert made["npus"][0] == {
+        "id": 0,
+        "pci": "0000:01:00.0",
+        "pool": "144-167",
+        "irq": "144-145",
+        "main": "146-165",
+        "acl": "166",
+        "release": "167",
+        "mems": "6",
+        "slice": "npu-0.slice",
+    }
+    assert {key: made[key] for key in ("schema", "strategy", "requested", "reason", "cpus", "housekeeping")} == {
+        "schema": 1,
+        "strategy": "topo_affinity",
+        "requested": "auto",
+        "reason": "topo_affinity is the rule for the family a2.",
+        "cpus": "0-191",
+        "housekeeping": "",
+    }
+    assert made["quality"] == {"disjoint": True, "whole_cores": True, "local": 1.0, "balance": 0, "idle": ""}
+    assert made["repaired"] == made["warnings"] == made["lost"] == made["violations"] == []
+    assert made["options"] == {
+        "strategy": "auto",
+        "cpus": "",
+        "housekeeping": "",
+        "npus": None,
+        "smt": "cores",
+        "min_cpus": 5,
+        "repair": True,
+    }
+
+
+def test_a3_without_smt_keeps_its_slices_and_roles():
+    made = plan(a3(threads=1))
+    assert pools(made) == {number: f"{40 * number}-{40 * number + 39}" for number in range(16)}
+    assert roles(made["npus"][0]) == "0-1 2-37 38 39"
+    assert made["repaired"] == []
+
+
+def test_a3_with_siblings_side_by_side_keeps_its_slices_but_not_roles_on_one_core():
+    made = plan(a3())
+    assert pools(made) == {number: f"{40 * number}-{40 * number + 39}" for number in range(16)}
+    assert roles(made["npus"][0]) == "0,2 1,3-36,38 37 39"
+    assert made["repaired"] == [
+        "Published roles: CPUs for irq, acl and release of NPUs 0-15 are threads of the same cores. "
+        "Instead they have cores of their own, for NPU 0 irq 0,2, acl 37 and release 39."
+    ]
+    assert plan(a3(), smt="threads")["npus"][0]["irq"] == "0-1"
+
+
+def test_a3_with_distant_siblings_is_divided_by_cores():
+    made = plan(a3(numbering="far"))
+    assert made["strategy"] == "global_slice"
+    assert made["npus"][3]["pool"] == "60-79,380-399"
+    assert made["repaired"][0].startswith("Published global_slice: NPUs 0, 8 run on threads of the same cores, CPUs 0-39,320-359.")
+    assert "NPU 0 has 0-19,320-339" in made["repaired"][0]
+    assert made["quality"]["local"] == 1.0
+
+
+# What the published rules do wrong, on the smallest host that shows it: topology, options, pools, and what the report says.
+MENDED = [
+    (
+        "one NPU on every node: each also takes the next node",
+        host([0, 1, 2, 3], nodes=4, cores=8),
+        {},
+        {0: "0-7", 1: "8-15", 2: "16-23", 3: "24-31"},
+        ["NPUs 0, 3 share CPUs 0-7. Instead NPU 0 has 0-7, NPU 3 has 24-31."],
+    ),
+    (
+        "pairs on adjacent nodes of four",
+        host([0, 0, 1, 1, 3], nodes=4, cores=12),
+        {},
+        {0: "0-5", 1: "6-11", 2: "12-17", 3: "18-23", 4: "24-47"},
+        ["NPUs 0, 4 share CPUs 0-11.", "NPUs 1-2 share CPUs 12-23."],
+    ),
+    (
+        "node ids with gaps: the next node is another than counted",
+        host([0, 2, 4, 6], nodes=[0, 2, 4, 6], cores=8),
+        {},
+        {0: "0-7", 1: "8-15", 2: "16-23", 3: "24-31"},
+        ["NPUs 0, 3 share CPUs 0-7"],
+    ),
+    (
+        "the remainder goes to the last of a group",
+        host([0, 0, 0], nodes=1, cores=20),
+        {},
+        {0: "0-6", 1: "7-13", 2: "14-19"},
+        ["NPUs 0-2 of NUMA node 0 have pools of 6 to 8 CPUs. Instead NPU 0 has 0-6, NPU 1 has 7-13, NPU 2 has 14-19."],
+    ),
+    (
+        "halves of a sorted list are the siblings of each other",
+        host([0, 0], nodes=2, cores=8, threads=2, numbering="far"),
+        {},
+        {0: "0-7,16-23", 1: "8-15,24-31"},
+        ["NPUs 0-1 run on threads of the same cores, CPUs 0-31."],
+    ),
+    (
+        "logic ids with gaps",
+        with_ids(host([0, 1], nodes=2, cores=8, family="a3"), 0, 4),
+        {},
+        {0: "0-7", 4: "8-15"},
+        ["it fails: Invalid NPU id 4, total_npus=2."],
+    ),
+    (
+        "an offline CPU",
+        host([0, 1], nodes=2, cores=8, cpus={"online": "0-5,7-15", "offline": "6", "siblings": []}),
+        {},
+        {0: "0-5,7", 1: "8-15"},
+        ["it fails: CPUs 6 are offline"],
+    ),
+    (
+        "an NPU of which npu-smi prints nothing",
+        host([0, 1], nodes=2, cores=8, affinity=["0-7", None]),
+        {},
+        {0: "0-7", 1: "8-15"},
+        ["npu-smi prints no CPUs for NPU 1. Instead those of the kernel's NUMA nodes were taken."],
+    ),
+    (
+        "npu-smi contradicts the kernel",
+        host([0, 2], nodes=4, cores=8, affinity=["16-23", "0-7"]),
+        {},
+        {0: "0-15", 1: "16-31"},
+        ["npu-smi prints CPUs 16-23 for NPU 0, but the kernel has it on NUMA node 0 (0-7). Instead NPU 0 has 0-15."],
+    ),
+    (
+        "an A5 on node 0, which belongs to the poll threads",
+        host([0, 1], nodes=2, cores=24, family="a5"),
+        {},
+        {0: "0-7", 1: "24-31"},
+        ["it binds nothing: [cpu_bind_ascend_950] insufficient CPU clusters. numa=0, clusters=0, npus=[0]."],
+    ),
+    (
+        "an A5 with four threads a core",
+        host([1], nodes=2, cores=12, threads=4, family="a5"),
+        {},
+        {0: "48-79"},
+        ["unsupported Thread(s) per core: 4"],
+    ),
+    (
+        "nodes without cards go to the nearest, not to the next",
+        host([0, 3], nodes=4, cores=8, affinity=[None, ""]),
+        {},
+        {0: "0-15", 1: "16-31"},
+        [],
+    ),
+    (
+        "a node without cards between two equally near is shared",
+        host([0, 1, 1], nodes=3, cores=[8, 16, 12], nodes_per_socket=3, affinity=[None, "", ""]),
+        {},
+        {0: "0-7,24-27", 1: "8-19", 2: "20-23,28-35"},
+        [],
+    ),
+    (
+        "shares of caches: left-over cores to the lowest ids",
+        host([0, 0, 0], nodes=1, cores=10, threads=2, numbering="far", caches=2),
+        {},
+        {0: "0-3,10-13", 1: "4-6,14-16", 2: "7-9,17-19"},
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("topology, options, expected, told", [row[1:] for row in MENDED], ids=[row[0] for row in MENDED])
+def test_what_is_published_is_mended(topology, options, expected, told):
+    made = plan(topology, **options)
+    assert pools(made) == expected
+    assert made["repaired"]
+    for part in told:
+        assert any(part in sentence for sentence in made["repaired"]), made["repaired"]
+    assert defects(topology, made) == []
+
+
+def test_a_published_plan_that_holds_is_kept_wherever_it_lies():
+    made = plan(host([0, 0, 1, 1], nodes=2, cores=[12, 16]))
+    assert pools(made) == {0: "0-6", 1: "7-13", 2: "14-20", 3: "21-27"}
+    assert made["repaired"] == []
+    assert made["npus"][1]["mems"] == "0-1"
+    assert made["warnings"] == [
+        "topo_affinity gives NPU 1 CPUs of other NUMA nodes (local: 0.929); even_split keeps every card on its own."
+    ]
+
+
+def test_without_any_affinity_topo_affinity_slices_the_host():
+    made = plan(host([None, None], nodes=2, cores=8, affinity=[None, None]))
+    assert pools(made) == {0: "0-7", 1: "8-15"}
+    assert made["strategy"] == "global_slice"
+    assert made["reason"] == "topo_affinity is the rule for the family a2, but npu-smi printed no affinity, which leaves global_slice."
+    assert made["warnings"] == ["NPU topo affinity not found. action: fallback to global-slice CPU binding."]
+
+
+def test_where_npu_smi_fails_the_kernel_knows_the_nodes():
+    made = plan(host(A2, affinity=[None] * 8))
+    assert pools(made) == STOCK
+    assert made["strategy"] == "topo_affinity"
+    assert made["repaired"] == [
+        "Published topo_affinity: npu-smi prints no CPUs for NPUs 0-7. Instead those of the kernel's NUMA nodes were taken."
+    ]
+    assert pools(plan(host(A2, affinity=[None] * 8), repair=False))[0] == "0-23"
+
+
+EVEN = [
+    ("two sockets with siblings far apart", l40s(), {}, {0: "0-23,192-215", 3: "72-95,264-287", 4: "96-119,288-311"}),
+    ("the same by number", l40s(), {"smt": "threads"}, {0: "0-47", 2: "192-239", 4: "96-143"}),
+    ("nodes without cards stay idle", host(A2), {"strategy": "even_split"}, {0: "144-155", 2: "156-167", 5: "48-59"}),
+    ("left-over cores to the lowest ids", host([0] * 5, nodes=1, cores=96, family="gpu"), {}, {0: "0-19", 1: "20-38", 4: "77-95"}),
+    ("a reserved thread takes its core", l40s(), {"housekeeping": "192-192"}, {0: "1-24,193-216", 3: "73-95,265-287"}),
+    ("one thread of each core is allowed", l40s(), {"cpus": "0-15,96-127"}, {0: "0-3", 3: "12-15", 4: "96-103"}),
+    ("one thread of some cores", l40s(), {"cpus": "0-95,200-207,96-103"}, {0: "0-9,16-29,200-201", 3: "14-15,74-95,206-207"}),
+    ("no card has a node: all over all", host([None] * 3, nodes=2, cores=8, family="gpu"), {}, {0: "0-5", 1: "6-10", 2: "11-15"}),
+]
+
+
+@pytest.mark.parametrize("topology, options, expected", [row[1:] for row in EVEN], ids=[row[0] for row in EVEN])
+def test_equal_shares(topology, options, expected):
+    made = plan(topology, **{"min_cpus": 1, **options})
+    assert {number: pool for number, pool in pools(made).items() if number in expected} == expected
+    assert made["strategy"] == "even_split"
+
+
+def test_gpus_have_slices_of_their_own_and_no_roles():
+    entry = plan(l40s())["npus"][5]
+    assert (entry["slice"], entry["main"], entry["irq"], entry["acl"], entry["release"]) == ("gpu-5.slice", entry["pool"], "", "", "")
+
+
+def test_an_a5_has_no_roles_and_eight_cores():
+    made = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"))
+    assert pools(made) == {0: "48-63", 1: "64-79"}
+    assert made["npus"][0]["main"] == "48-63"
+    assert made["npus"][0]["irq"] == ""
+    assert made["repaired"] == []
+
+
+def mixed():
+    topology = host([0, 1], nodes=2, cores=12)
+    topology["npus"] += host([0, 1], nodes=2, cores=12, family="gpu")["npus"]
+    return topology
+
+
+def test_npus_and_gpus_of_one_host_share_its_nodes_evenly():
+    made = plan(mixed())
+    assert [(entry["slice"], entry["pool"], entry["irq"]) for entry in made["npus"]] == [
+        ("npu-0.slice", "0-5", "0-1"),
+        ("gpu-0.slice", "6-11", ""),
+        ("npu-1.slice", "12-17", "12-13"),
+        ("gpu-1.slice", "18-23", ""),
+    ]
+    assert made["strategy"] == "even_split"
+    assert "families a2 and gpu" in made["reason"]
+    assert [entry["slice"] for entry in plan(mixed(), npus=[1])["npus"]] == ["npu-1.slice", "gpu-1.slice"]
+    with pytest.raises(ValueError, match="strategy: topo_affinity cannot divide CPUs over NPUs 0-1 and GPUs 0-1 at once; use auto"):
+        plan(mixed(), strategy="topo_affinity")
+
+
+HOUSEKEEPING = [
+    ("nothing", host([0, 1], nodes=2, cores=8), "", "", "0-7"),
+    ("zero cores", host([0, 1], nodes=2, cores=8), 0, "", "0-7"),
+    ("a cpulist", host([0, 1], nodes=2, cores=8), "0-1,8", "0-1,8", "2-7"),
+    ("a number of cores of every node", host([0, 1], nodes=2, cores=8), 2, "0-1,8-9", "2-7"),
+    ("the number as text", host([0, 1], nodes=2, cores=8), "2", "0-1,8-9", "2-7"),
+    ("a list of CPUs", host([0, 1], nodes=2, cores=8), [3], "3", "0-2,4-7"),
+    ("the CPU 0", host([0, 1], nodes=2, cores=8), "0", "0", "1-7"),
+    ("whole cores", host([0, 1], nodes=2, cores=8, threads=2, numbering="far"), 1, "0,8,16,24", "1-7,17-23"),
+    ("a thread takes its core", host([0, 1], nodes=2, cores=8, threads=2, numbering="far"), "17-17", "1,17", "0,2-7,16,18-23"),
+    ("a node without CPUs", host([0, 0], nodes=3, cores=[16, 0, 8]), 1, "0,16", "1-8"),
+]
+
+
+@pytest.mark.parametrize("topology, value, kept, first", [row[1:] for row in HOUSEKEEPING], ids=[row[0] for row in HOUSEKEEPING])
+def test_what_is_kept_for_the_system(topology, value, kept, first):
+    made = plan(topology, strategy="even_split", housekeeping=value)
+    assert made["housekeeping"] == kept
+    assert made["npus"][0]["pool"] == first
+    assert defects(topology, made, housekeeping=kept) == []
+
+
+def test_with_threads_a_reserved_thread_leaves_its_sibling():
+    made = plan(host([0], nodes=1, cores=4, threads=2, numbering="far"), smt="threads", housekeeping="1-1")
+    assert made["npus"][0]["pool"] == "0,2-7"
+    assert plan(host([0], nodes=1, cores=8), housekeeping="0-1,99")["warnings"] == ["housekeeping: 99 are not online."]
+
+
+def test_kubelets_containers_keep_their_cpus():
+    kubelet = {"policy": "static", "exclusive": {"pod/worker": "2-3", "other": {"c": "12"}}, "warnings": []}
+    made = plan(host([0, 1], nodes=2, cores=8, kubelet=kubelet), strategy="even_split")
+    assert pools(made) == {0: "0-1,4-7", 1: "8-11,13-15"}
+    assert made["warnings"] == ["CPUs that the kubelet gave to containers were left out: 12 (other/c), 2-3 (pod/worker)."]
+
+
+def test_isolated_cpus_are_used_and_pointed_out():
+    topology = host([0, 1], nodes=2, cores=8)
+    topology["cpus"]["isolated"] = "6-7"
+    made = plan(topology)
+    assert made["npus"][0]["pool"] == "0-7"
+    assert made["warnings"][0].startswith("CPUs 6-7 are isolated from the scheduler")
+    assert plan(topology, cpus="0-5,8-15", strategy="even_split")["warnings"] == []
+
+
+def test_only_the_cpus_asked_for_are_divided():
+    made = plan(host([0, 1], nodes=2, cores=8), cpus="2-7,10-99")
+    assert pools(made) == {0: "2-7", 1: "10-15"}
+    assert made["cpus"] == "2-7,10-15"
+    assert made["warnings"] == ["cpus: 16-99 are not online and were left out."]
+
+
+def test_cards_of_another_socket_take_no_part_in_what_is_allowed():
+    made = plan(host(A2), cpus="144-191", npus=[0])
+    assert pools(made) == {0: "144-167"}
+    assert plan(host(A2), cpus="144-191", npus=[0, 2])["npus"][0] == made["npus"][0]
+    with pytest.raises(ValueError, match="None of the CPUs on the NUMA nodes of NPUs 1, 3-7 may be divided; that is 144-191. Allow some"):
+        plan(host(A2), cpus="144-191")
+    assert len(plan(host(A2), cpus="144-191", strategy="global_slice")["npus"]) == 8
+
+
+def test_a_hidden_npu_with_too_few_cpus_does_not_starve_the_others():
+    assert pools(plan(host([0, 1], nodes=2, cores=8), cpus="0-10", npus=[0], strategy="even_split")) == {0: "0-7"}
+
+
+MEMORY = [
+    ("its own node", host([0, 1], nodes=2, cores=8), {}, ["0", "1"]),
+    ("a node without CPUs takes from the nearest", host([1, 3], nodes=4, cores=[8, 0, 8, 0]), {}, ["0", "2"]),
+    ("both nodes of a pool", host([0], nodes=2, cores=8), {}, ["0-1"]),
+    ("a node without memory", host([0, 1], nodes=4, cores=8), {1: 0}, ["0,2", "3"]),
+]
+
+
+@pytest.mark.parametrize("topology, memory, expected", [row[1:] for row in MEMORY], ids=[row[0] for row in MEMORY])
+def test_memory_nodes_have_memory(topology, memory, expected):
+    for node in topology["numa"]:
+        node["memory_mib"] = memory.get(node["id"], 1024)
+    made = plan(topology)
+    assert defects(topology, made) == []
+    assert [entry["mems"] for entry in made["npus"]] == expected
+
+
+def test_a_host_without_numa_has_no_memory_nodes():
+    made = plan(host([None, None], nodes=1, cores=16, numa=[], affinity=[None, None]))
+    assert [(entry["pool"], entry["mems"]) for entry in made["npus"]] == [("0-7", ""), ("8-15", "")]
+
+
+def test_distances_may_have_numbers_or_texts_for_keys_or_be_missing():
+    expected = plan(host([0, 3], nodes=4, cores=8, affinity=["", ""]))["npus"]
+    numbers = host([0, 3], nodes=4, cores=8, affinity=["", ""])
+    for node in numbers["numa"]:
+        node["distances"] = {int(other): value for other, value in node["distances"].items()}
+    assert plan(numbers)["npus"] == expected
+    for node in numbers["numa"]:
+        del node["distances"]
+    assert plan(numbers)["npus"] == expected
+
+
+def test_a_host_without_cards_has_an_empty_plan():
+    made = plan(host([], nodes=2, cores=8), cpus="100-200")
+    assert made["npus"] == []
+    assert made["reason"] == "The host has no NPU and no GPU."
+
+
+def test_small_pools_share_cpus_between_roles_where_that_is_allowed():
+    found = {size: roles(plan(host([0], nodes=1, cores=size), min_cpus=1)["npus"][0]) for size in range(1, 6)}
+    assert found == {1: "0 0 0 0", 2: "0 1 1 1", 3: "0 1 2 2", 4: "0 1 2 3", 5: "0-1 2 3 4"}
+
+
+ROLES = [
+    ("five cores and more", host([0], nodes=1, cores=5, threads=2), "0,2 1,3-6,8 7 9"),
+    ("three cores: the irq CPUs share one", host([0], nodes=1, cores=3, threads=2), "0-1 2,4 3 5"),
+    ("two cores: as published", host([0], nodes=1, cores=2, threads=4), "0-1 2-5 6 7"),
+    ("siblings far apart: as published", host([0], nodes=1, cores=8, threads=2, numbering="far"), "0-1 2-13 14 15"),
+    ("far apart in a small pool", host([0], nodes=1, cores=3, threads=2, numbering="far"), "0,3 1-2 4 5"),
+]
+
+
+@pytest.mark.parametrize("topology, expected", [row[1:] for row in ROLES], ids=[row[0] for row in ROLES])
+def test_roles_keep_to_cores_of_their_own(topology, expected):
+    assert roles(plan(topology)["npus"][0]) == expected
+    assert defects(topology, plan(topology)) == []
+
+
+def test_the_published_result_keeps_the_printed_order():
+    topology = host([None], nodes=2, cores=8, affinity=["8-15,0-7"])
+    entry = plan(topology, repair=False)["npus"][0]
+    assert {key: entry[key] for key in ("pool", "irq", "main", "acl", "release", "mems")} == {
+        "pool": "8-15,0-7",
+        "irq": "8-9",
+        "main": "10-15,0-5",
+        "acl": "6",
+        "release": "7",
+        "mems": "1",
+    }
+
+
+def test_the_published_result_lists_what_is_wrong_with_it():
+    topology = host([0, 1, 2, 3], nodes=4, cores=8)
+    made = plan(topology, repair=False)
+    assert pools(made) == {0: "0-15", 1: "8-23", 2: "16-31", 3: "0-7,24-31"}
+    assert made["violations"] == [
+        "NPUs 0, 3 share CPUs 0-7",
+        "NPUs 0-1 share CPUs 8-15",
+        "NPUs 1-2 share CPUs 16-23",
+        "NPUs 2-3 share CPUs 24-31",
+    ]
+    assert not made["quality"]["disjoint"]
+    assert plan(topology, repair=False, npus=[2])["violations"] == made["violations"]
+
+
+REFUSED = [
+    ({"strategy": "best"}, "strategy: expected one of auto, cluster, even_split, global_slice, topo_affinity; got 'best'"),
+    ({"smt": "siblings"}, "smt: expected one of cores, threads; got 'siblings'"),
+    ({"cpus": "0-7,x"}, "cpus: 'x' in '0-7,x' is not a CPU number or range; expected e.g. 0-3,8"),
+    ({"cpus": {"online": "0"}}, "cpus: expected a cpulist such as 0-3,8, a CPU number or a list of CPU numbers; got {'online': '0'}"),
+    ({"cpus": ["0"]}, "cpus: '0' is not a CPU number between 0 and 65535"),
+    ({"cpus": "200-300"}, "cpus: none of 200-300 is online; online are 0-15"),
+    ({"housekeeping": "0-15"}, "housekeeping: 0-15 leaves nothing to divide of 0-15; keep fewer CPUs for the system"),
+    ({"housekeeping": -1}, "housekeeping: expected a whole number of 0 or more; got -1"),
+    ({"housekeeping": True}, "housekeeping: expected a whole number of 0 or more; got True"),
+    ({"housekeeping": "1-"}, "housekeeping: '1-' in '1-' is not a CPU number or range; expected e.g. 0-3,8"),
+    ({"npus": 3}, "npus: expected a list of logic ids such as [0, 1]; got 3"),
+    ({"npus": ["a"]}, "npus: expected a whole number of 0 or more; got 'a'"),
+    ({"npus": [9]}, "Invalid NPU id 9, total_npus=2. The option npus has it; the host has NPUs 0-1"),
+    ({"min_cpus": 0}, "min_cpus: expected a whole number of 1 or more; got 0"),
+    ({"min_cpus": 2.5}, "min_cpus: expected a whole number of 1 or more; got 2.5"),
+    ({"repair": "maybe"}, "repair: expected true or false; got 'maybe'"),
+    ({"replan": None}, "replan: expected true or false; got None"),
+    (
+        {"min_cpus": 9, "strategy": "even_split"},
+        "NUMA node 0 has 8 usable CPUs for NPU 0: 0-7. NPU 0 would get 8 where at least 9 are needed, 9 in all. Allow more CPUs with "
+        "cpus, keep fewer with housekeeping, or lower min_cpus; strategy topo_affinity also uses the nodes without cards",
+    ),
+    (
+        {"repair": False, "cpus": "0-8", "strategy": "global_slice"},
+        "Insufficient CPUs for binding with CPU role reservations: total_allowed=9, total_npus=2, min_per_npu=4 (<5). "
+        "Need at least 10 CPUs in cpuset.",
+    ),
+    (
+        {"repair": False, "cpus": "8-15"},
+        "NPU 0: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is 0-7; none of it can be divided.",
+    ),
+    (
+        {"repair": False, "cpus": "0-1,8-9", "npus": [1]},
+        "NPU 1 has 2 CPUs. The number of CPUs is insufficient. Each NPU requires at least 5 CPUs.",
+    ),
+]
+
+
+@pytest.mark.parametrize("options, sentence", REFUSED, ids=[sentence[:50] for _, sentence in REFUSED])
+def test_a_refusal_says_what_was_found_and_what_to_do(options, sentence):
+    with pytest.raises(ValueError) as raised:
+        plan(host([0, 1], nodes=2, cores=8), **options)
+    assert str(raised.value) == sentence
+
+
+BROKEN = [
+    ("no mapping", [], "expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus, numa and npus; got list"),
+    ("another fact", {"facts": 1}, "got dict with facts"),
+    ("no CPU", host([0], nodes=1, cores=8, cpus={"online": ""}), "no online CPU to divide"),
+    ("a node that is no cpulist", host([0], nodes=1, cores=8, numa=[{"id": 0, "cpus": "a"}]), "cpus of NUMA node 0: 'a' in 'a'"),
+    ("an affinity that is no cpulist", host([None], nodes=1, cores=8, affinity=["xx-xx"]), "affinity of NPU 0: 'xx-xx' in 'xx-xx'"),
+    ("two NPUs with one id", host([0, 0], nodes=1, npus=host([0], nodes=1)["npus"] * 2), "NPU 0 occurs twice in the topology"),
+    ("cores too large", host([0, 0], nodes=1, cores=3, threads=4), "12 usable CPUs in 3 cores for NPUs 0-1: 0-11. NPU 1 would get 4"),
+]
+
+
+@pytest.mark.parametrize("topology, part", [row[1:] for row in BROKEN], ids=[row[0] for row in BROKEN])
+def test_a_topology_that_cannot_be_planned_is_refused_in_words(topology, part):
+    with pytest.raises(ValueError) as raised:
+        plan(topology)
+    assert part in str(raised.value)
+
+
+def test_texts_from_a_command_line_are_understood():
+    topology = host([0, 1], nodes=2, cores=8)
+    assert plan(topology, repair="False", replan="no", min_cpus="5", npus="1", housekeeping="1") == plan(
+        topology, repair=False, replan=False, min_cpus=5, npus=[1], housekeeping=1
+    )
+
+
+def test_a_new_file_is_a_new_strategy():
+    files = pathlib.Path(strategies.__file__).parent.glob("[a-z]*.py")
+    assert sorted(_plan.STRATEGIES) == sorted(file.stem for file in files) == ["cluster", "even_split", "global_slice", "topo_affinity"]
+
+
+def test_the_topology_is_not_changed_and_the_plan_is_plain():
+    topology = a3()
+    before = copy.deepcopy(topology)
+    made = plan(topology, housekeeping=1)
+    assert topology == before
+    assert json.loads(json.dumps(made)) == made
+
+
+WRONG = [
+    ("an overlap", {"pool": "0-8"}, "overlap"),
+    ("a CPU that does not exist", {"pool": "0-7,99"}, "must not be used"),
+    ("too small", {"pool": "0-3"}, "has 4 CPUs"),
+    ("unequal", {"pool": "0-5"}, "cores"),
+    ("half a core", {"pool": "0-6"}, "a core is in two pools"),
+    ("roles that leave CPUs over", {"main": "2-4"}, "do not fill"),
+    ("memory that is not there", {"mems": "7"}, "memory nodes"),
+    ("another slice", {"slice": "npu-9.slice"}, "slices"),
+]
+
+
+@pytest.mark.parametrize("change, part", [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_the_independent_look_sees_what_is_wrong(change, part):
+    topology = host([0, 0], nodes=1, cores=8, threads=2)
+    made = plan(topology)
+    assert defects(topology, made) == []
+    made["npus"][0].update(change)
+    if part == "a core is in two pools":
+        made["npus"][1]["pool"] = "7-15"
+    assert any(part in defect for defect in defects(topology, made))

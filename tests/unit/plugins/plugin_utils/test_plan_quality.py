@@ -1,0 +1,49 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What makes one set of pools better than another, whoever made them."""
+
+from __future__ import annotations
+
+import pytest
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _machine, _options, _plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
+
+STOCK = host([6, 4, 6, 4, 0, 2, 0, 2])
+RING = host([0, 0, 1, 1], nodes=2, cores=8)
+SMT = host([0, 1], nodes=2, cores=4, threads=2, numbering="far")
+
+POOLS = [
+    ("each its own half", RING, ["0-3", "4-7", "8-11", "12-15"], {}),
+    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {"local": 0.5}),
+    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {"local": 0.0}),
+    ("a node without NPUs is near to one of its socket", STOCK, ["168-191", *[""] * 7], {"local": 1.0, "balance": 24, "idle": "0-167"}),
+    ("and far from the others", STOCK, ["", "168-191", *[""] * 6], {"local": 0.0, "balance": 24, "idle": "0-167"}),
+    ("an overlap", RING, ["0-4", "4-7", "8-11", "12-15"], {"disjoint": False, "balance": 1}),
+    ("idle CPUs", RING, ["0-2", "4-7", "8-11", "12-15"], {"balance": 1, "idle": "3"}),
+    ("whole cores", SMT, ["0-3,8-11", "4-7,12-15"], {}),
+    ("halves of cores", SMT, ["0-3", "4-7"], {"whole_cores": False, "idle": "8-15"}),
+    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {}),
+    ("a node without CPUs: the nearest counts as its own", host([1], nodes=4, cores=[8, 0, 8, 8]), ["0-7"], {"idle": "8-23"}),
+]
+
+
+@pytest.mark.parametrize("topology, cpulists, expected", [row[1:] for row in POOLS], ids=[row[0] for row in POOLS])
+def test_the_quality_of_any_pools(topology, cpulists, expected):
+    machine = _machine.read(topology, _options.Options("auto", "", "", None, "cores", 1, True, False))
+    pools = {card: mask(cpulist) for card, cpulist in zip(machine.cards, cpulists, strict=True)}
+    perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "balance": 0, "idle": ""}
+    assert quality(Groups(machine), pools) == {**perfect, **expected}
+
+
+def test_repair_never_makes_it_worse():
+    for topology in (STOCK, RING, SMT, host([0, 1, 2, 3], nodes=4, cores=8), host([0, 0, 0], nodes=2, cores=16)):
+        published = _plan.plan(topology, repair=False, min_cpus=4)["quality"]
+        mended = _plan.plan(topology, min_cpus=4)["quality"]
+        assert mended["disjoint"]
+        assert mended["local"] >= published["local"]
+        assert mended["balance"] <= published["balance"] or not published["disjoint"]
