@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
 
-pytest.importorskip("ansible.module_utils.testing", reason="runs in the venv with ansible")
 simulator = pytest.importorskip("tests.simulator.generate")
-from ansible.module_utils.testing import patch_module_args  # noqa: E402
-
-from ansible_collections.npu.affinity.plugins.modules import device_share  # noqa: E402
 from tests.simulator.faults import set_faults  # noqa: E402
 
 DUO = {
@@ -40,12 +35,9 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(capsys, root, **arguments):
-    with patch_module_args(dict(arguments, root=str(root))), pytest.raises(SystemExit) as ended:
-        device_share.main()
-    result = json.loads(capsys.readouterr().out)
-    assert bool(result.get("failed")) is bool(ended.value.code)
-    return result
+@pytest.fixture
+def run(run_module):
+    return lambda root, **arguments: run_module("device_share", root=str(root), **arguments)
 
 
 def calls(root):
@@ -57,8 +49,8 @@ def chip(card, number, before, after, enabled):
     return {"card": card, "chip": number, "before": before, "after": after, "enabled": enabled}
 
 
-def test_a_run_switches_what_differs_and_reports_every_chip(capsys, root):
-    result = run(capsys, root, enabled=True)
+def test_a_run_switches_what_differs_and_reports_every_chip(run, root):
+    result = run(root, enabled=True)
     assert result["changed"]
     assert result["chips"] == [
         chip(2, 0, False, True, True),
@@ -70,49 +62,49 @@ def test_a_run_switches_what_differs_and_reports_every_chip(capsys, root):
     assert result["diff"]["before"] == "card 2 chip 0: off\ncard 2 chip 1: off\n"
     assert result["diff"]["after"] == "card 2 chip 0: on\ncard 2 chip 1: on\n"
     assert [call for call in calls(root) if call.startswith("set")] == ["set -t device-share -i 2 -d 1"]
-    assert not run(capsys, root, enabled=True)["changed"]
+    assert not run(root, enabled=True)["changed"]
 
 
-def test_a_check_predicts_and_the_topology_saves_a_call(capsys, root):
-    result = run(capsys, root, enabled=True, npus=[{"card": 2, "chip": 1}], topology=TOPOLOGY, _ansible_check_mode=True)
+def test_a_check_predicts_and_the_topology_saves_a_call(run, root):
+    result = run(root, enabled=True, npus=[{"card": 2, "chip": 1}], topology=TOPOLOGY, _ansible_check_mode=True)
     assert result["changed"]
     assert result["chips"] == [chip(2, 0, False, False, None), chip(2, 1, False, True, True)]
     assert calls(root) == ["info -t device-share -i 2"]
 
 
-def test_a_busy_card_fails_the_task_at_its_end_unless_it_may_be_skipped(capsys, root):
+def test_a_busy_card_fails_the_task_at_its_end_unless_it_may_be_skipped(run, root):
     set_faults(root, busy=[2])
-    result = run(capsys, root, enabled=True)
+    result = run(root, enabled=True)
     sentence = "card 2: chip 0, 1 is not on, because a container holds the card (exporters and device plugins count); stop it and run again"
     assert result["msg"] == "device share is not as wanted: " + sentence
     assert (result["busy"], result["failures"]) == ([2], [sentence])
-    result = run(capsys, root, enabled=True, ignore_busy=True)
+    result = run(root, enabled=True, ignore_busy=True)
     assert not result.get("failed")
     assert result["busy"] == [2]
     assert sentence in str(result["warnings"])
 
 
-def test_cards_with_the_same_trouble_are_named_together(capsys, root):
+def test_cards_with_the_same_trouble_are_named_together(run, root):
     set_faults(root, user=1000)
-    result = run(capsys, root, enabled=False, only_ours=False)
+    result = run(root, enabled=False, only_ours=False)
     assert len(result["failures"]) == 1
     assert result["failures"][0].startswith("card 5: chip 0, 1 is not off: ")
-    result = run(capsys, root, enabled=True, npus=[2, 5])
+    result = run(root, enabled=True, npus=[2, 5])
     assert [sentence[:8] for sentence in result["failures"]] == ["card 2: "]
 
 
 @pytest.mark.parametrize("recover", [True, "on"])
-def test_recovery_by_the_driver_is_switched_and_shown(capsys, root, recover):
-    result = run(capsys, root, enabled=True, recover=recover)
+def test_recovery_by_the_driver_is_switched_and_shown(run, root, recover):
+    result = run(root, enabled=True, recover=recover)
     assert result["recover"] == {"before": False, "after": True}
     assert result["diff"]["after"].endswith("recovery by the driver: on\n")
-    again = run(capsys, root, enabled=True, recover=recover)
+    again = run(root, enabled=True, recover=recover)
     assert (again["changed"], again["recover"]) == (False, {"before": True, "after": True})
 
 
-def test_only_what_was_switched_on_here_is_switched_off(capsys, root):
-    run(capsys, root, enabled=True)
-    result = run(capsys, root, enabled=False)
+def test_only_what_was_switched_on_here_is_switched_off(run, root):
+    run(root, enabled=True)
+    result = run(root, enabled=False)
     assert [entry["after"] for entry in result["chips"]] == [False, False, True, True]
     assert "card 5: chip 0, 1 stays on" in str(result["warnings"])
 
@@ -126,12 +118,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("arguments, text", REFUSED)
-def test_what_cannot_be_done_is_refused_before_anything_is_changed(capsys, root, arguments, text):
-    assert text in run(capsys, root, **arguments)["msg"]
+def test_what_cannot_be_done_is_refused_before_anything_is_changed(run, root, arguments, text):
+    assert text in run(root, **arguments)["msg"]
     assert not any(call.startswith("set") for call in calls(root))
 
 
-def test_a_host_with_gpus_only_has_nothing_to_switch_and_needs_no_npu_smi(capsys, tmp_path):
+def test_a_host_with_gpus_only_has_nothing_to_switch_and_needs_no_npu_smi(run, tmp_path):
     topology = {"driver": {"version": None}, "npus": [{"kind": "gpu", "card": None, "chip": None}]}
-    result = run(capsys, tmp_path, enabled=True, topology=topology)
+    result = run(tmp_path, enabled=True, topology=topology)
     assert (result["changed"], result["chips"]) == (False, [])

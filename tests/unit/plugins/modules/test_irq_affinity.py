@@ -9,12 +9,8 @@ import json
 
 import pytest
 
-pytest.importorskip("ansible.module_utils.testing", reason="runs in the venv with ansible")
 simulator = pytest.importorskip("tests.simulator.generate")
 
-from ansible.module_utils.testing import patch_module_args  # noqa: E402
-
-from ansible_collections.npu.affinity.plugins.modules import irq_affinity  # noqa: E402
 
 MACHINE = {
     "cpus": {"per_node": 16},
@@ -51,21 +47,18 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(capsys, root, plan=PLAN, **arguments):
-    with patch_module_args(dict(arguments, root=str(root), plan=plan)), pytest.raises(SystemExit) as ended:
-        irq_affinity.main()
-    result = json.loads(capsys.readouterr().out)
-    assert bool(result.get("failed")) is bool(ended.value.code)
-    return result
+@pytest.fixture
+def run(run_module):
+    return lambda root, plan=PLAN, **arguments: run_module("irq_affinity", root=str(root), plan=plan, **arguments)
 
 
 def affinities(root):
     return {path.parent.name: path.read_text().strip() for path in root.glob("proc/irq/*/smp_affinity_list")}
 
 
-def test_a_run_binds_records_what_was_there_and_reports_in_few_words(capsys, root):
+def test_a_run_binds_records_what_was_there_and_reports_in_few_words(run, root):
     before = affinities(root)
-    result = run(capsys, root)
+    result = run(root)
     assert result["changed"]
     assert result["failures"] == result["unchangeable"] == []
     npu = result["npus"][3]
@@ -82,21 +75,21 @@ def test_a_run_binds_records_what_was_there_and_reports_in_few_words(capsys, roo
     assert recorded["functions"]["0000:9b:00.0"]["1 sq_send_trigger_irq"] == before[str(first - 1)]
 
 
-def test_a_second_run_changes_nothing_and_keeps_the_first_record(capsys, root):
-    run(capsys, root)
+def test_a_second_run_changes_nothing_and_keeps_the_first_record(run, root):
+    run(root)
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
-    result = run(capsys, root)
+    result = run(root)
     assert not result["changed"]
     assert result["diff"]["before"] == result["diff"]["after"] == ""
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
 
 
-def test_a_check_predicts_what_the_run_does_with_the_same_diff(capsys, root):
+def test_a_check_predicts_what_the_run_does_with_the_same_diff(run, root):
     before = affinities(root)
-    predicted = run(capsys, root, _ansible_check_mode=True)
+    predicted = run(root, _ansible_check_mode=True)
     assert affinities(root) == before
     assert not (root / "etc/npu-affinity").exists()
-    done = run(capsys, root)
+    done = run(root)
     assert (predicted["changed"], predicted["diff"], predicted["npus"]) == (done["changed"], done["diff"], done["npus"])
     lines = done["diff"]["after"].splitlines()
     assert len(lines) == 4 * (17 + 2)
@@ -104,36 +97,36 @@ def test_a_check_predicts_what_the_run_does_with_the_same_diff(capsys, root):
     assert "NPU 3 0000:9b:00.0 thread dev3_sq_task: CPUs 24" in lines
 
 
-def test_interrupts_that_the_kernel_manages_are_reported_and_no_failure(capsys, tmp_path):
+def test_interrupts_that_the_kernel_manages_are_reported_and_no_failure(run, tmp_path):
     simulator.generate(dict(MACHINE, npus=dict(MACHINE["npus"], managed=["cq_update_irq"])), tmp_path)
-    result = run(capsys, tmp_path)
+    result = run(tmp_path)
     assert len(result["unchangeable"]) == 4
     assert "cq_update_irq is placed by the kernel itself and stays on CPUs" in result["unchangeable"][0]
     assert {entry["state"] for entry in result["npus"][0]["interrupts"]} == {"changed", "managed"}
-    assert not run(capsys, tmp_path)["changed"]
+    assert not run(tmp_path)["changed"]
 
 
-def test_what_must_be_bound_and_is_not_fails_and_names_it_after_everything_else_was_bound(capsys, root):
-    result = run(capsys, root, plan_of(["0000:32:00.0"] + ADDRESSES[1:]))
+def test_what_must_be_bound_and_is_not_fails_and_names_it_after_everything_else_was_bound(run, root):
+    result = run(root, plan_of(["0000:32:00.0"] + ADDRESSES[1:]))
     sentence = "NPU 0 (0000:32:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
     assert result["msg"] == "not everything could be bound: " + sentence
     assert result["failures"] == [sentence]
     assert result["npus"][1]["interrupts"][0]["after"] == "8"
 
 
-def test_a_card_that_is_gone_is_a_warning(capsys, root):
-    result = run(capsys, root, plan_of(["0000:ee:00.0"] + ADDRESSES[1:]))
+def test_a_card_that_is_gone_is_a_warning(run, root):
+    result = run(root, plan_of(["0000:ee:00.0"] + ADDRESSES[1:]))
     assert not result.get("failed")
     assert len(result["warnings"]) == 1
     assert "NPU 0 (0000:ee:00.0): it is not on the PCI bus" in str(result["warnings"])
 
 
 @pytest.mark.parametrize("plan, text", [({}, "the plan has no list 'npus'"), (plan_of([]), None)])
-def test_no_plan_is_a_failure_and_an_empty_one_is_not(capsys, root, plan, text):
-    result = run(capsys, root, plan)
+def test_no_plan_is_a_failure_and_an_empty_one_is_not(run, root, plan, text):
+    result = run(root, plan)
     assert (text in result["msg"]) if text else (result["changed"], result["npus"]) == (False, [])
 
 
-def test_a_driver_that_requests_no_interrupts_in_time_is_waited_for_and_then_a_failure(capsys, root):
-    result = run(capsys, root, plan_of(["0000:32:00.0"]), wait=1)
+def test_a_driver_that_requests_no_interrupts_in_time_is_waited_for_and_then_a_failure(run, root):
+    result = run(root, plan_of(["0000:32:00.0"]), wait=1)
     assert "its driver has not requested" in result["msg"]

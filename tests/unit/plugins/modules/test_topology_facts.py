@@ -4,14 +4,10 @@
 
 from __future__ import annotations
 
-import json
 
 import pytest
 
-pytest.importorskip("ansible.module_utils.testing", reason="runs in the venv with ansible")
 yaml = pytest.importorskip("yaml")
-
-from ansible.module_utils.testing import patch_module_args  # noqa: E402
 
 from ansible_collections.npu.affinity.plugins.modules import topology_facts  # noqa: E402
 
@@ -51,16 +47,14 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(capsys, **arguments):
-    """Run the module as Ansible does and return its result."""
-    with patch_module_args(arguments), pytest.raises(SystemExit):
-        topology_facts.main()
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def run(run_module):
+    return lambda **arguments: run_module("topology_facts", **arguments)
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_the_fact_is_the_same_in_check_mode_and_nothing_changes(root, capsys, check_mode):
-    result = run(capsys, root=str(root), _ansible_check_mode=check_mode)
+def test_the_fact_is_the_same_in_check_mode_and_nothing_changes(root, run, check_mode):
+    result = run(root=str(root), _ansible_check_mode=check_mode)
     assert result["changed"] is False
     facts = result["ansible_facts"]["npu_affinity_topology"]
     assert facts["problems"] == []
@@ -68,23 +62,23 @@ def test_the_fact_is_the_same_in_check_mode_and_nothing_changes(root, capsys, ch
     assert facts["numa"] == [{"id": 0, "cpus": "0-3", "memory_mib": 4096, "distances": {"0": 10}}]
 
 
-def test_device_share_is_asked_for_on_request(root, capsys):
+def test_device_share_is_asked_for_on_request(root, run):
     def share(**arguments):
-        return run(capsys, root=str(root), **arguments)["ansible_facts"]["npu_affinity_topology"]["npus"][0]["device_share"]
+        return run(root=str(root), **arguments)["ansible_facts"]["npu_affinity_topology"]["npus"][0]["device_share"]
 
     assert (share(), share(device_share=True)) == (None, True)
 
 
-def test_a_named_command_and_a_time_limit(root, capsys):
+def test_a_named_command_and_a_time_limit(root, run):
     slow = root / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 30\n")
     slow.chmod(0o755)
-    facts = run(capsys, root=str(root), npu_smi="%s slowly" % slow, timeout=1)["ansible_facts"]["npu_affinity_topology"]
+    facts = run(root=str(root), npu_smi="%s slowly" % slow, timeout=1)["ansible_facts"]["npu_affinity_topology"]
     assert "slow slowly info' did not answer within 1 s" in facts["problems"][0]
 
 
-def test_a_time_limit_must_leave_time(root, capsys):
-    result = run(capsys, root=str(root), timeout=0)
+def test_a_time_limit_must_leave_time(root, run):
+    result = run(root=str(root), timeout=0)
     assert (result["failed"], result["msg"]) == (True, "timeout is 0 s; a command needs at least 1 s to answer")
 
 
@@ -96,7 +90,7 @@ def test_the_documentation_names_every_option_as_it_is():
     }
 
 
-def test_the_documentation_names_every_returned_field(root, capsys):
+def test_the_documentation_names_every_returned_field(root, run):
     def check(value, documented, path):
         if "contains" not in documented:
             return
@@ -105,6 +99,6 @@ def test_the_documentation_names_every_returned_field(root, capsys):
             for key, field in documented["contains"].items():
                 check(entry[key], field, path + "." + key)
 
-    result = run(capsys, root=str(root))
+    result = run(root=str(root))
     returned = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]
     check(result["ansible_facts"], returned, "ansible_facts")

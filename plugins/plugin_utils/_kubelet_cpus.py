@@ -1,0 +1,386 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which CPUs the static CPU manager of a kubelet gives to a container that asks for whole CPUs of its own.
+
+Source: kubernetes/kubernetes, ``pkg/kubelet/cm/cpumanager/{cpu_assignment,policy_static,policy_options}.go`` at b0d609f0, restated.
+Resizing a running container: the branch esotsal/kubernetes at 3892f459, which is no release.
+
+1. packed: whole NUMA nodes and whole sockets (nodes first where there are no more of them than sockets), optionally whole or parts of
+   last-level caches, whole cores, single threads.
+2. At every level the unit with the fewest free CPUs comes first, then the lowest id, inside its parent in the same order.
+3. spread (distribute-cpus-across-cores): no whole cores, threads by number inside a socket.
+4. distributed (distribute-cpus-across-numa): the smallest number of nodes that can give equal parts in whole groups; of these
+   combinations the one that leaves the nodes most alike by standard deviation, the remainder in turns; else packed.
+
+Where it differs: a unit that lies in two parents (a cache across NUMA nodes) is taken once, upstream counts it twice. Of more than four
+nodes, upstream can replace the last of four or more chosen ones by a later one (kubernetes pull request 141238); here the choice stands.
+
+All CPU sets are bit masks. This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from itertools import combinations
+from typing import NamedTuple
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, text_of
+
+NODES, SOCKETS, CACHES, CORES, CPUS = "nodes", "sockets", "caches", "cores", "cpus"
+
+
+class Units:
+    """The units of a machine by the ids that the kubelet sorts by, and their online CPUs as masks.
+
+    The id of a core is its lowest thread. Raises ``ValueError`` where nodes, sockets, caches and cores are not the same CPUs.
+    """
+
+    def __init__(
+        self, nodes: Mapping[int, int], sockets: Mapping[int, int], caches: Mapping[int, int], cores: Mapping[int, int]
+    ) -> None:
+        self.of = {
+            level: {number: cpus for number, cpus in units.items() if cpus}
+            for level, units in ((NODES, nodes), (SOCKETS, sockets), (CACHES, caches), (CORES, cores))
+        }
+        self.cpus = sum(self.of[CORES].values())
+        for level, units in self.of.items():
+            if sum(units.values()) != self.cpus or not self.cpus:
+                raise ValueError(
+                    f"The {level} of the machine hold CPUs {text_of(sum(units.values())) or 'none'}, its cores "
+                    f"{text_of(self.cpus) or 'none'}; every online CPU must be in one of each"
+                )
+        nodes_first = len(self.of[SOCKETS]) >= len(self.of[NODES])
+        self.outer, self.inner = (NODES, SOCKETS) if nodes_first else (SOCKETS, NODES)
+        self.parents = {self.inner: self.outer, CACHES: NODES, CORES: self.inner}
+
+    @property
+    def threads_per_core(self) -> int:
+        return self.average(CORES)
+
+    def average(self, level: str) -> int:
+        """Return the CPUs of a unit if all were alike, which is what the kubelet takes sockets and cores for."""
+        return self.cpus.bit_count() // len(self.of[level])
+
+    def around(self, level: str, cpus: int) -> int:
+        """Return all CPUs of the units that hold some of these."""
+        return sum(unit for unit in self.of[level].values() if unit & cpus)
+
+
+class _Choice:
+    """A choice under way: ``free`` can still be taken, ``taken`` is, ``needed`` CPUs are missing.
+
+    With ``kept`` (0 counts) a running container is resized: what it has is taken already, its units come first, and a unit counts as
+    whole when what is not free is the container's.
+    """
+
+    def __init__(self, units: Units, available: int, count: int, kept: int | None = None) -> None:
+        self.units = units
+        self.resizes = kept is not None
+        self.taken = kept or 0
+        self.free = available & units.cpus & ~self.taken
+        self.needed = count - self.taken.bit_count()
+        if self.needed > self.free.bit_count():
+            raise ValueError(
+                f"not enough cpus available to satisfy request: requested={count}, available={(available & units.cpus).bit_count()}"
+            )
+
+    def take(self, cpus: int) -> None:
+        self.taken |= cpus
+        self.free &= ~cpus
+        self.needed -= cpus.bit_count()
+
+    def order(self, level: str) -> list[int]:
+        """Return the ids of the units with free CPUs, in the order in which they are taken."""
+        if level == self.units.outer:
+            return self._sorted(level, self.units.cpus)
+        parent = self.units.parents[level]
+        inside = [self._sorted(level, self.units.of[parent][number]) for number in self.order(parent)]
+        return list(dict.fromkeys(number for numbers in inside for number in numbers))
+
+    def _sorted(self, level: str, within: int) -> list[int]:
+        units = self.units.of[level]
+        own = self.taken & within if self.resizes else 0
+        found = [number for number, cpus in units.items() if cpus & self.free & within]
+        return sorted(found, key=lambda number: (not units[number] & own, (units[number] & self.free).bit_count(), number))
+
+    def whole(self, level: str) -> list[int]:
+        """Return the ids of the units that are free as a whole, in order."""
+        units = self.units.of[level]
+        if self.resizes:
+            return [number for number in self.order(level) if not units[number] & ~(self.free | self.taken)]
+        alike = self.units.average(level) if level in (SOCKETS, CORES) else None
+        return [number for number in self.order(level) if (units[number] & self.free).bit_count() == (alike or units[number].bit_count())]
+
+    def take_whole(self, level: str) -> None:
+        for number in self.whole(level):
+            cpus = self.units.of[level][number] & self.free
+            if cpus.bit_count() <= self.needed:
+                self.take(cpus)
+
+    def take_caches(self) -> None:
+        for number in self.order(CACHES):
+            if self.resizes or self.needed >= self.units.average(CACHES):
+                self.take_whole(CACHES)
+            if self.needed:
+                self._take_part_of_cache(number)
+
+    def _take_part_of_cache(self, number: int) -> None:
+        """Take all that is needed from the cores of one cache with the lowest ids, or nothing."""
+        threads = self.units.threads_per_core
+        cores = self.units.of[CORES]
+        inside = self.units.of[CACHES][number] & self.free
+        lowest = sorted(core for core, cpus in cores.items() if cpus & inside)[: -(-self.needed // threads)]
+        cpus = sum(cores[core] for core in lowest) & self.free
+        if threads > 1 and self.needed % 2 and cpus.bit_count() > self.needed:
+            cpus &= ~(1 << cpus.bit_length() - 1)
+        if cpus.bit_count() == self.needed:
+            self.take(cpus)
+
+    def take_threads(self, level: str) -> None:
+        for number in self.order(level):
+            for cpu in cpus_of(self.units.of[level][number] & self.free):
+                if self.needed:
+                    self.take(1 << cpu)
+
+    def pack(self, spread: bool, by_cache: bool = False) -> int:
+        if self.needed > 0:
+            self.take_whole(self.units.outer)
+            self.take_whole(self.units.inner)
+            if by_cache:
+                self.take_caches()
+            if not spread:
+                self.take_whole(CORES)
+            self.take_threads(SOCKETS if spread else CORES)
+        return self.taken
+
+
+def packed(units: Units, available: int, count: int, spread: bool = False, by_cache: bool = False) -> int:
+    """Return ``count`` of the available CPUs, on as few units as it takes. ``ValueError`` with the kubelet's sentence: too few."""
+    return _Choice(units, available, count).pack(spread, by_cache)
+
+
+def distributed(units: Units, available: int, count: int, group: int = 1, spread: bool = False) -> int:
+    """Return ``count`` of the available CPUs in equal parts of as few NUMA nodes as it takes, in groups of so many CPUs.
+
+    Where that is not possible the result is that of :func:`packed`. ``ValueError`` with the kubelet's sentence: too few.
+    """
+    if count % group:
+        return packed(units, available, count, spread)
+    return _distribute(_Choice(units, available, count), group, spread) or packed(units, available, count, spread)
+
+
+def resized(
+    units: Units,
+    available: int,
+    count: int,
+    reusable: int,
+    must_keep: int = 0,
+    group: int | None = None,
+    spread: bool = False,
+    by_cache: bool = False,
+) -> int:
+    """Return the CPUs of a container that has ``reusable`` and now asks for ``count``; with ``group`` distributed, else packed.
+
+    Growing keeps all it has, shrinking keeps ``must_keep`` and some of the rest. ``ValueError``: too few, or more to keep than it has
+    or asks for.
+    """
+    if reusable and must_keep & ~reusable:
+        raise ValueError(
+            f"requested CPUs to be retained {text_of(must_keep)} are not a subset of reusable CPUs {text_of(reusable)}"
+        )
+    shrinks = count < reusable.bit_count()
+    kept = must_keep if shrinks else reusable
+    if kept.bit_count() > count:
+        raise ValueError(f"requested CPUs to be retained {text_of(kept)} are more than the {count} asked for")
+    available = reusable if shrinks else available | reusable
+    chosen = 0
+    if group and not count % group:
+        chosen = _distribute(_Choice(units, available, count, kept), group, spread)
+    return chosen or _Choice(units, available, count, kept).pack(spread, by_cache and group is None)
+
+
+class _Parts(NamedTuple):
+    """What the nodes of a combination give: so many CPUs each at once, then a group in turns by ``receivers``."""
+
+    balance: float
+    due: dict[int, int]
+    receivers: Collection[int]
+    remainder: int
+
+
+def _distribute(choice: _Choice, group: int, spread: bool) -> int:
+    """Return the CPUs in equal parts of nodes, 0 where no combination of nodes can give them."""
+    if choice.needed <= 0:
+        return choice.taken
+    nodes = choice.units.of[NODES]
+    held = {node: (cpus & choice.taken).bit_count() for node, cpus in nodes.items()}
+    free = {node: (nodes[node] & choice.free).bit_count() for node in choice.order(NODES)}
+    holders = {node for node, cpus in held.items() if cpus}
+    groups = -(-choice.needed // group)
+    per_node = -(-(-(-choice.units.cpus.bit_count() // group)) // len(nodes))
+    for size in range(max(-(-groups // per_node), len(holders)), min(groups, len(free)) + 1):
+        best: _Parts | None = None
+        for combination in combinations(free, size):
+            if best and best.balance == 0:
+                break
+            found = _parts(combination, held, free, choice.needed, group) if holders <= set(combination) else None
+            if found and (best is None or found.balance < best.balance):
+                best = found
+        if best:
+            return _give(choice, best, group, spread)
+    return 0
+
+
+def _parts(
+    combination: Collection[int], held: Mapping[int, int], free: Mapping[int, int], needed: int, group: int
+) -> _Parts | None:
+    """Return what each node of a combination gives, None where it cannot give enough in groups."""
+    count = needed + sum(held.values())
+    each = count // len(combination) // group * group
+    if sum(free[node] for node in combination) < needed or sum((free[node] + held[node]) // group for node in combination) * group < count:
+        return None
+    if any(free[node] + held[node] < each or held[node] > each + group for node in combination):
+        return None
+    due = {node: max(each - held[node], 0) for node in combination}
+    left = {node: cpus - due.get(node, 0) for node, cpus in free.items()}
+    left.update({node: 0 for node in combination if held[node] > each})
+    remainder = needed - sum(due.values())
+    if remainder == 0:
+        return _Parts(_deviation(left.values()), due, (), 0)
+    best: _Parts | None = None
+    candidates = [node for node in combination if left[node] >= group]
+    for size in range(len(candidates), 0, -1):
+        for receivers in combinations(candidates, size):
+            balance = _balance(left, receivers, remainder, group)
+            if balance is not None and (best is None or balance < best.balance):
+                best = _Parts(balance, due, receivers, remainder)
+    return best
+
+
+def _balance(left: Mapping[int, int], receivers: Collection[int], remainder: int, group: int) -> float | None:
+    """Return how unlike the nodes are once the receivers have given the remainder in turns, None where they cannot."""
+    if remainder % group or sum(left[node] // group for node in receivers) * group < remainder:
+        return None
+    after = dict(left)
+    while remainder:
+        for node in receivers:
+            if remainder and after[node] >= group:
+                after[node] -= group
+                remainder -= group
+    return _deviation(after.values())
+
+
+def _deviation(counts: Collection[int]) -> float:
+    """Return the standard deviation as the kubelet compares it: mean and result in thousandths."""
+    mean = _thousandths(sum(counts) / len(counts))
+    return _thousandths(math.sqrt(sum((count - mean) ** 2 for count in counts) / len(counts)))
+
+
+def _thousandths(value: float) -> float:
+    return math.floor(value * 1000 + 0.5) / 1000
+
+
+def _give(choice: _Choice, parts: _Parts, group: int, spread: bool) -> int:
+    """Take the parts from their nodes, each packed by itself."""
+
+    def take(node: int, more: int) -> None:
+        inside = choice.units.of[NODES][node]
+        own = choice.taken & inside if choice.resizes else 0
+        packing = _Choice(choice.units, choice.free & inside, more + own.bit_count(), own if choice.resizes else None)
+        choice.take(packing.pack(spread) & ~choice.taken)
+
+    for node, more in parts.due.items():
+        take(node, more)
+    remainder = parts.remainder
+    while remainder:
+        for node in parts.receivers:
+            if remainder and (choice.units.of[NODES][node] & choice.free).bit_count() >= group:
+                take(node, group)
+                remainder -= group
+    return choice.taken
+
+
+def free_units(units: Units, level: str, available: int) -> list[int]:
+    """Return the ids of the units of which all CPUs are available, in the order in which they are taken; for ``cpus``, the CPUs."""
+    choice = _Choice(units, available, 0)
+    if level == CPUS:
+        return [cpu for core in choice.order(CORES) for cpu in cpus_of(units.of[CORES][core] & choice.free)]
+    return choice.whole(level)
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The options of the static policy, by their names in ``cpuManagerPolicyOptions``. ``ValueError``: they exclude each other."""
+
+    full_pcpus_only: bool = False
+    distribute_cpus_across_numa: bool = False
+    distribute_cpus_across_cores: bool = False
+    align_by_socket: bool = False
+    prefer_align_cpus_by_uncorecache: bool = False
+
+    def __post_init__(self) -> None:
+        for other in ("full_pcpus_only", "distribute_cpus_across_numa", "prefer_align_cpus_by_uncorecache"):
+            if self.distribute_cpus_across_cores and getattr(self, other):
+                name = other.replace("_", "-")
+                raise ValueError(f"static policy options {name} and distribute-cpus-across-cores can not be used at the same time")
+
+    def take(self, units: Units, available: int, count: int) -> int:
+        if self.distribute_cpus_across_numa:
+            group = units.threads_per_core if self.full_pcpus_only else 1
+            return distributed(units, available, count, group, self.distribute_cpus_across_cores)
+        return packed(units, available, count, self.distribute_cpus_across_cores, self.prefer_align_cpus_by_uncorecache)
+
+
+def allocate(
+    units: Units,
+    shared: int,
+    count: int,
+    options: PolicyOptions | None = None,
+    reserved: int = 0,
+    nodes: Collection[int] | None = None,
+) -> int:
+    """Return the CPUs that a container gets for its own.
+
+    ``shared`` is the kubelet's default set, ``reserved`` the part of it that is never given away. ``nodes`` are the NUMA nodes that
+    the topology manager chose, None without one: their CPUs come first (with align-by-socket those of their sockets), then others.
+    Raises ``ValueError`` with the kubelet's sentence.
+    """
+    options = options or PolicyOptions()
+    if options.align_by_socket and len(units.of[SOCKETS]) > len(units.of[NODES]):
+        raise ValueError("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA")
+    threads = units.threads_per_core
+    if options.full_pcpus_only:
+        if count % threads:
+            raise ValueError(f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {threads}")
+        physical = (shared & ~units.around(CORES, reserved)).bit_count()
+        if count > physical:
+            raise ValueError(
+                f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {physical}, "
+                f"requested CPUs = {count}, CPUs per core = {threads}"
+            )
+    available = shared & ~reserved
+    chosen = 0
+    if nodes is not None:
+        near = sum(cpus for node, cpus in units.of[NODES].items() if node in nodes)
+        near = available & (units.around(SOCKETS, near) if options.align_by_socket else near)
+        chosen = options.take(units, near, min(count, near.bit_count()))
+    return chosen | options.take(units, available & ~chosen, count - chosen.bit_count())
+
+
+def reserve(units: Units, quantity: str | int | float, options: PolicyOptions | None = None) -> int:
+    """Return the CPUs that a kubelet keeps for the system, for kube-reserved and system-reserved together such as ``1500m`` or ``2``.
+
+    Part of a CPU is a CPU. Raises ``ValueError`` for what is no quantity, and where there are too few CPUs.
+    """
+    text = str(quantity).strip()
+    try:
+        cpus = Decimal(text[:-1]) / 1000 if text.endswith("m") else Decimal(text)
+    except InvalidOperation:
+        cpus = Decimal("NaN")
+    if not cpus.is_finite() or cpus < 0:
+        raise ValueError(f"reserved CPUs: {quantity!r} is no quantity; expected e.g. 1500m or 2")
+    return (options or PolicyOptions()).take(units, units.cpus, math.ceil(cpus))
