@@ -34,14 +34,28 @@ _NAMES = (
 )
 
 
-def gather(host, named, devices, nodes, device_share, problems):
-    """Return ``(npus, {version, npu_smi})``: the NPUs ascending by logic id, and the versions of driver and tool.
+def start(host, named, devices, problems):
+    """Return npu-smi with its three queries under way, or None when there is none.
 
     ``named`` is the command to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
-    (:func:`_pci.accelerators`), ``nodes`` the NUMA nodes (:func:`_cpu.nodes`). What goes wrong is added to ``problems``.
+    (:func:`_pci.accelerators`). What goes wrong is added to ``problems``.
     """
-    present = {pci: device for pci, device in devices.items() if device["family"] != "gpu"}
-    tool = find(host, named, "npu-smi", FOLDERS, problems, list(present) or host.names("/dev", "davinci[0-9]*"))
+    tool = find(host, named, "npu-smi", FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
+    if tool:
+        tool.ask_ahead(("info",), ("info", "-m"), ("info", "-t", "topo"))
+    return tool
+
+
+def _ascend(devices):
+    return {pci: device for pci, device in devices.items() if device["family"] != "gpu"}
+
+
+def gather(host, tool, devices, nodes, device_share, problems):
+    """Return ``(npus, {version, npu_smi})``: the NPUs ascending by logic id, and the versions of driver and tool.
+
+    ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_cpu.nodes`).
+    """
+    present = _ascend(devices)
     info, chips = _ask(tool, device_share) if tool else (None, [])
     for chip in chips:
         chip["family"] = present[chip["pci"]]["family"] if chip["pci"] in present else _family(chip)

@@ -10,10 +10,35 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import threading
 
 from ._host import CommandError
 
 HUNG = "hung"
+
+
+class _Query(threading.Thread):
+    """One call of a tool, under way; ``answer`` waits for it and returns its result or raises its :class:`CommandError`."""
+
+    def __init__(self, host, command):
+        threading.Thread.__init__(self)
+        self.host = host
+        self.command = command
+        self.result = None
+        self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.result = self.host.run(self.command)
+        except CommandError as error:
+            self.error = error
+
+    def answer(self):
+        self.join()
+        if self.error:
+            raise self.error
+        return self.result
 
 
 class Tool:
@@ -28,6 +53,15 @@ class Tool:
         self.argv = argv
         self.problems = problems
         self.failure = None
+        self._ahead = {}
+
+    def ask_ahead(self, *queries):
+        """Start several queries (tuples of words) at once; :meth:`ask` takes their answers.
+
+        A call takes tenths of a second to seconds, and until the time limit where a controller is silent: together they take as long
+        as one.
+        """
+        self._ahead = {words: _Query(self.host, self.argv + list(words)) for words in queries}
 
     def ask(self, parse, *words, **options):
         """Return what ``parse`` makes of the answer to ``words``, or None and a sentence when there is no usable answer.
@@ -37,7 +71,8 @@ class Tool:
         command = self.argv + list(words)
         self.failure = None
         try:
-            result = self.host.run(command)
+            ahead = self._ahead.pop(words, None)
+            result = ahead.answer() if ahead else self.host.run(command)
         except CommandError as error:
             self.failure = HUNG
             self.problems.append("%s." % error)

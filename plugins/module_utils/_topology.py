@@ -27,13 +27,14 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):
     ``device_share`` asks npu-smi for it, with a call for every card.
     """
     problems = []
+    devices = _pci.accelerators(host)
+    tool = _npus.start(host, npu_smi, devices, problems)
     cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": []}, _cpu.cpus, host)
     online = set(expand(cpus["online"]))
     if not online:
         problems.append("No CPU is online by %s." % host.path(_cpu.CPU_FOLDER + "/online"))
     nodes = _attempt(problems, [], _cpu.nodes, host, online)
-    devices = _pci.accelerators(host)
-    npus, driver = _npus.gather(host, npu_smi, devices, nodes, device_share, problems)
+    npus, driver = _npus.gather(host, tool, devices, nodes, device_share, problems)
     gpus = _gpus.gather(host, nvidia_smi, devices, problems)
     return {
         "schema": 1,
