@@ -57,12 +57,12 @@ def main() -> None:
         (tree / "etc/npu-affinity/plan.json").write_text(json.dumps(plan))
         as_unit = dict(os.environ, PYTHONPATH=str(package.parent), PYTHONDONTWRITEBYTECODE="1")
         program = [sys.executable, "-m", "npu_affinity._irq", "--root", str(tree)]
-        start = min(cpu_time([sys.executable, "-c", "pass"], as_unit)[0] for _ in range(RUNS))
+        start = min(cpu_time([sys.executable, "-c", "pass"], as_unit)[0] for _run in range(RUNS))
         first, printed = cpu_time(program, as_unit)
         timed = {"first run, everything moves": first}
-        timed["all bound already"] = min(cpu_time(program, as_unit)[0] for _ in range(RUNS))
+        timed["all bound already"] = min(cpu_time(program, as_unit)[0] for _run in range(RUNS))
         one = [*program, "--pci", plan["npus"][0]["pci"]]
-        timed["one function, all bound already"] = min(cpu_time(one, as_unit)[0] for _ in range(RUNS))
+        timed["one function, all bound already"] = min(cpu_time(one, as_unit)[0] for _run in range(RUNS))
         size = (tree / "proc/interrupts").stat().st_size
         lines = printed.splitlines()
     print(f"{len(plan['npus'])} NPUs, {sum(': IRQ ' in line for line in lines)} interrupts moved, /proc/interrupts of {size / 1e6:.1f} MB")

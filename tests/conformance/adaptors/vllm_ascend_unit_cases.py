@@ -195,7 +195,7 @@ def a2(pool: str) -> dict[str, Any]:
 def masks(case: dict) -> None:
     pool = case.get("input", {}).get("pool", [8, 9, 10])
     first = expand(a2(as_cpulist([*pool, pool[-1] + 1, pool[-1] + 2]))["irq"])
-    assert [cpumask(cpu) for cpu in first] == [mask for _, mask in case["writes"]]
+    assert [cpumask(cpu) for cpu in first] == [mask for path, mask in case["writes"]]
 
 
 def poll_threads(case: dict) -> None:

@@ -18,7 +18,7 @@ TOPOLOGY = {
 
 
 def call(module, *arguments, **options):
-    ((_, function),) = module.FilterModule().filters().items()
+    ((_name, function),) = module.FilterModule().filters().items()
     return function(*arguments, **options)
 
 

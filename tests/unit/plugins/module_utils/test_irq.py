@@ -542,7 +542,11 @@ def test_the_wait_has_an_end_and_then_the_unit_fails(kernel, capsys):
 
 def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, monkeypatch):
     kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
-    monkeypatch.setattr(Host, "set_attribute", lambda self, path, value: (_ for _ in ()).throw(OSError(errno.EACCES, "Permission denied")))
+
+    def denied(self, path, value):
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Host, "set_attribute", denied)
     status, lines = run(kernel, capsys)
     assert status == 1
     assert any("IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in line for line in lines)

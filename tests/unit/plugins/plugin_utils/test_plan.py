@@ -481,7 +481,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("options, sentence", REFUSED, ids=[sentence[:50] for _, sentence in REFUSED])
+@pytest.mark.parametrize("options, sentence", REFUSED, ids=[sentence[:50] for _options, sentence in REFUSED])
 def test_a_refusal_says_what_was_found_and_what_to_do(options, sentence):
     with pytest.raises(ValueError) as raised:
         plan(host([0, 1], nodes=2, cores=8), **options)

@@ -146,7 +146,7 @@ def test_the_same_for_every_subset_and_in_every_order(data):
         group[:] = data.draw(draw.permutations(group))
     assert attempt(shuffled, **arguments) == whole
     subsets = draw.lists(draw.sampled_from([card["id"] for card in topology["npus"]]), max_size=6)
-    attempts = [attempt(topology, npus=data.draw(subsets), **arguments) for _ in range(2)]
+    attempts = [attempt(topology, npus=data.draw(subsets), **arguments) for _attempt in range(2)]
     parts = [made for made in attempts if not isinstance(made, str)]
     assert len(parts) == 2 or isinstance(whole, str)
     entries = {}
