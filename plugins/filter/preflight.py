@@ -13,34 +13,8 @@ author:
 description:
   - Checks a plan's invariants and what the user named against the host, before anything is touched.
 positional: plan
-options:
-  _input:
-    description: The fact C(npu_affinity_topology).
-    type: dict
-    required: true
-  plan:
-    description: The fact C(npu_affinity_plan).
-    type: dict
-    required: true
-  services:
-    description: Services of systemd that use NPUs, each with its C(unit) and the logic ids of its C(npus).
-    type: list
-    elements: dict
-    default: []
-  bound_by:
-    description:
-      - V(host) gives every NPU a slice of its own.
-      - V(workers) gives all NPUs one slice, for workers that bind themselves inside it.
-    type: str
-    choices: [host, workers]
-    default: host
-  workloads:
-    description:
-      - Groups of NPUs that serve one model, each with its C(name), the logic ids of its C(npus) and, optionally, its C(units).
-      - A group gets a slice of its own with the union of the pools.
-    type: list
-    elements: dict
-    default: []
+extends_documentation_fragment:
+  - npu.affinity._binding
 """
 
 EXAMPLES = r"""

@@ -36,20 +36,8 @@ options:
     description: Seconds that a command may take. This module runs none; the option is there for C(module_defaults) of the action group.
     type: int
     default: 30
-attributes:
-  check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying the target.
-    support: full
-  diff_mode:
-    description: Returns details on what has changed (or possibly needs changing in check_mode), when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
-    support: full
-  platform:
-    description: Target OS families that can be operated against.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - npu.affinity._attributes
 author:
   - npu.affinity contributors (@npu-affinity)
 """

@@ -68,16 +68,12 @@ def refusals(
         sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
     if bound_by not in IN_FORCE:
         sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(IN_FORCE)}.")
-    known = by_id(plan)
     for service in services:
         unit, npus = str(service.get("unit", "")), service.get("npus") or []
         if not npus:
             sentences.append(f"npu_affinity_services: {unit} names no NPU.")
-        if missing := [npu for npu in npus if npu not in known]:
-            sentences.append(
-                f"npu_affinity_services: {unit} wants NPU {', '.join(map(str, missing))}, "
-                f"but the plan of this host has NPU {', '.join(map(str, sorted(known))) or '(none)'}."
-            )
+        if unknown := _workloads.unknown_npus("npu_affinity_services", unit, npus, plan):
+            sentences.append(unknown)
     sentences += _workloads.refusals(plan, workloads)
     units = [str(service.get("unit", "")) for service in services]
     units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]

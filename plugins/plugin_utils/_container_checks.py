@@ -33,7 +33,7 @@ class Verdict:
     effective: str | None = None
 
 
-def cgroup_parent(name: str, driver: str = "systemd") -> Verdict:
+def parent_verdict(name: str, driver: str = "systemd") -> Verdict:
     """Judge the parent cgroup of a container. ``driver`` is the engine's cgroup driver, systemd or cgroupfs."""
     if driver != "systemd":
         if name.endswith(".slice") and "/" not in name:
@@ -46,7 +46,7 @@ def cgroup_parent(name: str, driver: str = "systemd") -> Verdict:
     return Verdict(True)
 
 
-def container_set(container_cpus: str, slice_cpus: str | None = None, host_cpus: str | None = None, cgroup: int | str = 2) -> Verdict:
+def set_verdict(container_cpus: str, slice_cpus: str | None = None, host_cpus: str | None = None, cgroup: int | str = 2) -> Verdict:
     """Judge a container's cpulist (empty: none of its own) against its slice's and against those that the engine sees.
 
     None means that a set is not known or not restricted. ``cgroup`` is the version: 2 or ``v2``, anything else is version 1.
@@ -69,7 +69,7 @@ def container_set(container_cpus: str, slice_cpus: str | None = None, host_cpus:
     return Verdict(True, f"CPUs {outside} are not in the slice: the setting is ignored and all of the slice is used", compress(granted))
 
 
-def beside_kubelet(kubelet: Mapping[str, Any] | None, slice_cpus: str) -> Verdict:
+def kubelet_verdict(kubelet: Mapping[str, Any] | None, slice_cpus: str) -> Verdict:
     """Judge CPUs of a slice outside Kubernetes on a host with a kubelet.
 
     ``kubelet`` has ``policy`` and, where known, ``reservedSystemCPUs`` and ``exclusive`` (container -> cpulist).
@@ -94,7 +94,7 @@ def beside_kubelet(kubelet: Mapping[str, Any] | None, slice_cpus: str) -> Verdic
     return Verdict(True)
 
 
-def in_process_binding(binding: str, container_cpus: str, total_npus: int) -> Verdict:
+def binding_verdict(binding: str, container_cpus: str, total_npus: int) -> Verdict:
     """Judge a set in which vLLM-Ascend binds itself. ``total_npus`` counts all NPUs that ``npu-smi`` lists there, not only those used."""
     if binding != "global_slice":
         return Verdict("warn", f"Whether {binding} finds enough CPUs in {container_cpus} depends on the affinity of all listed NPUs.")
@@ -124,20 +124,18 @@ def check(
 ) -> Verdict:
     """Judge everything that is given at once and return the worst; among equals the first, with the effective CPUs where known."""
     verdicts = []
+    cpus = slice_cpus or container_cpus or ""
+    effective = None
     if cgroup_parent is not None:
-        verdicts.append(_parent(cgroup_parent, driver))
+        verdicts.append(parent_verdict(cgroup_parent, driver))
     if container_cpus is not None:
-        verdicts.append(container_set(container_cpus, slice_cpus, host_cpus, cgroup))
+        verdicts.append(set_verdict(container_cpus, slice_cpus, host_cpus, cgroup))
+        effective = verdicts[-1].effective
     if kubelet is not None:
-        verdicts.append(beside_kubelet(kubelet, container_cpus or slice_cpus or ""))
+        verdicts.append(kubelet_verdict(kubelet, cpus))
     if binding:
-        verdicts.append(in_process_binding(binding, container_cpus or slice_cpus or "", total_npus))
+        verdicts.append(binding_verdict(binding, effective or cpus, total_npus))
     if not verdicts:
         raise ValueError("nothing to check: give cgroup_parent, container_cpus, kubelet or binding")
     worst = min(verdicts, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
-    effective = next((verdict.effective for verdict in verdicts if verdict.effective is not None), None)
     return Verdict(worst.ok, worst.message, effective)
-
-
-_parent = cgroup_parent
-"""For :func:`check`, which has an argument of that name."""

@@ -22,15 +22,21 @@ All CPU sets are bit masks. This module is private to the collection.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import reduce
 from itertools import combinations
+from operator import or_
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, text_of
 
 NODES, SOCKETS, CACHES, CORES, CPUS = "nodes", "sockets", "caches", "cores", "cpus"
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
 
 
 class Units:
@@ -39,19 +45,18 @@ class Units:
     The id of a core is its lowest thread. Raises ``ValueError`` where nodes, sockets, caches and cores are not the same CPUs.
     """
 
-    def __init__(
-        self, nodes: Mapping[int, int], sockets: Mapping[int, int], caches: Mapping[int, int], cores: Mapping[int, int]
-    ) -> None:
+    def __init__(self, nodes: Mapping[int, int], sockets: Mapping[int, int], caches: Mapping[int, int], cores: Mapping[int, int]) -> None:
         self.of = {
             level: {number: cpus for number, cpus in units.items() if cpus}
             for level, units in ((NODES, nodes), (SOCKETS, sockets), (CACHES, caches), (CORES, cores))
         }
-        self.cpus = sum(self.of[CORES].values())
+        self.cpus = _union(self.of[CORES].values())
         for level, units in self.of.items():
-            if sum(units.values()) != self.cpus or not self.cpus:
+            shared = sum(map(int.bit_count, units.values())) != _union(units.values()).bit_count()
+            if shared or _union(units.values()) != self.cpus or not self.cpus:
                 raise ValueError(
-                    f"The {level} of the machine hold CPUs {text_of(sum(units.values())) or 'none'}, its cores "
-                    f"{text_of(self.cpus) or 'none'}; every online CPU must be in one of each"
+                    f"The {level} of the machine hold CPUs {text_of(_union(units.values())) or 'none'}{', some of them twice' * shared}; "
+                    f"every online CPU, that is {text_of(self.cpus) or 'none'}, must be in exactly one of them"
                 )
         nodes_first = len(self.of[SOCKETS]) >= len(self.of[NODES])
         self.outer, self.inner = (NODES, SOCKETS) if nodes_first else (SOCKETS, NODES)
@@ -67,7 +72,7 @@ class Units:
 
     def around(self, level: str, cpus: int) -> int:
         """Return all CPUs of the units that hold some of these."""
-        return sum(unit for unit in self.of[level].values() if unit & cpus)
+        return _union(unit for unit in self.of[level].values() if unit & cpus)
 
 
 class _Choice:
@@ -133,8 +138,8 @@ class _Choice:
         threads = self.units.threads_per_core
         cores = self.units.of[CORES]
         inside = self.units.of[CACHES][number] & self.free
-        lowest = sorted(core for core, cpus in cores.items() if cpus & inside)[: -(-self.needed // threads)]
-        cpus = sum(cores[core] for core in lowest) & self.free
+        lowest = sorted(core for core, cpus in cores.items() if cpus & inside)[: math.ceil(self.needed / threads)]
+        cpus = _union(cores[core] for core in lowest) & self.free
         if threads > 1 and self.needed % 2 and cpus.bit_count() > self.needed:
             cpus &= ~(1 << cpus.bit_length() - 1)
         if cpus.bit_count() == self.needed:
@@ -189,9 +194,7 @@ def resized(
     or asks for.
     """
     if reusable and must_keep & ~reusable:
-        raise ValueError(
-            f"requested CPUs to be retained {text_of(must_keep)} are not a subset of reusable CPUs {text_of(reusable)}"
-        )
+        raise ValueError(f"requested CPUs to be retained {text_of(must_keep)} are not a subset of reusable CPUs {text_of(reusable)}")
     shrinks = count < reusable.bit_count()
     kept = must_keep if shrinks else reusable
     if kept.bit_count() > count:
@@ -220,9 +223,9 @@ def _distribute(choice: _Choice, group: int, spread: bool) -> int:
     held = {node: (cpus & choice.taken).bit_count() for node, cpus in nodes.items()}
     free = {node: (nodes[node] & choice.free).bit_count() for node in choice.order(NODES)}
     holders = {node for node, cpus in held.items() if cpus}
-    groups = -(-choice.needed // group)
-    per_node = -(-(-(-choice.units.cpus.bit_count() // group)) // len(nodes))
-    for size in range(max(-(-groups // per_node), len(holders)), min(groups, len(free)) + 1):
+    groups = math.ceil(choice.needed / group)
+    per_node = math.ceil(math.ceil(choice.units.cpus.bit_count() / group) / len(nodes))
+    for size in range(max(math.ceil(groups / per_node), len(holders)), min(groups, len(free)) + 1):
         best: _Parts | None = None
         for combination in combinations(free, size):
             if best and best.balance == 0:
@@ -235,9 +238,7 @@ def _distribute(choice: _Choice, group: int, spread: bool) -> int:
     return 0
 
 
-def _parts(
-    combination: Collection[int], held: Mapping[int, int], free: Mapping[int, int], needed: int, group: int
-) -> _Parts | None:
+def _parts(combination: Collection[int], held: Mapping[int, int], free: Mapping[int, int], needed: int, group: int) -> _Parts | None:
     """Return what each node of a combination gives, None where it cannot give enough in groups."""
     count = needed + sum(held.values())
     each = count // len(combination) // group * group
@@ -365,7 +366,7 @@ def allocate(
     available = shared & ~reserved
     chosen = 0
     if nodes is not None:
-        near = sum(cpus for node, cpus in units.of[NODES].items() if node in nodes)
+        near = _union(cpus for node, cpus in units.of[NODES].items() if node in nodes)
         near = available & (units.around(SOCKETS, near) if options.align_by_socket else near)
         chosen = options.take(units, near, min(count, near.bit_count()))
     return chosen | options.take(units, available & ~chosen, count - chosen.bit_count())

@@ -36,6 +36,16 @@ def by_id(plan: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     return {entry["id"]: entry for entry in reversed(plan["npus"])}
 
 
+def unknown_npus(variable: str, name: str, npus: Iterable[int], plan: Mapping[str, Any]) -> str | None:
+    """Return a sentence about the NPUs that a service or workload names and the plan does not have, or None."""
+    known = by_id(plan)
+    missing = [npu for npu in npus if npu not in known]
+    if not missing:
+        return None
+    has = ", ".join(map(str, sorted(known))) or "(none)"
+    return f"{variable}: {name} wants NPU {', '.join(map(str, missing))}, but the plan of this host has NPU {has}."
+
+
 def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one sentence for every workload that the plan cannot serve."""
     sentences = []
@@ -49,11 +59,8 @@ def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> li
             sentences.append(f"npu_affinity_workloads: {name} is named more than once.")
         if not npus:
             sentences.append(f"npu_affinity_workloads: {name} names no NPU.")
-        if missing := [npu for npu in npus if npu not in known]:
-            sentences.append(
-                f"npu_affinity_workloads: {name} wants NPU {', '.join(map(str, missing))}, "
-                f"but the plan of this host has NPU {', '.join(map(str, sorted(known))) or '(none)'}."
-            )
+        if unknown := unknown_npus("npu_affinity_workloads", name, npus, plan):
+            sentences.append(unknown)
         elif len({kind_and_number(known[npu]["slice"])[0] for npu in npus}) > 1:
             sentences.append(f"npu_affinity_workloads: {name} mixes NPUs and GPUs; make one workload of each.")
     return sentences

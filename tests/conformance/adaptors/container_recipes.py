@@ -10,13 +10,15 @@ import pathlib
 import shlex
 from collections.abc import Callable, Iterator
 
+import jinja2
 import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._container_checks import check
 from ansible_collections.npu.affinity.plugins.plugin_utils._reservation import cce_cpu_reservation
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch import launch
 
-PROSE = {"about", "sources", "origin", "slice_unit", "compose_note", "cce_cpu_reservation_rule"}
+PROSE = {"about", "sources", "origin", "compose_note", "cce_cpu_reservation_rule"}
+TEMPLATE_OF_SLICES = pathlib.Path(__file__).parents[3] / "roles" / "slices" / "templates" / "npu.slice.j2"
 ENTRY = {"id", "note", "input", "expected", "origin"}
 CHECK_INPUT = {"cgroup_parent", "driver", "container_cpus", "slice_cpus", "host_cpus", "cgroup", "kubelet", "binding", "total_npus"}
 KUBELET = {"policy", "reservedSystemCPUs", "exclusive"}
@@ -73,6 +75,12 @@ def settings(text: str) -> set[tuple[str, str]]:
     return found
 
 
+def slice_unit(recipe: dict, plan: dict) -> None:
+    known(recipe, {"file", "text"}, "slice_unit")
+    unit = {"name": plan["slice"], "description": "", "cpus": plan["cpus"], "mems": plan["mems"]}
+    assert settings(recipe["text"]) <= settings(jinja2.Template(TEMPLATE_OF_SLICES.read_text()).render(unit=unit))
+
+
 def quadlet(recipe: dict, plan: dict) -> None:
     known(recipe, {"file", "text", "note"}, "quadlet")
     path = pathlib.PurePath(recipe["file"])
@@ -115,6 +123,7 @@ def kubernetes(recipe: dict, plan: dict) -> None:
 
 
 FORMS: dict[str, Callable] = {
+    "slice_unit": slice_unit,
     "docker_run": container("docker"),
     "podman_run": container("podman"),
     "compose": compose,

@@ -1,0 +1,158 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: compare
+short_description: Strategies side by side on one host
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Plans a host by several strategies, each as published and repaired, and shows the measures of all of them, which NPUs get other
+    CPUs, and what the repair bought.
+  - Nothing is changed, and the plan in force is not looked at.
+positional: strategies, cpus, housekeeping, smt, min_cpus
+options:
+  _input:
+    description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
+    type: dict
+    required: true
+  strategies:
+    description: The strategies, as P(npu.affinity.plan#filter) knows them.
+    type: list
+    elements: str
+    default: [auto, even_split]
+    choices: [auto, cluster, even_split, global_slice, topo_affinity]
+  cpus:
+    description: The cpulist to divide. By default all online CPUs.
+    type: str
+  housekeeping:
+    description: What is kept for the system. Either a cpulist, or a number of whole cores of every NUMA node.
+    type: raw
+    default: ""
+  smt:
+    description: Whether cores are kept whole (V(cores)) or single threads are divided by number (V(threads)).
+    type: str
+    default: cores
+    choices: [cores, threads]
+  min_cpus:
+    description: The smallest pool.
+    type: int
+    default: 5
+seealso:
+  - plugin: npu.affinity.plan
+    plugin_type: filter
+  - plugin: npu.affinity.quality
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Compare the strategy of the chip family with equal shares
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.compare).table }}"
+
+- name: Compare two strategies with two cores of every NUMA node for the system
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.compare(strategies, housekeeping=2)).table }}"
+  vars:
+    strategies: [topo_affinity, even_split]
+
+- name: Name the NPUs whose CPUs depend on the choice
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.compare).differences | map(attribute='name') | list }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The comparison.
+  type: dict
+  contains:
+    table:
+      description: All of it as lines to read. CPUs are shown as their number.
+      type: list
+      elements: str
+    rules:
+      description: For every strategy what is published, then what the repair makes of it.
+      type: list
+      elements: dict
+      contains:
+        label:
+          description: A letter. Rules that give the same pools have the same one, a rule that refuses has none.
+          type: str
+          sample: a
+        rule:
+          description: What the rule is called in the table.
+          type: str
+          sample: auto (topo_affinity), published
+        requested:
+          description: The strategy that was asked for.
+          type: str
+          sample: auto
+        strategy:
+          description: The strategy that was used. Null when it refuses.
+          type: str
+          sample: topo_affinity
+        repair:
+          description: Whether the published result was mended.
+          type: bool
+          sample: false
+        refused:
+          description: Why there are no pools. Null when there are some.
+          type: str
+        quality:
+          description: The measures of P(npu.affinity.quality#filter). Null when the rule refuses.
+          type: dict
+        repaired:
+          description: What the published rule would have done wrong here, and what was done instead, in sentences.
+          type: list
+          elements: str
+        warnings:
+          description: What to look at, in sentences.
+          type: list
+          elements: str
+    differences:
+      description: The NPUs and GPUs whose pool is not the same by every rule.
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: What it is called in sentences.
+          type: str
+          sample: NPU 0
+        numa:
+          description: Its NUMA node. Null when the kernel knows none.
+          type: int
+          sample: 6
+        pools:
+          description: Its cpulist by the label of the rule.
+          type: dict
+          sample: {a: 0-47, b: 144-167}
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _comparison
+
+
+def compare(*arguments: Any, **options: Any) -> dict[str, Any]:
+    try:
+        given = inspect.signature(_comparison.compare).bind(*arguments, **options)
+    except TypeError as error:
+        raise AnsibleFilterError(str(error)) from error
+    try:
+        return _comparison.compare(*given.args, **given.kwargs)
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"compare": compare}

@@ -1,0 +1,201 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: launch
+short_description: What to type or paste so that a workload runs on the CPUs of its NPUs
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Writes an NPU's entry of a plan, or a workload of several NPUs, as a command or as the part of a file that each way of starting
+    a program understands.
+  - What its user has to know stands above the text in comments. What cannot work is refused with a sentence.
+  - Commands are quoted for a shell. V(IMAGE), V(COMMAND) and V(MEMORY) stand for what was not given, and nothing accepts them as they are.
+positional: form
+options:
+  _input:
+    description:
+      - An element of C(npus) of a plan, or an element of what P(npu.affinity.workloads#filter) returns.
+      - Or a dictionary of C(name), C(npus) (logic ids), C(pool) (a cpulist), C(mems) (memory nodes) and C(slice). C(pool) may be called
+        C(cpus). In place of C(npus), C(devices) lists device nodes such as C(/dev/davinci0).
+      - Without C(slice), only the program itself is bound.
+    type: dict
+    required: true
+  form:
+    description:
+      - How the workload is started.
+      - V(docker), V(podman) and V(nerdctl) are commands that run a container, with the engine's systemd cgroup driver.
+      - V(compose) is a service of a Compose file, V(quadlet) a container unit of Podman.
+      - V(ctr) is the part of an OCI runtime specification for C(ctr run --config). It is JSON, which has no comments.
+      - V(systemd) is a drop-in of a service, V(systemd_run) a command in a scope of its own.
+      - V(taskset) and V(numactl) are commands that bind one program.
+      - V(kubernetes) is a pod with the number of CPUs that the pool has. Which CPUs it gets, the kubelet decides.
+      - V(kubelet) is the part of a kubelet configuration that keeps pods off the CPUs of a workload beside Kubernetes.
+      - V(slurm) are lines of C(gres.conf), one for each NPU. It needs O(topology).
+    type: str
+    required: true
+    choices: [compose, ctr, docker, kubelet, kubernetes, nerdctl, numactl, podman, quadlet, slurm, systemd, systemd_run, taskset]
+  name:
+    description: The name of the container, service, scope or pod; with O(form=slurm) that of the node. By default that of the workload.
+    type: str
+  topology:
+    description:
+      - The fact C(npu_affinity_topology) of the host.
+      - It brings the physical ids by which device nodes are numbered, and what the host does with CPU sets. CPUs and memory nodes that
+        the host does not have are refused, and CPUs that its kubelet has given away.
+    type: dict
+  binding:
+    description:
+      - The rule by which the workload binds itself (C(enable_cpu_binding) of vLLM-Ascend). By default the host binds it.
+      - V(global_slice) divides the CPUs by the number of all NPUs that it lists, and is refused with less than five CPUs for each.
+    type: str
+    choices: [global_slice, topo_affinity, cluster]
+  total_npus:
+    description: With O(binding), how many NPUs C(npu-smi) lists inside the workload. By default as many as O(topology) has.
+    type: int
+  notes:
+    description: Whether to write comments above the text. Switch it off where a module runs the command.
+    type: bool
+    default: true
+  image:
+    description: The image of the container. Taken by V(docker), V(podman), V(nerdctl), V(compose), V(quadlet) and V(kubernetes).
+    type: str
+    default: IMAGE
+  command:
+    description:
+      - The program with its arguments, as a list, or as a text to split into words as a shell does. No shell runs it.
+      - Taken by all forms but V(systemd), V(kubelet), V(slurm) and V(ctr).
+    type: raw
+  arguments:
+    description: Further arguments of the engine. Taken by V(docker), V(podman), V(nerdctl) and V(quadlet).
+    type: raw
+  devices:
+    description: Whether the container gets the devices of its NPUs and the files of their driver.
+    type: bool
+    default: true
+  ascend_runtime:
+    description:
+      - Whether the Ascend Docker Runtime is installed, so that variables take the place of devices and mounts.
+      - Taken by V(docker), V(nerdctl) and V(compose).
+    type: bool
+    default: false
+  vnpu:
+    description: With O(ascend_runtime=true), the template by which the NPU is split.
+    type: str
+  npu_smi:
+    description: Where C(npu-smi) lies on the host.
+    type: str
+    default: /usr/local/bin/npu-smi
+  memory:
+    description: With O(form=kubernetes), the memory of the pod. Exclusive CPUs go only to pods with a limit for it.
+    type: str
+    default: MEMORY
+  resource:
+    description:
+      - With O(form=kubernetes), the name under which the device plugin offers the NPUs.
+      - By default V(huawei.com/Ascend910), for GPUs V(nvidia.com/gpu).
+    type: str
+seealso:
+  - plugin: npu.affinity.plan
+    plugin_type: filter
+  - plugin: npu.affinity.workloads
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Show how to run a container on the first NPU
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='quay.io/ascend/vllm-ascend:v0.11.0') }}"
+
+- name: Be sure of device numbers, and of what the host does with CPU sets
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('podman', topology=npu_affinity_topology) }}"
+
+- name: Name the container, and give the engine and the program arguments
+  ansible.builtin.debug:
+    msg: >-
+      {{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', name='qwen', image='vllm-ascend',
+         arguments=['--detach', '--shm-size=16g'],
+         command=['vllm', 'serve', '/models/Qwen3-8B', '--additional-config', '{"enable_cpu_binding": false}']) }}
+
+- name: Have devices and mounts from the Ascend Docker Runtime, and a quarter of the NPU
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', ascend_runtime=true, vnpu='vir05_1c_16g') }}"
+
+- name: Mount an npu-smi that lies elsewhere
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', npu_smi='/usr/local/sbin/npu-smi') }}"
+
+- name: Bind a container that uses no device
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', devices=false) }}"
+
+- name: Write a Compose file
+  ansible.builtin.copy:
+    content: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('compose', name='infer', image='vllm-ascend') }}"
+    dest: compose.yaml
+    mode: "0644"
+
+- name: Write a container unit for two NPUs that serve one model
+  ansible.builtin.copy:
+    content: "{{ pair | npu.affinity.launch('quadlet', image='vllm-ascend', topology=npu_affinity_topology) }}"
+    dest: /etc/containers/systemd/pair.container
+    mode: "0644"
+  vars:
+    pair: "{{ (npu_affinity_plan | npu.affinity.workloads([{'name': 'pair', 'npus': [0, 1]}], npu_affinity_topology))[0] }}"
+
+- name: Run a benchmark on the CPUs and the memory of an NPU
+  ansible.builtin.command:
+    cmd: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('numactl', command='python3 benchmark.py', notes=false) }}"
+  changed_when: true
+
+- name: Let workers bind themselves, all within one slice and the same CPUs
+  ansible.builtin.debug:
+    msg: "{{ all_npus | npu.affinity.launch('docker', binding='topo_affinity', total_npus=2) }}"
+  vars:
+    all_npus:
+      name: tp2
+      npus: [0, 1]
+      pool: "{{ npu_affinity_plan.npus | map(attribute='pool') | join(',') }}"
+      slice: npu.slice
+
+- name: Ask for as many exclusive CPUs in Kubernetes
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('kubernetes', memory='64Gi', resource='huawei.com/Ascend910B3') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The text. Commands are one line below their comments, without a newline at the end.
+  type: str
+  sample: numactl --physcpubind=144-167 --membind=6 -- python3 benchmark.py
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import launch as _launch
+
+
+def launch(*arguments: Any, **options: Any) -> str:
+    try:
+        given = inspect.signature(_launch.launch).bind(*arguments, **options)
+    except TypeError as error:
+        raise AnsibleFilterError(f"npu.affinity.launch: {error}") from error
+    try:
+        return _launch.launch(*given.args, **given.kwargs)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.launch: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"launch": launch}

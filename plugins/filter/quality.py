@@ -1,0 +1,162 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: quality
+short_description: How good CPU pools are, whoever made them
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Measures a plan, or CPU pools from elsewhere such as those of a running service or of another tool, against a topology.
+  - Nothing is judged. Which measure matters is said in the guide to strategies.
+positional: topology, cpus
+options:
+  _input:
+    description:
+      - A plan of P(npu.affinity.plan#filter), or a dictionary of cpulists by logic id.
+      - On a host with NPUs and GPUs, keys such as V(npu-0) and V(gpu-0) tell them apart.
+    type: dict
+    required: true
+  topology:
+    description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
+    type: dict
+    required: true
+  cpus:
+    description:
+      - The cpulist that could be divided. CPUs of it in no pool are idle.
+      - By default what a plan divided, for other pools all online CPUs without those that the kubelet gave to containers.
+    type: str
+seealso:
+  - plugin: npu.affinity.compare
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Show how good a plan is, NPU by NPU
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_plan | npu.affinity.quality(npu_affinity_topology)).npus }}"
+
+- name: Measure what two services were given by hand
+  ansible.builtin.debug:
+    msg: "{{ {'0': '0-31', '1': '16-47'} | npu.affinity.quality(npu_affinity_topology) }}"
+
+- name: Refuse pools that overlap
+  ansible.builtin.assert:
+    that: (pools | npu.affinity.quality(npu_affinity_topology, cpus='0-95')).disjoint
+  vars:
+    pools: {"0": 0-47, "1": 48-95}
+"""
+
+RETURN = r"""
+_value:
+  description: The measures.
+  type: dict
+  contains:
+    disjoint:
+      description: Whether no CPU is in two pools.
+      type: bool
+      sample: false
+    overlap:
+      description: The CPUs in more than one pool.
+      type: str
+      sample: 16-31
+    whole_cores:
+      description: Whether every pool has all threads of its cores that can be divided.
+      type: bool
+      sample: true
+    split_cores:
+      description: The number of cores of which a pool has some threads and not all.
+      type: int
+      sample: 0
+    local:
+      description:
+        - The share of CPUs of pools that are on the NUMA node of their NPU, or on a node without NPUs to which no NPU is nearer.
+      type: float
+      sample: 0.75
+    distance:
+      description: The mean NUMA distance between NPUs and the CPUs of their pools. Null where no distance is known.
+      type: float
+      sample: 14.5
+    caches:
+      description: The mean number of last-level caches of a pool. Null where no cache is known.
+      type: float
+      sample: 1.5
+    balance:
+      description: By how many CPUs the largest pool is larger than the smallest.
+      type: int
+      sample: 0
+    idle:
+      description: The CPUs in no pool.
+      type: str
+      sample: 48-191
+    unusable:
+      description: The CPUs of pools that are offline, that O(cpus) leaves out, or that the kubelet gave to containers.
+      type: str
+      sample: ""
+    missing:
+      description: The NPUs and GPUs without a pool.
+      type: list
+      elements: str
+      sample: [NPU 2]
+    npus:
+      description: All NPUs and GPUs of the host, ascending by id.
+      type: list
+      elements: dict
+      contains:
+        id:
+          description: The logic id.
+          type: int
+          sample: 0
+        name:
+          description: What it is called in sentences.
+          type: str
+          sample: NPU 0
+        numa:
+          description: Its NUMA node. Null when the kernel knows none.
+          type: int
+          sample: 0
+        pool:
+          description: The CPUs of its pool.
+          type: str
+          sample: 0-31
+        cpus:
+          description: The number of these CPUs.
+          type: int
+          sample: 32
+        local:
+          description: The share of them that is local. Null without a pool and where the NUMA node is not known.
+          type: float
+          sample: 0.75
+        distance:
+          description: Their mean NUMA distance. Null where it is not known.
+          type: float
+          sample: 14.5
+        caches:
+          description: The number of their last-level caches. Null where it is not known.
+          type: int
+          sample: 2
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _measures
+
+
+def quality(pools: object, topology: Mapping[str, Any], cpus: object = None) -> dict[str, Any]:
+    try:
+        return _measures.measured(pools, topology, cpus)
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"quality": quality}

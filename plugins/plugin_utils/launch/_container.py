@@ -1,0 +1,95 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the command lines of docker, podman and nerdctl have in common.
+
+Device nodes and mounts: vllm-project/vllm-ascend@182b75ea ``docs/source/installation.md``. Ascend Docker Runtime:
+``ASCEND_VISIBLE_DEVICES`` (physical ids), ``ASCEND_RUNTIME_OPTIONS`` and ``ASCEND_VNPU_SPECS`` replace both and say nothing about CPUs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
+
+OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi"})
+ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
+DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
+DRIVER = (
+    "/usr/local/Ascend/driver/lib64/",
+    "/usr/local/Ascend/driver/version.info",
+    "/etc/ascend_install.info",
+)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a container needs to use its NPUs or GPUs. ``gpus`` are ids, ``mounts`` paths that are the same inside and outside."""
+
+    gpus: Sequence[int] = ()
+    nodes: Sequence[str] = ()
+    mounts: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def devices(workload: Workload, options: Options) -> Devices:
+    """Return what the options ask for. Raises ``ValueError`` where they contradict each other or the workload."""
+    if options.vnpu and not (options.ascend_runtime and options.devices):
+        raise ValueError(f"vnpu: only the Ascend Docker Runtime splits an NPU into {options.vnpu}; add ascend_runtime=true")
+    if options.ascend_runtime and workload.kind == "gpu":
+        raise ValueError(f"ascend_runtime: {workload.title} is no NPU, and the Ascend Docker Runtime serves none but NPUs")
+    if not options.devices:
+        return Devices()
+    if not workload.cards:
+        raise ValueError(f"{workload.title} names no NPU, so that its devices are not known; give npus, or devices=false")
+    if workload.kind == "gpu":
+        return Devices(gpus=[card.id for card in workload.cards])
+    numbers = [str(card.node) for card in workload.cards]
+    notes = unsure(workload)
+    if options.ascend_runtime:
+        split = {"ASCEND_VNPU_SPECS": options.vnpu} if options.vnpu else {}
+        # Empty, so that what an image may have set does not count.
+        return Devices(environment={"ASCEND_VISIBLE_DEVICES": ",".join(numbers), "ASCEND_RUNTIME_OPTIONS": "", **split}, notes=notes)
+    nodes = [*(f"/dev/davinci{number}" for number in numbers), *DEVICES_OF_ALL]
+    return Devices(nodes=nodes, mounts=["/usr/local/dcmi", options.npu_smi, *DRIVER], notes=notes)
+
+
+def unsure(workload: Workload) -> list[str]:
+    """Return a sentence where numbers of device nodes rest on logic ids."""
+    if workload.kind == "gpu" or all(card.phy_id is not None for card in workload.cards):
+        return []
+    ids = ", ".join(str(card.id) for card in workload.cards)
+    return [f"Devices are numbered by physical id, which only topology or npu-smi info -m tells: logic id {ids} stands for it."]
+
+
+def cpuset(workload: Workload) -> list[str]:
+    return [f"--cpuset-cpus={workload.cpus}", *([f"--cpuset-mems={workload.mems}"] if workload.mems else [])]
+
+
+def by_gpu_flag(gpus: Sequence[int]) -> list[str]:
+    """Return the flag of docker and nerdctl. It is read as CSV, so that several ids need quotes that the shell must leave alone."""
+    ids = ",".join(map(str, gpus))
+    return [f'--gpus="device={ids}"' if len(gpus) > 1 else f"--gpus=device={ids}"] if gpus else []
+
+
+def by_gpu_name(gpus: Sequence[int]) -> list[str]:
+    """Return GPUs by their names of the Container Device Interface."""
+    return [f"nvidia.com/gpu={number}" for number in gpus]
+
+
+def run(engine: str, workload: Workload, options: Options, given: Devices, gpus: Sequence[str]) -> Recipe:
+    """Return the command that runs a container. ``gpus`` are the engine's own flags for the workload's GPUs."""
+    words = [engine, "run", *([f"--name={workload.name}"] if workload.name else [])]
+    words += [f"--cgroup-parent={workload.slice}"] if workload.slice else []
+    words += [*cpuset(workload), *gpus]
+    words += [f"--device={node}" for node in given.nodes]
+    words += [f"--volume={path}:{path}" for path in given.mounts]
+    words += [f"--env={name}={value}" for name, value in given.environment.items()]
+    return Recipe(shlex.join([*words, *options.arguments, options.image, *options.command]), given.notes)

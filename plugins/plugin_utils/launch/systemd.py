@@ -1,0 +1,23 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A drop-in for a service of systemd.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _units
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
+
+OPTIONS: frozenset[str] = frozenset()
+
+
+def recipe(workload: Workload, options: Options) -> Recipe:
+    unit = f"{workload.name or 'UNIT'}.service"
+    return Recipe(
+        _units.text({"Service": _units.settings(workload).items()}),
+        [f"Paste it into the editor of: systemctl edit {unit}. It takes effect when the service is restarted."],
+    )
