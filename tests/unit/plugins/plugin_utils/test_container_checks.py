@@ -31,7 +31,7 @@ VERDICTS = [
     ("not reserved", {"kubelet": STATIC, "slice_cpus": "6-9"}, False, "hands out CPUs 8-9; reservedSystemCPUs, now 0-7, must cover"),
     ("nothing reserved", {"kubelet": {"policy": "static", "reservedSystemCPUs": ""}, "slice_cpus": "6"}, False, "now (none)"),
     ("reservation unknown", {"kubelet": {"policy": "static"}, "slice_cpus": "4-7"}, "warn", "reservedSystemCPUs cover 4-7"),
-    ("taken by a pod", {"kubelet": {"policy": "static", "exclusive": {"a/b": "7-8"}}, "slice_cpus": "4-7"}, False, "CPUs 7 to container a/b"),
+    ("taken by a pod", {"kubelet": {"policy": "static", "exclusive": {"a/b": "7-8"}}, "slice_cpus": "4-7"}, False, "CPUs 7 to container"),
     ("pods float", {"kubelet": {"policy": "none"}, "slice_cpus": "4-7"}, "warn", "pods float"),
     ("no kubelet", {"kubelet": {}, "slice_cpus": "4-7"}, True, ""),
     ("4 CPUs for each", {"binding": "global_slice", "container_cpus": "0-8", "total_npus": 2}, False, "Need at least 10 CPUs in cpuset"),

@@ -1,0 +1,105 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filter as playbooks meet it: its documentation holds, its examples run, and refusals are errors of a filter."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter import launch as filter_file
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import BINDINGS, FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+TOPOLOGY = {
+    "machine": {"cgroup": "v2", "systemd": 252},
+    "cpus": {"online": "0-31", "siblings": []},
+    "numa": [{"id": 0, "cpus": "0-15", "memory_mib": 1024}, {"id": 1, "cpus": "16-31", "memory_mib": 1024}],
+    "npus": [
+        {"kind": "npu", "id": 0, "phy_id": 4, "family": "a2", "pci": "0000:81:00.0", "numa": 1, "affinity": "16-31"},
+        {"kind": "npu", "id": 1, "phy_id": 5, "family": "a2", "pci": "0000:01:00.0", "numa": 0, "affinity": "0-15"},
+    ],
+    "kubelet": None,
+}
+PLAN = plan(TOPOLOGY, strategy="even_split")
+OPTIONS = yaml.safe_load(filter_file.DOCUMENTATION)["options"]
+EXAMPLES = yaml.safe_load(filter_file.EXAMPLES)
+((NAME, LAUNCH),) = filter_file.FilterModule().filters().items()
+
+
+def test_it_is_called_launch():
+    assert NAME == "launch"
+    assert LAUNCH(PLAN["npus"][0], "taskset", command="true", notes=False) == "taskset --cpu-list 16-31 true"
+
+
+def test_options_are_documented_with_their_defaults():
+    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
+    assert set(OPTIONS) == {"_input", "form", "topology", "binding", "total_npus", *defaults}
+    assert {name: OPTIONS[name].get("default", "") or "" for name in defaults} == {name: value or "" for name, value in defaults.items()}
+    assert OPTIONS["form"]["choices"] == sorted(FORMS)
+    assert OPTIONS["binding"]["choices"] == list(BINDINGS)
+
+
+@pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"_input", "form"}))
+def test_every_option_has_an_example(option):
+    assert f"{option}=" in filter_file.EXAMPLES
+
+
+@pytest.mark.parametrize("option", ["image", "arguments", "ascend_runtime"])
+def test_options_name_the_forms_that_take_them(option):
+    described = str(OPTIONS[option]["description"])
+    assert {form for form in FORMS if f"V({form})" in described} == {form for form in FORMS if option in FORMS[form].OPTIONS}
+
+
+def test_the_command_names_the_forms_that_do_not_take_it():
+    described = str(OPTIONS["command"]["description"])
+    assert {form for form in FORMS if f"V({form})" in described} == {form for form in FORMS if "command" not in FORMS[form].OPTIONS}
+
+
+def test_the_examples_run(tmp_path):
+    facts = {"npu_affinity_plan": PLAN, "npu_affinity_topology": TOPOLOGY, "ansible_python_interpreter": sys.executable}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": facts, "tasks": EXAMPLES}
+    (tmp_path / "examples.yml").write_text(yaml.safe_dump([play], sort_keys=False, width=1000))
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
+        "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
+        "ANSIBLE_LOCAL_TEMP": str(tmp_path),
+    }
+    ansible_playbook = Path(sys.executable).with_name("ansible-playbook")
+    command = [str(ansible_playbook), "-i", "localhost,", "-c", "local", "--check", "--diff", "examples.yml"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    for part in (
+        "docker run --cgroup-parent=npu-0.slice --cpuset-cpus=16-31 --cpuset-mems=1 --device=/dev/davinci0",
+        "podman run --cgroup-parent=npu-0.slice --cpuset-cpus=16-31 --cpuset-mems=1 --device=/dev/davinci4",
+        "ASCEND_VNPU_SPECS=vir05_1c_16g",
+        "Slice=npu-pair.slice",
+        "huawei.com/Ascend910B3",
+    ):
+        assert part in run.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, options, sentence",
+    [
+        ([PLAN["npus"][0]], {}, "npu.affinity.launch: missing a required argument: 'form'"),
+        ([PLAN["npus"][0], "docker", TOPOLOGY], {}, "npu.affinity.launch: too many positional arguments"),
+        ([PLAN["npus"][0], "lxc"], {}, "npu.affinity.launch: form: expected one of compose, "),
+        ([PLAN, "docker"], {}, "npu.affinity.launch: entry: this is a whole plan"),
+        ([PLAN["npus"][0], "docker"], {"imgae": "x"}, "npu.affinity.launch: form docker has no option imgae"),
+    ],
+)
+def test_refusals_are_errors_of_the_filter(arguments, options, sentence):
+    with pytest.raises(AnsibleFilterError, match=sentence):
+        LAUNCH(*arguments, **options)

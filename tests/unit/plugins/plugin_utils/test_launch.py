@@ -1,0 +1,574 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to type or paste: each text is read back by whoever reads it in the end, or by the nearest thing to it."""
+
+from __future__ import annotations
+
+import collections
+import configparser
+import copy
+import http.server
+import json
+import os
+import shlex
+import shutil
+import socketserver
+import subprocess
+import threading
+
+import pytest
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import FORMS, launch
+
+TOPOLOGY = {
+    "machine": {"cgroup": "v2", "systemd": 252},
+    "cpus": {"online": "0-31", "siblings": []},
+    "numa": [{"id": 0, "cpus": "0-15", "memory_mib": 1024}, {"id": 1, "cpus": "16-31", "memory_mib": 1024}],
+    "npus": [
+        {"kind": "npu", "id": 0, "phy_id": 4, "family": "a2", "pci": "0000:81:00.0", "numa": 1, "affinity": "16-31"},
+        {"kind": "npu", "id": 1, "phy_id": 5, "family": "a2", "pci": "0000:01:00.0", "numa": 0, "affinity": "0-15"},
+    ],
+    "kubelet": None,
+}
+PLAN = plan(TOPOLOGY, strategy="even_split")
+ENTRY = PLAN["npus"][0]
+GPU = {"id": 3, "pci": "0000:03:00.0", "pool": "8-15", "irq": "", "mems": "0", "slice": "gpu-3.slice"}
+GPUS = {"name": "pair", "npus": [2, 3], "pool": "0-15", "mems": "0", "slice": "gpu-pair.slice"}
+PAIR = workloads(PLAN, [{"name": "pair", "npus": [0, 1]}], TOPOLOGY)[0]
+ALL_IN_ONE = {"name": "tp2", "npus": [0, 1], "cpus": "0-31", "mems": "0,1", "slice": "npu.slice"}
+NO_SLICE = {"name": "free", "npus": [0], "cpus": "4-7", "mems": "0"}
+ENGINES = ("docker", "podman", "nerdctl")
+COMMANDS = (*ENGINES, "taskset", "numactl", "systemd_run")
+HARD_WORDS = ["echo", "a b", "it's", '"quoted"', "$HOME", "100%", "back\\slash", "#1", ";x", "*", "two\nlines", "$(date)", ""]
+
+
+def changed(topology=TOPOLOGY, **parts):
+    return {**copy.deepcopy(topology), **parts}
+
+
+V1 = changed(machine={"cgroup": "v1", "systemd": 249})
+OLD = changed(machine={"cgroup": "v1", "systemd": 239})
+WITH_STATIC_KUBELET = changed(kubelet={"policy": "static", "exclusive": {}})
+SMT = changed(
+    cpus={"online": "0-31", "siblings": [f"{cpu},{cpu + 8}" for cpu in (*range(8), *range(16, 24))]},
+)
+
+
+def words(entry, form, **options):
+    return shlex.split(launch(entry, form, notes=False, **options))
+
+
+def loaded(entry, form, **options):
+    return yaml.safe_load(launch(entry, form, **options))
+
+
+class Repeated(collections.OrderedDict):
+    """Keeps every value of a key that a unit file repeats."""
+
+    def __setitem__(self, key, value):
+        if isinstance(value, list) and key in self:
+            self[key].extend(value)
+        else:
+            super().__setitem__(key, value)
+
+
+def unit(entry, form, **options):
+    """Return a unit file as {section: {key: values}}."""
+    reader = configparser.RawConfigParser(strict=False, dict_type=Repeated, delimiters=("=",), comment_prefixes=("#",))
+    reader.optionxform = str
+    reader.read_string(launch(entry, form, **options))
+    return {section: {key: value.split("\n") for key, value in reader[section].items()} for section in reader.sections()}
+
+
+def test_the_entry_is_one_of_a_real_plan():
+    assert (ENTRY["pool"], ENTRY["irq"], ENTRY["mems"], ENTRY["slice"]) == ("16-31", "16-17", "1", "npu-0.slice")
+
+
+PLACEMENT = [
+    ("a plan's entry", ENTRY, {}, ["--cgroup-parent=npu-0.slice", "--cpuset-cpus=16-31", "--cpuset-mems=1"]),
+    ("a workload", PAIR, {}, ["--name=pair", "--cgroup-parent=npu-pair.slice", "--cpuset-cpus=0-31", "--cpuset-mems=0-1"]),
+    ("no slice", NO_SLICE, {}, ["--name=free", "--cpuset-cpus=4-7", "--cpuset-mems=0"]),
+    ("no memory nodes", {**ENTRY, "mems": ""}, {}, ["--cgroup-parent=npu-0.slice", "--cpuset-cpus=16-31"]),
+    ("CPUs in published order", {"pool": "28-31,16-17", "mems": "1"}, {}, ["--cpuset-cpus=16-17,28-31", "--cpuset-mems=1"]),
+    ("a host without slices", ENTRY, {"topology": V1}, ["--cpuset-cpus=16-31", "--cpuset-mems=1"]),
+    ("a host of a static kubelet", ENTRY, {"topology": WITH_STATIC_KUBELET}, ["--cpuset-cpus=16-31", "--cpuset-mems=1"]),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("entry, options, flags", [row[1:] for row in PLACEMENT], ids=[row[0] for row in PLACEMENT])
+def test_engines_place_a_container(engine, entry, options, flags):
+    written = words(entry, engine, devices=False, image="vllm", **options)
+    assert written[:2] == [engine, "run"]
+    assert written[2:] == [*flags, "vllm"]
+
+
+ASCEND_MOUNTS = [
+    "/usr/local/dcmi",
+    "/usr/local/bin/npu-smi",
+    "/usr/local/Ascend/driver/lib64/",
+    "/usr/local/Ascend/driver/version.info",
+    "/etc/ascend_install.info",
+]
+COMMON_NODES = ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
+DEVICES = [
+    ("logic ids stand in for physical ids", ENTRY, {}, ["/dev/davinci0"]),
+    ("physical ids of the topology", ENTRY, {"topology": TOPOLOGY}, ["/dev/davinci4"]),
+    ("physical id of the entry", {**ENTRY, "phy_id": 6}, {}, ["/dev/davinci6"]),
+    ("physical ids of a workload", PAIR, {"topology": TOPOLOGY}, ["/dev/davinci4", "/dev/davinci5"]),
+    ("nodes of the user", {"cpus": "0-4", "devices": ["/dev/davinci2"]}, {"topology": TOPOLOGY}, ["/dev/davinci2"]),
+]
+
+
+@pytest.mark.parametrize("entry, options, nodes", [row[1:] for row in DEVICES], ids=[row[0] for row in DEVICES])
+def test_containers_get_their_npus_and_the_driver(entry, options, nodes):
+    for engine in ENGINES:
+        written = words(entry, engine, **options)
+        assert [word[9:] for word in written if word.startswith("--device=")] == nodes + COMMON_NODES
+        assert [word[9:] for word in written if word.startswith("--volume=")] == [f"{path}:{path}" for path in ASCEND_MOUNTS]
+    (service,) = loaded(entry, "compose", **options)["services"].values()
+    assert service["devices"] == [f"{node}:{node}" for node in nodes + COMMON_NODES]
+    assert service["volumes"] == [f"{path}:{path}" for path in ASCEND_MOUNTS]
+    container = unit(entry, "quadlet", **options)["Container"]
+    assert container["AddDevice"] == nodes + COMMON_NODES
+    assert container["Volume"] == [f"{path}:{path}" for path in ASCEND_MOUNTS]
+
+
+def test_a_guessed_device_number_is_said_to_be_one():
+    assert "logic id 0 stands for it" in launch(ENTRY, "docker")
+    for text in (launch(ENTRY, "docker", topology=TOPOLOGY), launch(ENTRY, "docker", devices=False), launch(GPU, "docker")):
+        assert "stands for it" not in text
+
+
+def test_npu_smi_can_lie_elsewhere():
+    assert "--volume=/usr/local/sbin/npu-smi:/usr/local/sbin/npu-smi" in words(ENTRY, "docker", npu_smi="/usr/local/sbin/npu-smi")
+
+
+def test_the_ascend_runtime_takes_variables_in_place_of_devices():
+    options = {"topology": TOPOLOGY, "ascend_runtime": True, "vnpu": "vir04"}
+    wanted = {"ASCEND_VISIBLE_DEVICES": "4,5", "ASCEND_RUNTIME_OPTIONS": "", "ASCEND_VNPU_SPECS": "vir04"}
+    for engine in ("docker", "nerdctl"):
+        written = words(PAIR, engine, **options)
+        assert [word[6:] for word in written if word.startswith("--env=")] == [f"{name}={value}" for name, value in wanted.items()]
+        assert not any(word.startswith(("--device", "--volume")) for word in written)
+    service = loaded(PAIR, "compose", **options)["services"]["pair"]
+    assert service["environment"] == wanted
+    assert not {"devices", "volumes"} & set(service)
+
+
+GPU_FLAGS = [
+    ("docker", ["--gpus=device=3"], ['--gpus="device=2,3"']),
+    ("nerdctl", ["--gpus=device=3"], ['--gpus="device=2,3"']),
+    ("podman", ["--device=nvidia.com/gpu=3"], ["--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=3"]),
+]
+
+
+@pytest.mark.parametrize("engine, one, two", GPU_FLAGS)
+def test_containers_get_their_gpus(engine, one, two):
+    for entry, flags in ((GPU, one), (GPUS, two)):
+        assert [word for word in words(entry, engine) if "gpu" in word and "slice" not in word] == flags
+        assert not any("davinci" in word or "Ascend" in word for word in words(entry, engine))
+
+
+def test_files_get_their_gpus():
+    assert unit(GPUS, "quadlet")["Container"]["AddDevice"] == ["nvidia.com/gpu=2", "nvidia.com/gpu=3"]
+    (request,) = loaded(GPUS, "compose")["services"]["pair"]["deploy"]["resources"]["reservations"]["devices"]
+    assert request == {"driver": "nvidia", "device_ids": ["2", "3"], "capabilities": ["gpu"]}
+    assert loaded(GPUS, "kubernetes")["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+
+@pytest.mark.parametrize("form", COMMANDS)
+def test_commands_arrive_word_by_word_through_a_shell(form):
+    text = launch(ENTRY, form, command=HARD_WORDS)
+    program = words(ENTRY, form)[0]
+    printed = subprocess.run(["bash", "-c", f"{program}() {{ printf '%s\\0' \"$@\"; }}\n{text}"], capture_output=True)
+    assert printed.stdout.decode().split("\0")[:-1][-len(HARD_WORDS) :] == HARD_WORDS
+    assert not text.endswith("\n"), "pasting it would run it"
+
+
+@pytest.mark.parametrize("form", sorted(set(FORMS) - {"ctr", "slurm"}))
+def test_comments_do_not_disturb_who_splits_words(form):
+    text = launch(ENTRY, form)
+    assert text.startswith("# ")
+    assert "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#")) == launch(ENTRY, form, notes=False)
+    if form in COMMANDS:
+        assert shlex.split(text)[-len(words(ENTRY, form)) :] == words(ENTRY, form)
+
+
+@pytest.mark.parametrize("form", ENGINES)
+def test_a_command_is_split_as_a_shell_does_or_taken_as_a_list(form):
+    written = words(ENTRY, form, image="img", command="serve 'a b' --port 80", arguments="--detach -e X=1", name="one")
+    assert written[-5:] == ["img", "serve", "a b", "--port", "80"]
+    assert written[-8:-5] == ["--detach", "-e", "X=1"]
+    assert "--name=one" in written
+    assert words(ENTRY, form, command=["serve", 80])[-2:] == ["serve", "80"]
+
+
+def test_what_was_not_given_is_nothing_that_anyone_accepts():
+    assert words(ENTRY, "docker")[-1] == "IMAGE"
+    assert words(ENTRY, "taskset")[-1] == "COMMAND"
+    assert loaded(ENTRY, "kubernetes")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "MEMORY"
+
+
+def test_compose():
+    document = loaded(ENTRY, "compose", image="vllm:$TAG", command=["serve", "$MODEL"], name="infer", devices=False)
+    assert document == {
+        "services": {
+            "infer": {"image": "vllm:$$TAG", "cgroup_parent": "npu-0.slice", "cpuset": "16-31", "command": ["serve", "$$MODEL"]},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "entry, topology, said",
+    [(ENTRY, None, False), (PAIR, TOPOLOGY, False), (ALL_IN_ONE, None, True), (NO_SLICE, None, True), (ENTRY, V1, True)],
+)
+def test_compose_says_when_nobody_holds_the_memory_nodes(entry, topology, said):
+    assert ("memory is not bound" in launch(entry, "compose", topology=topology)) == said
+
+
+def test_a_single_cpu_stays_text_in_yaml():
+    assert loaded({"cpus": "7", "npus": [0]}, "compose")["services"]["npu-0"]["cpuset"] == "7"
+    assert loaded({"cpus": "7", "name": "a"}, "kubelet")["reservedSystemCPUs"] == "7"
+
+
+def test_quadlet():
+    found = unit(PAIR, "quadlet", image="vllm:100%", devices=False, arguments=["--annotation=a b"], command=["serve", "it's", "$X"])
+    assert found == {
+        "Container": {
+            "Image": ["vllm:100%%"],
+            "ContainerName": ["pair"],
+            "PodmanArgs": ['--cpuset-cpus=0-31 --cpuset-mems=0-1 "--annotation=a b"'],
+            "Exec": ['serve "it\'s" $$X'],
+        },
+        "Service": {"Slice": ["npu-pair.slice"]},
+    }
+    assert "Service" not in unit(NO_SLICE, "quadlet")
+
+
+def test_quadlet_keeps_words_together():
+    """Unit files quote much as a shell does, and double what systemd would replace; only a newline is written otherwise."""
+    (line,) = unit(PAIR, "quadlet", devices=False, command=HARD_WORDS)["Container"]["Exec"]
+    read = [word.replace("%%", "%").replace("$$", "$").replace("\\n", "\n") for word in shlex.split(line)]
+    assert read == HARD_WORDS
+
+
+def test_quadlet_is_accepted_by_its_generator(tmp_path):
+    generator = shutil.which("quadlet", path="/usr/libexec/podman:/usr/lib/podman:/usr/lib/systemd/system-generators")
+    if generator is None:
+        pytest.skip("podman's quadlet is not installed")
+    (tmp_path / "pair.container").write_text(launch(PAIR, "quadlet", image="vllm", command=HARD_WORDS[:-1]))
+    result = subprocess.run([generator, "-dryrun"], env={**os.environ, "QUADLET_UNIT_DIRS": str(tmp_path)}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Slice=npu-pair.slice" in result.stdout
+    assert "--cpuset-cpus=0-31" in result.stdout
+
+
+SERVICES = [
+    ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"]}),
+    ("a workload's slice", PAIR, TOPOLOGY, {"Slice": ["npu-pair.slice"]}),
+    ("a part of npu.slice", ALL_IN_ONE, None, {"Slice": ["npu.slice"], "AllowedCPUs": ["0-31"], "AllowedMemoryNodes": ["0-1"]}),
+    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["4-7"], "AllowedMemoryNodes": ["0"]}),
+    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["4-7"]}),
+    ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["1"]}),
+    ("old systemd", ENTRY, OLD, {"CPUAffinity": ["16-31"]}),
+    ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"AllowedCPUs": ["16-31"], "AllowedMemoryNodes": ["1"]}),
+]
+
+
+@pytest.mark.parametrize("entry, topology, settings", [row[1:] for row in SERVICES], ids=[row[0] for row in SERVICES])
+def test_a_drop_in_says_what_the_host_obeys(tmp_path, entry, topology, settings):
+    assert unit(entry, "systemd", topology=topology) == {"Service": settings}
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    (tmp_path / "x.service.d").mkdir()
+    (tmp_path / "x.service").write_text("[Service]\nExecStart=/bin/true\n")
+    (tmp_path / "x.service.d" / "cpus.conf").write_text(launch(entry, "systemd", topology=topology))
+    verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "x.service")]
+    said = subprocess.run(verify, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True)
+    assert "cpus.conf" not in said.stderr
+
+
+def test_systemd_names_the_unit_to_edit():
+    assert "systemctl edit vllm.service" in launch(ENTRY, "systemd", name="vllm")
+
+
+def test_systemd_run():
+    assert words(ENTRY, "systemd_run", command="serve --x") == ["systemd-run", "--scope", "--slice=npu-0.slice", "--", "serve", "--x"]
+    assert words(ALL_IN_ONE, "systemd_run") == [
+        *("systemd-run", "--scope", "--slice=npu.slice", "--unit=tp2.scope"),
+        *("--property=AllowedCPUs=0-31", "--property=AllowedMemoryNodes=0-1", "--", "COMMAND"),
+    ]
+
+
+def test_taskset_runs_here_on_the_cpus_asked_for():
+    if shutil.which("taskset") is None:
+        pytest.skip("taskset is not installed")
+    cpus = compress(sorted(os.sched_getaffinity(0))[-1:])
+    text = launch({"cpus": cpus, "mems": "0"}, "taskset", command=["grep", "Cpus_allowed_list", "/proc/self/status"])
+    assert "numactl does" in text
+    assert subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True).stdout.split()[-1] == cpus
+
+
+def test_numactl_runs_here_on_the_cpus_asked_for():
+    if shutil.which("numactl") is None:
+        pytest.skip("numactl is not installed")
+    cpus = compress(sorted(os.sched_getaffinity(0))[-1:])
+    command = ["grep", "Cpus_allowed_list", "/proc/self/status"]
+    assert subprocess.run(words({"cpus": cpus}, "numactl", command=command), capture_output=True, text=True).stdout.split()[-1] == cpus
+
+
+def test_numactl_binds_memory_as_well():
+    assert words(ENTRY, "numactl", command="run") == ["numactl", "--physcpubind=16-31", "--membind=1", "--", "run"]
+
+
+def test_ctr_takes_a_part_of_the_oci_specification():
+    assert json.loads(launch(ENTRY, "ctr", name="infer")) == {
+        "linux": {"cgroupsPath": "npu-0.slice:ctr:infer", "resources": {"cpu": {"cpus": "16-31", "mems": "1"}}}
+    }
+    assert json.loads(launch({"cpus": "4-7"}, "ctr")) == {"linux": {"resources": {"cpu": {"cpus": "4-7"}}}}
+
+
+def test_a_pod_asks_for_as_many_cpus_as_interrupts_leave():
+    pod = loaded(ENTRY, "kubernetes", name="infer", image="vllm", memory="64Gi", command=["run", "$(X)"])
+    assert pod["metadata"]["name"] == "infer"
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["run", "$$(X)"]
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert container["resources"]["limits"] == {"cpu": "14", "memory": "64Gi", "huawei.com/Ascend910": "1"}
+    assert "must have 16-17 in reservedSystemCPUs" in launch(ENTRY, "kubernetes")
+
+
+def test_a_pod_leaves_whole_cores_to_interrupts():
+    """Of 8 cores with two threads, interrupts on 16 and 17 take two cores: 12 CPUs are left."""
+    limits = loaded(ENTRY, "kubernetes", topology=SMT, resource="huawei.com/Ascend910B3")["spec"]["containers"][0]["resources"]["limits"]
+    assert (limits["cpu"], limits["huawei.com/Ascend910B3"]) == ("12", "1")
+    assert "must have 16-17,24-25 in" in launch(ENTRY, "kubernetes", topology=SMT)
+
+
+def test_a_pod_without_devices():
+    assert set(loaded(ENTRY, "kubernetes", devices=False)["spec"]["containers"][0]["resources"]["limits"]) == {"cpu", "memory"}
+
+
+def test_the_kubelet_keeps_pods_off():
+    configuration = loaded(PAIR, "kubelet", topology=TOPOLOGY)
+    assert configuration["cpuManagerPolicy"] == "static"
+    assert configuration["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
+    assert (configuration["reservedSystemCPUs"], configuration["topologyManagerPolicy"]) == ("0-31", "restricted")
+    assert loaded(ENTRY, "kubelet")["topologyManagerPolicy"] == "single-numa-node"
+    assert loaded({**ENTRY, "pool": "16-18"}, "kubelet", topology=SMT)["reservedSystemCPUs"] == "16-18,24-26"
+    text = launch(ENTRY, "kubelet")
+    assert text.index("drain") < text.index("stop kubelet") < text.index("cpu_manager_state") < text.index("uncordon")
+
+
+def slurm_lines(entry, topology, **options):
+    return launch(entry, "slurm", topology=topology, notes=False, **options).splitlines()
+
+
+def test_slurm_has_a_line_for_each_npu():
+    assert slurm_lines(PAIR, TOPOLOGY) == ["Name=npu File=/dev/davinci4 Cores=16-31", "Name=npu File=/dev/davinci5 Cores=0-15"]
+    assert slurm_lines(ENTRY, TOPOLOGY, name="node1") == ["NodeName=node1 Name=npu File=/dev/davinci4 Cores=16-31"]
+
+
+def test_slurm_counts_whole_cores_of_two_threads():
+    """Cores 0-7 are CPUs 0-7 with 8-15, cores 8-15 are CPUs 16-23 with 24-31."""
+    assert slurm_lines(ENTRY, SMT) == ["Name=npu File=/dev/davinci4 Cores=8-15"]
+    text = launch({**ENTRY, "pool": "16-20,24-26"}, "slurm", topology=SMT)
+    assert "Cores=8-10\n" in text
+    assert "CPUs 19-20 are left out" in text
+    assert "CpuSpecList=16-19 " in text, "two threads of each of the cores 8 and 9, in Slurm's order of CPUs"
+
+
+def test_slurm_numbers_cores_by_numa_node_where_the_kernel_does_not():
+    interleaved = changed(numa=[{"id": 0, "cpus": compress(range(0, 32, 2))}, {"id": 1, "cpus": compress(range(1, 32, 2))}])
+    assert slurm_lines({**ENTRY, "pool": compress(range(1, 32, 2))}, interleaved) == ["Name=npu File=/dev/davinci4 Cores=16-31"]
+
+
+def test_slurm_on_a_kernel_without_numa():
+    assert slurm_lines({**ENTRY, "mems": ""}, changed(numa=[])) == ["Name=npu File=/dev/davinci4 Cores=16-31"]
+
+
+REFUSALS = [
+    ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of compose, ctr, docker, "),
+    ("an unknown option", ENTRY, "docker", {"imgae": "x"}, "form docker has no option imgae; it has arguments, ascend_runtime, command, "),
+    ("an option of another form", ENTRY, "taskset", {"image": "x"}, "form taskset has no option image; it has command, name, notes"),
+    ("a whole plan", PLAN, "docker", {}, "this is a whole plan; take one of its npus"),
+    ("a list", PLAN["npus"], "docker", {}, "expected an entry of npu_affinity_plan.npus or a workload; got list"),
+    ("no CPUs", {**ENTRY, "pool": ""}, "docker", {}, "NPU 0 has no CPUs: its pool is empty"),
+    ("a bad cpulist", {**ENTRY, "pool": "0-3,N"}, "docker", {}, "pool of NPU 0: 'N' in '0-3,N'"),
+    ("a bad slice", {**ENTRY, "slice": "npu0"}, "docker", {}, 'NPU 0 cannot be launched so: .* named as "xxx.slice"'),
+    ("a slice that is a path", {**ENTRY, "slice": "a/b.slice"}, "podman", {}, "invalid slice name: a/b.slice"),
+    ("CPUs that do not exist", {**ENTRY, "pool": "30-33"}, "numactl", {"topology": TOPOLOGY}, "requested 30-33, available: 0-31"),
+    ("memory that does not exist", {**ENTRY, "mems": "1-2"}, "docker", {"topology": TOPOLOGY}, r"NUMA nodes \[2\], but"),
+    ("an NPU that is gone", {**ENTRY, "id": 7}, "docker", {"topology": TOPOLOGY}, "NPU 7 at 0000:81:00.0 is not in the topology"),
+    ("an NPU that moved", {**ENTRY, "pci": "0000:82:00.0"}, "docker", {"topology": TOPOLOGY}, "NPU 0 at 0000:82:00.0 is not in"),
+    ("not a topology", ENTRY, "docker", {"topology": PLAN["npus"]}, "topology: expected the fact npu_affinity_topology"),
+    ("no NPU for devices", {"cpus": "0-3"}, "docker", {}, "names no NPU, so that its devices are not known; give npus, or devices=false"),
+    ("no NPU for a pod", {"cpus": "0-3", "name": "a"}, "kubernetes", {}, "names no NPU, so that their number is not known"),
+    ("npus that are none", {"cpus": "0-3", "npus": ["a"]}, "docker", {}, "npus: expected logic ids such as"),
+    ("a device that is none", {"cpus": "0-3", "devices": ["/dev/null"]}, "docker", {}, "devices: '/dev/null' is not the node of an NPU"),
+    ("a bad name", ENTRY, "docker", {"name": "a b"}, "name: 'a b' is not a name"),
+    ("a bad name for a pod", ENTRY, "kubernetes", {"name": "Infer"}, "'Infer' cannot be a pod's name"),
+    ("a text of two lines", ENTRY, "quadlet", {"image": "x\nExecStart=y"}, "image: expected a text of one line"),
+    ("an open quote", ENTRY, "docker", {"command": "echo 'a"}, "cannot be split into words"),
+    ("a command that is none", ENTRY, "docker", {"command": 5}, "command: expected a list of words"),
+    ("a word that is none", ENTRY, "docker", {"command": ["a", None]}, "command: expected words; got None"),
+    ("a flag that is text", ENTRY, "docker", {"devices": "false"}, "devices: expected true or false; got 'false'"),
+    ("a vNPU without its runtime", ENTRY, "docker", {"vnpu": "vir04"}, "only the Ascend Docker Runtime splits an NPU into vir04"),
+    ("the Ascend runtime for a GPU", GPU, "docker", {"ascend_runtime": True}, "ascend_runtime: GPU 3 is no NPU"),
+    ("the Ascend runtime for podman", ENTRY, "podman", {"ascend_runtime": True}, "form podman has no option ascend_runtime"),
+    ("quadlet on cgroup v1", ENTRY, "quadlet", {"topology": V1}, "Quadlet needs cgroup v2"),
+    ("quadlet with a parent", ENTRY, "quadlet", {"arguments": ["--cgroup-parent=x.slice"]}, "leave --cgroup-parent out"),
+    ("a scope on cgroup v1", ENTRY, "systemd_run", {"topology": V1}, "use numactl or taskset"),
+    ("Slurm without a topology", ENTRY, "slurm", {}, "Slurm counts whole cores, and CPUs are all that a plan has; give topology"),
+    ("Slurm without NPUs", {"cpus": "0-3"}, "slurm", {"topology": TOPOLOGY}, "names no NPU, and gres.conf has a line for each"),
+    ("Slurm without whole cores", {**ENTRY, "pool": "16-17"}, "slurm", {"topology": SMT}, "CPUs 16-17 have no whole core"),
+    ("a pod with interrupts only", {**ENTRY, "pool": "16-17"}, "kubernetes", {}, "nothing of its CPUs 16-17 is left"),
+    (
+        "CPUs that a pod has",
+        ENTRY,
+        "docker",
+        {"topology": changed(kubelet={"policy": "static", "exclusive": {"p/c": "20-21"}})},
+        "the kubelet has given CPUs 20-21 to container p/c exclusively",
+    ),
+    (
+        "too few for in-process binding",
+        {**ENTRY, "pool": "0-39"},
+        "docker",
+        {"binding": "global_slice", "total_npus": 16},
+        "total_allowed=40, .*Need at least 80 CPUs in cpuset. Turn enable_cpu_binding off",
+    ),
+    (
+        "too few for the NPUs of the topology",
+        {**ENTRY, "pool": "16-24"},
+        "docker",
+        {"binding": "global_slice", "topology": TOPOLOGY},
+        "total_npus=2, min_per_npu=4",
+    ),
+    ("in-process binding among how many", ENTRY, "docker", {"binding": "global_slice"}, "total_npus: .* give it, or give topology"),
+    ("a number that is none", ENTRY, "docker", {"binding": "global_slice", "total_npus": "two"}, "total_npus: expected the number"),
+    ("an unknown binding", ENTRY, "docker", {"binding": "host"}, "binding: expected one of global_slice, topo_affinity, cluster"),
+]
+
+
+@pytest.mark.parametrize("entry, form, options, sentence", [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS])
+def test_what_cannot_work_is_refused(entry, form, options, sentence):
+    before = copy.deepcopy((entry, options))
+    with pytest.raises(ValueError, match=sentence):
+        launch(entry, form, **options)
+    assert (entry, options) == before
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_every_form_keeps_what_it_is_given(form):
+    given = copy.deepcopy((PAIR, TOPOLOGY))
+    assert launch(given[0], form, topology=given[1]) == launch(PAIR, form, topology=TOPOLOGY)
+    assert given == (PAIR, TOPOLOGY)
+
+
+IN_PROCESS = [
+    ("the host binds", ENTRY, "docker", {}, "set enable_cpu_binding to false in additional_config, and do not set OMP_PROC_BIND=true"),
+    ("the workload binds itself", ALL_IN_ONE, "docker", {"binding": "global_slice", "total_npus": 2}, "leave enable_cpu_binding on"),
+    ("by affinity", ALL_IN_ONE, "docker", {"binding": "topo_affinity", "total_npus": 2}, "depends on the affinity of all listed NPUs"),
+    ("pods float", ENTRY, "podman", {"topology": changed(kubelet={"policy": "none"})}, "pods float over all CPUs and run on 16-31 as well"),
+    ("static kubelet", ENTRY, "compose", {"topology": WITH_STATIC_KUBELET}, "let its reservedSystemCPUs cover 16-31"),
+]
+
+
+@pytest.mark.parametrize("entry, form, options, sentence", [row[1:] for row in IN_PROCESS], ids=[row[0] for row in IN_PROCESS])
+def test_what_to_switch_off_stands_above(entry, form, options, sentence):
+    assert sentence in launch(entry, form, **options)
+    assert sentence not in launch(entry, form, notes=False, **options)
+
+
+def test_gpus_and_host_files_say_nothing_about_in_process_binding():
+    assert "enable_cpu_binding" not in launch(GPU, "docker")
+    assert "enable_cpu_binding" not in launch(ENTRY, "kubelet") + launch(ENTRY, "slurm", topology=TOPOLOGY)
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """The part of Docker's API that starts a container, and keeps what it was asked to create."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, document=None):
+        body = b"" if document is None else json.dumps(document).encode()
+        self.send_response(status)
+        headers = {"Api-Version": "1.41", "OSType": "linux", "Content-Type": "application/json", "Content-Length": str(len(body))}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.answer(200)
+
+    def do_GET(self):
+        self.answer(200, {})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "/containers/create" in self.path:
+            self.server.created.append((self.path, json.loads(body)))
+            self.answer(201, {"Id": "0" * 64, "Warnings": []})
+        else:
+            self.answer(204)
+
+    def address_string(self):
+        return "local"
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def engine(tmp_path):
+    """A socket for the real docker client, and the list of what it asked to create."""
+    if shutil.which("docker") is None:
+        pytest.skip("the docker client is not installed")
+    path = tmp_path / "docker.sock"
+    with socketserver.ThreadingUnixStreamServer(str(path), Engine) as server:
+        server.created = []
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield path, server.created
+        server.shutdown()
+
+
+def test_the_docker_client_understands_an_npu(engine):
+    path, created = engine
+    text = launch(PAIR, "docker", image="vllm", topology=TOPOLOGY, arguments=["--detach", "--pull=never"], command=HARD_WORDS)
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(path.parent)}
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ((url, asked),) = created
+    assert url.endswith("name=pair")
+    assert (asked["Image"], asked["Cmd"]) == ("vllm", HARD_WORDS)
+    host = asked["HostConfig"]
+    assert (host["CgroupParent"], host["CpusetCpus"], host["CpusetMems"]) == ("npu-pair.slice", "0-31", "0-1")
+    assert [device["PathOnHost"] for device in host["Devices"]] == ["/dev/davinci4", "/dev/davinci5", *COMMON_NODES]
+    assert sorted(host["Binds"]) == sorted(f"{path}:{path}" for path in ASCEND_MOUNTS)
+
+
+def test_the_docker_client_understands_gpus(engine):
+    path, created = engine
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(path.parent)}
+    text = launch(GPUS, "docker", image="vllm", arguments=["--detach", "--pull=never"])
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (request,) = created[0][1]["HostConfig"]["DeviceRequests"]
+    assert request["DeviceIDs"] == ["2", "3"]
+
+
+def test_every_workload_of_a_plan_launches_on_its_own_cpus():
+    """The story: plan a host, launch each of its NPUs, and no two containers share a CPU."""
+    taken = []
+    for entry in PLAN["npus"]:
+        (flag,) = [word for word in words(entry, "docker", topology=TOPOLOGY) if word.startswith("--cpuset-cpus=")]
+        taken += expand(flag.partition("=")[2])
+    assert sorted(taken) == expand(PLAN["cpus"])
