@@ -78,7 +78,7 @@ def test_the_examples_run(tmp_path):
     }
     ansible_playbook = Path(sys.executable).with_name("ansible-playbook")
     command = [str(ansible_playbook), "-i", "localhost,", "-c", "local", "--check", "--diff", "examples.yml"]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     for part in (
         "docker run --cgroup-parent=npu-0.slice --cpuset-cpus=16-31 --cpuset-mems=1 --device=/dev/davinci0",

@@ -47,8 +47,8 @@ COMMANDS = (*ENGINES, "taskset", "numactl", "systemd_run")
 HARD_WORDS = ["echo", "a b", "it's", '"quoted"', "$HOME", "100%", "back\\slash", "#1", ";x", "*", "two\nlines", "$(date)", ""]
 
 
-def changed(topology=TOPOLOGY, **parts):
-    return {**copy.deepcopy(topology), **parts}
+def changed(topology=None, **parts):
+    return {**copy.deepcopy(topology or TOPOLOGY), **parts}
 
 
 V1 = changed(machine={"cgroup": "v1", "systemd": 249})
@@ -186,7 +186,7 @@ def test_files_get_their_gpus():
 def test_commands_arrive_word_by_word_through_a_shell(form):
     text = launch(ENTRY, form, command=HARD_WORDS)
     program = words(ENTRY, form)[0]
-    printed = subprocess.run(["bash", "-c", f"{program}() {{ printf '%s\\0' \"$@\"; }}\n{text}"], capture_output=True)
+    printed = subprocess.run(["bash", "-c", f"{program}() {{ printf '%s\\0' \"$@\"; }}\n{text}"], capture_output=True, check=False)
     assert printed.stdout.decode().split("\0")[:-1][-len(HARD_WORDS) :] == HARD_WORDS
     assert not text.endswith("\n"), "pasting it would run it"
 
@@ -263,7 +263,9 @@ def test_quadlet_is_accepted_by_its_generator(tmp_path):
     if generator is None:
         pytest.skip("podman's quadlet is not installed")
     (tmp_path / "pair.container").write_text(launch(PAIR, "quadlet", image="vllm", command=HARD_WORDS[:-1]))
-    result = subprocess.run([generator, "-dryrun"], env={**os.environ, "QUADLET_UNIT_DIRS": str(tmp_path)}, capture_output=True, text=True)
+    result = subprocess.run(
+        [generator, "-dryrun"], env={**os.environ, "QUADLET_UNIT_DIRS": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "Slice=npu-pair.slice" in result.stdout
     assert "--cpuset-cpus=0-31" in result.stdout
@@ -290,7 +292,7 @@ def test_a_drop_in_says_what_the_host_obeys(tmp_path, entry, topology, settings)
     (tmp_path / "x.service").write_text("[Service]\nExecStart=/bin/true\n")
     (tmp_path / "x.service.d" / "cpus.conf").write_text(launch(entry, "systemd", topology=topology))
     verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "x.service")]
-    said = subprocess.run(verify, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True)
+    said = subprocess.run(verify, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True, check=False)
     assert "cpus.conf" not in said.stderr
 
 
@@ -320,7 +322,10 @@ def test_numactl_runs_here_on_the_cpus_asked_for():
         pytest.skip("numactl is not installed")
     cpus = compress(sorted(os.sched_getaffinity(0))[-1:])
     command = ["grep", "Cpus_allowed_list", "/proc/self/status"]
-    assert subprocess.run(words({"cpus": cpus}, "numactl", command=command), capture_output=True, text=True).stdout.split()[-1] == cpus
+    assert (
+        subprocess.run(words({"cpus": cpus}, "numactl", command=command), capture_output=True, text=True, check=False).stdout.split()[-1]
+        == cpus
+    )
 
 
 def test_numactl_binds_memory_as_well():
@@ -544,7 +549,7 @@ def test_the_docker_client_understands_an_npu(engine):
     path, created = engine
     text = launch(PAIR, "docker", image="vllm", topology=TOPOLOGY, arguments=["--detach", "--pull=never"], command=HARD_WORDS)
     environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(path.parent)}
-    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     ((url, asked),) = created
     assert url.endswith("name=pair")
@@ -559,7 +564,7 @@ def test_the_docker_client_understands_gpus(engine):
     path, created = engine
     environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(path.parent)}
     text = launch(GPUS, "docker", image="vllm", arguments=["--detach", "--pull=never"])
-    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     (request,) = created[0][1]["HostConfig"]["DeviceRequests"]
     assert request["DeviceIDs"] == ["2", "3"]
