@@ -76,10 +76,13 @@ bench: setup-test fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
 
-package: setup ## build the collection and install the result elsewhere
+package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
 	rm -rf build/package && mkdir -p build/package
 	$(BIN)/ansible-galaxy collection build --output-path build/package .
-	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz
+	export ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/build/package/installed; \
+	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz; \
+	cd build/package && PYTHONPATH= ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
+	tail -n 9 plan.log
 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
