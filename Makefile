@@ -79,9 +79,9 @@ bench: setup-test fleet ## print speed and size against baselines of the same ru
 package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
 	rm -rf build/package && mkdir -p build/package
 	$(BIN)/ansible-galaxy collection build --output-path build/package .
-	export ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/build/package/installed; \
+	export ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/build/package/installed PYTHONPATH=; \
 	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz; \
-	cd build/package && PYTHONPATH= ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
+	cd build/package && ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
 	tail -n 9 plan.log
 
 clean: ## remove what the targets above made
