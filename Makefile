@@ -49,7 +49,7 @@ plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touc
 	@mkdir -p build/plans
 	$(PLAYBOOK) -e npu_affinity_pictures=$(CURDIR)/build/plans playbooks/plan.yml
 
-test: lint unit integration sanity matrix package ## everything that proves this checkout
+test: lint unit integration molecule sanity matrix package ## everything that proves this checkout
 
 lint: setup-test ## ruff, mypy, yamllint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
@@ -64,6 +64,10 @@ unit: setup-test ## unit and property tests
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
 	$(BIN)/python -m pytest -q tests/integration
 
+molecule: setup-test ## the default Molecule scenario, on simulated hosts
+	rm -rf build/molecule
+	cd extensions && PATH="$(CURDIR)/$(BIN):$$PATH" MOLECULE_PROJECT_DIRECTORY=$(CURDIR)/extensions molecule test
+
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
 	$(BIN)/python -m pytest -q -n 2 tests/conformance --shared=$(abspath $(SHARED))
@@ -75,6 +79,7 @@ bench: setup-test fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.plan
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
+	$(BIN)/python -m tests.benchmarks.compare
 
 package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
 	rm -rf build/package && mkdir -p build/package
@@ -87,4 +92,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan test lint unit integration conformance sanity matrix bench package clean
+.PHONY: help setup setup-test fleet bind plan test lint unit integration molecule conformance sanity matrix bench package clean

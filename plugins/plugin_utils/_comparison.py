@@ -131,7 +131,8 @@ def _lines(rules: Sequence[Row], outcomes: Mapping[str, Row], differences: Seque
             for entry in differences
         ]
         yield from columns([("card", "NUMA", *outcomes), *rows])
-    others = len(next(iter(outcomes.values()))["quality"]["npus"]) - len(differences) if outcomes else 0
+    first = next(iter(outcomes.values()), None)
+    others = len(first["quality"]["npus"]) - len(differences) if first else 0
     if others and len(measured) > 1:
         yield f"{'the other ' if differences else 'all '}{others} have the same pool by every rule"
     yield ""

@@ -14,9 +14,12 @@ from functools import lru_cache
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import HIGHEST_CPU, compress, expand, normalize
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=4096)
 def mask(text: str, name: str = "cpulist") -> int:
-    """Return the bit mask of a cpulist; ``name`` is what the error calls the value. Hosts of one model share their texts."""
+    """Return the bit mask of a cpulist; ``name`` is what the error calls the value.
+
+    Hosts of one model share their texts, so the last few thousand are kept, which is a few megabytes at most.
+    """
     return mask_of(expand(text, name))
 
 
@@ -50,6 +53,26 @@ def _runs(bits: int) -> Iterator[tuple[int, int]]:
         end = first + length
         yield first, end
         bits >>= length
+
+
+def cut(bits: int, sizes: Iterable[int]) -> list[int]:
+    """Return the CPUs of a bit mask in pieces of so many CPUs, ascending; the last ones are smaller where CPUs run out."""
+    pieces = []
+    runs = _runs(bits)
+    first = end = 0
+    for size in sizes:
+        piece = 0
+        while size:
+            if first == end:
+                first, end = next(runs, (0, 0))
+                if not end:
+                    break
+            taken = min(size, end - first)
+            piece |= (1 << taken) - 1 << first
+            first += taken
+            size -= taken
+        pieces.append(piece)
+    return pieces
 
 
 def text_in_order(cpus: Sequence[int]) -> str:

@@ -250,6 +250,8 @@ def _parts(combination: Collection[int], held: Mapping[int, int], free: Mapping[
     left = {node: cpus - due.get(node, 0) for node, cpus in free.items()}
     left.update({node: 0 for node in combination if held[node] > each})
     remainder = needed - sum(due.values())
+    if remainder < 0:
+        return None
     if remainder == 0:
         return _Parts(_deviation(left.values()), due, (), 0)
     best: _Parts | None = None

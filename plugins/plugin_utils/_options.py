@@ -10,13 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
 
 SMT = ("cores", "threads")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class RoleSizes(NamedTuple):
+    """How many CPUs of a pool each role has; main has the others, and always one."""
+
+    irq: int = 2
+    acl: int = 1
+    release: int = 1
+
+    def __str__(self) -> str:
+        return f"irq {self.irq}, acl {self.acl}, release {self.release}"
+
+
+PUBLISHED = RoleSizes()
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,8 @@ class Options:
     min_cpus: int
     repair: bool
     replan: bool
+    roles: RoleSizes = PUBLISHED
+    exclude_isolated: bool = False
 
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
@@ -42,6 +58,8 @@ class Options:
             "smt": self.smt,
             "min_cpus": self.min_cpus,
             "repair": self.repair,
+            "roles": self.roles._asdict(),
+            "exclude_isolated": self.exclude_isolated,
         }
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
@@ -51,6 +69,8 @@ class Options:
 
 
 def _comparable(value: object) -> str:
+    if isinstance(value, Mapping):
+        value = sorted((str(name), str(part)) for name, part in value.items())
     return "" if value is None or value == 0 and not isinstance(value, bool) else str(value)
 
 
@@ -64,9 +84,11 @@ def checked(
     min_cpus: object,
     repair: object,
     replan: object,
+    roles: object = None,
+    exclude_isolated: object = False,
 ) -> Options:
     """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
-    return Options(
+    options = Options(
         strategy=_choice("strategy", strategy, ["auto", *sorted(strategies)]),
         cpus="" if cpus is None else as_cpulist(cpus, "cpus"),
         housekeeping=_housekeeping(housekeeping),
@@ -75,7 +97,25 @@ def checked(
         min_cpus=_number("min_cpus", min_cpus, 1),
         repair=_flag("repair", repair),
         replan=_flag("replan", replan),
+        roles=_roles(roles),
+        exclude_isolated=_flag("exclude_isolated", exclude_isolated),
     )
+    if not options.repair and options.roles != PUBLISHED:
+        raise ValueError(
+            f"roles: {options.roles} is not what is published, which is {PUBLISHED}, and repair: false gives what is published; "
+            "leave roles out or use repair: true"
+        )
+    return options
+
+
+def _roles(value: object) -> RoleSizes:
+    if value is None:
+        return PUBLISHED
+    if not isinstance(value, Mapping):
+        raise ValueError(f"roles: expected numbers of CPUs such as {{irq: 2, acl: 1, release: 1}}; got {value!r}")
+    if unknown := [str(name) for name in value if name not in RoleSizes._fields]:
+        raise ValueError(f"roles: {', '.join(unknown)} cannot be sized, only irq, acl and release; main has what they leave of a pool")
+    return RoleSizes(**{name: _number(f"roles.{name}", number, 1) for name, number in value.items()})
 
 
 def _choice(name: str, value: object, choices: Collection[str]) -> str:

@@ -275,7 +275,7 @@ def main(arguments: list[str]) -> None:
     if not write:
         print("\n".join(lines))
         return
-    head, _, tail = parts(DOCUMENT.read_text())
+    head, _table, tail = parts(DOCUMENT.read_text())
     DOCUMENT.write_text("\n".join((head + BEGIN, "", *lines, "", END + tail)))
 
 

@@ -1,0 +1,222 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One running guest of the lab: boot it, run commands in it over ssh, save and restore its state, reboot it.
+
+    python -m tests.lab.machine a2      boots one to look around in, until Enter is pressed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import image, shapes
+
+BOOT_SECONDS = 300
+CONTROL_SECONDS = 120
+FIRST_PORT = 2240
+LOOK = (Path(__file__).parent / "look.py").read_text()
+NPU_NAMES = {"a2": "910B3", "a3": "Ascend910"}
+CHIPS_PER_CARD = {"a2": 1, "a3": 2}
+
+
+class Machine:
+    """A guest of the given shape, on a fresh overlay of the image. Ends with :meth:`stop`, or with this process."""
+
+    def __init__(self, shape):
+        self.shape = shape
+        self._folder = Path(tempfile.mkdtemp(prefix="npu-lab-"))  # a socket's path may have 107 characters only
+        self._disk = image.CACHE / f"{shape.name}-{os.getpid()}.qcow2"
+        self._port = _free_port()
+        self.serial = image.CACHE / f"{shape.name}-serial.log"
+        self.ssh_config = self._folder / "ssh_config"
+        self.ssh_config.write_text(
+            f"Host {shape.name}\n HostName 127.0.0.1\n Port {self._port}\n User root\n IdentityFile {image.KEY}\n"
+            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 15\n"
+            f" ControlMaster auto\n ControlPersist 10m\n ControlPath {self._folder}/ssh\n"
+        )
+        self._qemu = None
+
+    def boot(self):
+        """Boot a fresh guest and describe its NPUs to its npu-smi."""
+        self._disk.unlink(missing_ok=True)
+        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.DISK), "-F", "raw", str(self._disk)]
+        subprocess.run(command, check=True)
+        self._start()
+        state = self.run("systemctl is-system-running --wait || true", timeout=BOOT_SECONDS).strip()
+        if state != "running":
+            failed = self.run("systemctl --failed --plain --no-legend")
+            raise RuntimeError(f"guest {self.shape.name} is {state} after its boot: {failed}")
+        self.write("/simulator/machine.json", json.dumps(self._described()))
+
+    def _start(self):
+        control = ["-qmp", "stdio", "-display", "none", "-vga", "none", "-serial", f"file:{self.serial}", "-no-reboot"]
+        disk = ["-drive", f"file={self._disk},if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe"]
+        disk += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
+        network = ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self._port}-:22"]
+        network += ["-device", "virtio-net-pci,netdev=net,bus=pcie.0,romfile="]
+        command = ["setpriv", "--pdeathsig", "KILL", image.QEMU, *self.shape.arguments(), *disk, *network, *control]
+        errors = (self._folder / "qemu.log").open("w")
+        self._qemu = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+        self._answer("QMP")
+        self._control("qmp_capabilities")
+        deadline = time.monotonic() + BOOT_SECONDS
+        while self._ssh("true", timeout=20).returncode != 0:
+            self._alive()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"guest {self.shape.name} does not answer, see {self.serial}")
+            time.sleep(0.5)
+
+    def _alive(self):
+        if self._qemu.poll() is not None:
+            raise RuntimeError(f"guest {self.shape.name} has ended: {(self._folder / 'qemu.log').read_text()}, see {self.serial}")
+
+    def _described(self):
+        """What tests/simulator/npu_smi.py wants to know; physical ids are the driver's numbers of the devices."""
+        chips_per_card = CHIPS_PER_CARD[self.shape.family]
+        chips = [
+            {
+                "card": number // chips_per_card,
+                "chip": number % chips_per_card,
+                "phy": number,
+                "bdf": bdf,
+                "name": NPU_NAMES[self.shape.family],
+                "memory_mib": 65536,
+                "health": "OK",
+            }
+            for number, bdf in sorted((function["number"], bdf) for bdf, function in self.look()["functions"].items())
+        ]
+        architecture = {"amd64": "x86_64", "arm64": "aarch64"}[image.ARCHITECTURE]
+        described = {"family": self.shape.family, "architecture": architecture, "version": "25.5.1", "npu_smi": "25.5.1"}
+        described |= {"layout": "release", "mesh": None, "affinity": None, "chips": chips, "processes": [], "faults": {}}
+        return described
+
+    def look(self):
+        """The kernel's view of the guest, as ``look.py`` gathers it."""
+        return json.loads(self.run("python3 -", stdin=LOOK))
+
+    # --- commands -------------------------------------------------------------------------------------------------------------
+
+    def _ssh(self, command, stdin="", timeout=60):
+        words = ["ssh", "-F", str(self.ssh_config), "-o", "ConnectTimeout=5", self.shape.name, command]
+        try:
+            return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(words, 255, "", f"no answer within {timeout} s")
+
+    def run(self, command, stdin="", timeout=60):
+        """Run a shell command in the guest as root and return its standard output; ``RuntimeError`` when it fails."""
+        result = self._ssh(command, stdin, timeout)
+        if result.returncode != 0:
+            raise RuntimeError(f"'{command}' ended with {result.returncode} in guest {self.shape.name}: {result.stdout}{result.stderr}")
+        return result.stdout
+
+    def write(self, path, text):
+        self.run(f"mkdir -p $(dirname {path}) && cat > {path}", stdin=text)
+
+    def await_idle(self, *units, seconds=60):
+        """Wait until none of the units (shell patterns) is starting or has a job waiting."""
+        deadline = time.monotonic() + seconds
+        names = " ".join(f"'{unit}'" for unit in units)
+        command = f"systemctl list-units --plain --no-legend --state=activating {names}; systemctl list-jobs --no-legend {names}"
+        while busy := [line for line in self.run(command).splitlines() if line and "No jobs" not in line]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"still busy after {seconds} s: {busy}")
+            time.sleep(0.5)
+
+    # --- state ----------------------------------------------------------------------------------------------------------------
+
+    def _answer(self, *keys):
+        """Read QEMU's messages up to one that has one of the keys."""
+        deadline = time.monotonic() + CONTROL_SECONDS
+        while True:
+            ready, _, _ = select.select([self._qemu.stdout], [], [], max(0, deadline - time.monotonic()))
+            line = self._qemu.stdout.readline() if ready else b""
+            if not line:
+                self._qemu.wait(5) if ready else None
+                self._alive()
+                raise RuntimeError(f"QEMU did not answer within {CONTROL_SECONDS} s")
+            message = json.loads(line)
+            if any(key in message for key in keys):
+                return message
+
+    def _control(self, command, **arguments):
+        self._qemu.stdin.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        message = self._answer("return", "error")
+        if "error" in message or (command == "human-monitor-command" and message["return"].strip()):
+            raise RuntimeError(f"QEMU refused {command} {arguments}: {message}")
+
+    def save(self, name):
+        """Keep the guest's state, memory and disk alike, under a name. Files are written to the disk first."""
+        self.run("sync")
+        self._disconnect()
+        self._control("human-monitor-command", **{"command-line": f"savevm {name}"})
+
+    def restore(self, name):
+        """Go back to a saved state; its clock goes on from there."""
+        self._disconnect()
+        self._control("human-monitor-command", **{"command-line": f"loadvm {name}"})
+        deadline = time.monotonic() + 60
+        while self._ssh("true", timeout=10).returncode != 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"guest {self.shape.name} does not answer after its state {name} was restored")
+
+    def _disconnect(self):
+        """End the ssh connection that commands share: it does not outlive a restored state."""
+        subprocess.run(["ssh", "-F", str(self.ssh_config), "-O", "exit", self.shape.name], capture_output=True, check=False)
+
+    def reboot(self):
+        """Reboot: the guest shuts down by itself and starts on the same disk."""
+        self._ssh("systemctl reboot")
+        self._disconnect()
+        self._qemu.stdin.close()
+        self._qemu.stdout.read()
+        self._qemu.wait(CONTROL_SECONDS)
+        self._start()
+        self.run("systemctl is-system-running --wait || true", timeout=BOOT_SECONDS)
+
+    def stop(self):
+        """End the guest at once and remove its disk."""
+        self._disconnect()
+        if self._qemu and self._qemu.poll() is None:
+            self._qemu.kill()
+            self._qemu.wait()
+        self._disk.unlink(missing_ok=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _free_port():
+    for port in range(FIRST_PORT, FIRST_PORT + 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no free port from {FIRST_PORT} on")
+
+
+def main(name):
+    if lacking := image.missing():
+        raise SystemExit(lacking)
+    image.build()
+    machine = Machine(getattr(shapes, name.upper()))
+    try:
+        machine.boot()
+        input(f"ssh -F {machine.ssh_config} {name}\nPress Enter to end it. ")
+    finally:
+        machine.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

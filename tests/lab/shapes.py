@@ -1,0 +1,169 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's machines, and the QEMU arguments that make them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+
+from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU
+
+VECTORS = 80
+"""Interrupt vectors of each NPU: more than its driver requests, as on a real one, and enough to fill a CPU from three of them."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node: its memory in MiB, its NPUs, and whether its CPUs are there (an absent node is a gap in the ids)."""
+
+    memory: int = 0
+    npus: int = 0
+    present: bool = True
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A machine. Each node is a die with ``cores`` cores of ``threads`` threads; ``per_socket`` nodes share a socket."""
+
+    name: str
+    about: str
+    family: str
+    nodes: tuple[Node, ...]
+    cores: int
+    threads: int = 1
+    per_socket: int = 1
+    distances: tuple[tuple[int, ...], ...] = ()
+    nvme: int | None = None
+
+    @property
+    def saveable(self):
+        """QEMU can't save the state of an NVMe disk."""
+        return self.nvme is None
+
+    @property
+    def per_node(self):
+        return self.cores * self.threads
+
+    def first_cpus(self):
+        """The first CPU of every node. CPUs of absent nodes come last: they are those that are not plugged in."""
+        order = sorted(range(len(self.nodes)), key=lambda node: not self.nodes[node].present)
+        return [order.index(node) * self.per_node for node in range(len(self.nodes))]
+
+    def arguments(self):
+        """The QEMU arguments that shape the machine; disk, network and control are not part of it."""
+        return [*self._machine(), *self._memory(), *self._devices(), *self._kernel()]
+
+    def _machine(self):
+        plugged = sum(node.present for node in self.nodes) * self.per_node
+        sockets = len(self.nodes) // self.per_socket
+        if ARCHITECTURE == "arm64":
+            # ACPI, and with it the NUMA nodes of PCI devices, needs the firmware
+            machine = ["-machine", "virt,gic-version=3", "-bios", str(FIRMWARE), "-accel", "tcg,thread=multi", "-cpu", "neoverse-n1"]
+            split = f"clusters={self.per_socket}"
+        else:
+            # The default vendor of 'max' hides SMT and cache sharing from the guest.
+            accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=multi", "max,vendor=GenuineIntel")
+            machine = ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on", "-accel", accelerator, "-cpu", cpu]
+            split = f"dies={self.per_socket}"
+        total = len(self.nodes) * self.per_node
+        smp = f"cpus={plugged},maxcpus={total},sockets={sockets},{split},cores={self.cores},threads={self.threads}"
+        return [*machine, "-smp", smp]
+
+    def _memory(self):
+        arguments = []
+        for number, (node, first) in enumerate(zip(self.nodes, self.first_cpus(), strict=True)):
+            spec = f"node,nodeid={number},cpus={first}-{first + self.per_node - 1}"
+            if node.memory:
+                arguments += ["-object", f"memory-backend-ram,id=mem{number},size={node.memory}M"]
+                spec += f",memdev=mem{number}"
+            arguments += ["-numa", spec]
+        for source, row in enumerate(self.distances):
+            for target, value in enumerate(row):
+                arguments += ["-numa", f"dist,src={source},dst={target},val={value}"]
+        return [*arguments, "-m", f"{sum(node.memory for node in self.nodes)}M"]
+
+    def _devices(self):
+        """One PCI host bridge per node that has devices, one root port per device."""
+        arguments, ports = [], 0
+        for number, node in enumerate(self.nodes):
+            devices = [f"virtio-serial-pci,vectors={VECTORS},disable-legacy=on"] * node.npus
+            if self.nvme == number:
+                arguments += ["-blockdev", "driver=null-co,node-name=nvme0,size=67108864,read-zeroes=on"]
+                devices.append("nvme,serial=lab,drive=nvme0")
+            if devices:
+                bus = 32 + number * (208 // len(self.nodes))
+                arguments += ["-device", f"pxb-pcie,id=px{number},bus=pcie.0,numa_node={number},bus_nr={bus}"]
+            for device in devices:
+                ports += 1
+                arguments += ["-device", f"pcie-root-port,id=rp{ports},bus=px{number},chassis={ports},io-reserve=0"]
+                arguments += ["-device", f"{device},bus=rp{ports}"]
+        return arguments
+
+    def _kernel(self):
+        words = ["root=/dev/vda rw quiet mitigations=off systemd.unified_cgroup_hierarchy=1"]
+        words += ["console=ttyAMA0" if ARCHITECTURE == "arm64" else "console=ttyS0"]
+        # Interrupt remapping only: with DMA remapping a saved guest does not load, for the BIOS set the disk's buffer up outside of it.
+        words += ["intel_iommu=off"] if ARCHITECTURE == "amd64" else []
+        words += [f"nr_cpus={sum(node.present for node in self.nodes) * self.per_node}"]
+        words += [f"davinci_mock.device_id={'0xd803' if self.family == 'a3' else '0xd802'}"]
+        return ["-kernel", str(KERNEL), "-initrd", str(INITRD), "-append", " ".join(words)]
+
+
+A2 = Shape(
+    name="a2",
+    about="A2-like: 4 nodes of 6 CPUs, two threads a core, one NPU on each node",
+    family="a2",
+    nodes=(Node(320, 1),) * 4,
+    cores=3,
+    threads=2,
+    per_socket=2,
+    distances=((10, 16, 32, 33), (16, 10, 25, 32), (32, 25, 10, 16), (33, 32, 16, 10)),
+)
+A3 = Shape(
+    name="a3",
+    about="A3-like: 2 nodes of 12 CPUs, two threads a core, two cards of two dies",
+    family="a3",
+    nodes=(Node(512, 2),) * 2,
+    cores=6,
+    threads=2,
+)
+ODD = Shape(
+    name="odd",
+    about="nodes 0, 2 and 3 (there is no node 1), node 3 without memory; 8 CPUs and one NPU on each",
+    family="a2",
+    nodes=(Node(512, 1), Node(present=False), Node(512, 1), Node(0, 1)),
+    cores=4,
+    threads=2,
+    distances=((10, 20, 32, 33), (20, 10, 25, 32), (32, 25, 10, 16), (33, 32, 16, 10)),
+)
+NVME = Shape(
+    name="nvme",
+    about="2 nodes of 6 CPUs with one NPU each, and an NVMe disk, whose queues' interrupts the kernel manages",
+    family="a2",
+    nodes=(Node(512, 1),) * 2,
+    cores=6,
+    nvme=0,
+)
+
+
+@functools.cache
+def kvm_works():
+    """Whether a guest really runs on this machine's KVM: a boot sector that ends QEMU is tried, for /dev/kvm alone proves nothing."""
+    if ARCHITECTURE != "amd64" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    end_qemu = b"\xba\xf4\x00\xb0\x00\xee\xf4"  # mov dx, 0xf4; mov al, 0; out dx, al; hlt
+    with tempfile.NamedTemporaryFile() as disk:
+        disk.write(end_qemu.ljust(510, b"\0") + struct.pack("<H", 0xAA55))
+        disk.flush()
+        command = [QEMU, "-accel", "kvm", "-cpu", "host", "-m", "32", "-display", "none", "-monitor", "none", "-serial", "none"]
+        command += ["-drive", f"file={disk.name},format=raw", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]
+        try:
+            return subprocess.run(command, capture_output=True, timeout=5, check=False).returncode == 1
+        except subprocess.TimeoutExpired:
+            return False

@@ -1,0 +1,276 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pools of any origin measured, strategies side by side, and the tables of docs/strategies.md."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import normalize
+from ansible_collections.npu.affinity.plugins.plugin_utils._comparison import compare, shortened
+from ansible_collections.npu.affinity.plugins.plugin_utils._measures import measured
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+
+RING = host([0, 0, 1, 1], nodes=2, cores=12, nodes_per_socket=1)
+"""Two nodes of twelve CPUs with two NPUs each, in two sockets at distance 20."""
+SMT = host([0, 1], nodes=2, cores=8, threads=2, numbering="far", caches=4)
+"""Siblings c and c+16, caches of four cores; both nodes in one socket, distance 12."""
+STOCK = host([6, 4, 6, 4, 0, 2, 0, 2])
+NEIGHBOURS = host([0, 1, 3], nodes=4, cores=6, nodes_per_socket=1)
+"""NPUs on adjacent nodes, whose published pools overlap; nobody is on node 2."""
+IN_TURNS = host([0, 1, 0, 1], nodes=2, cores=12)
+BOTH = host([0, 1], nodes=2, cores=8, family="gpu")
+BOTH["npus"] += host([0, 1], nodes=2, cores=8)["npus"]
+
+PERFECT = {
+    "disjoint": True,
+    "whole_cores": True,
+    "local": 1.0,
+    "balance": 0,
+    "idle": "",
+    "overlap": "",
+    "split_cores": 0,
+    "distance": 10.0,
+    "caches": 1.0,
+    "unusable": "",
+    "missing": [],
+}
+POOLS = [
+    ("each its own half of its node", RING, {0: "0-5", 1: "6-11", 2: "12-17", 3: "18-23"}, {}),
+    ("keys of JSON and lists of CPUs", RING, {"0": [0, 1, 2, 3, 4, 5], "1": "6-11", "npu-2": "12-17", "npu-3": "18-23"}, {}),
+    (
+        "two share CPUs",
+        RING,
+        {0: "0-7", 1: "4-11", 2: "12-17", 3: "18-23"},
+        {"disjoint": False, "overlap": "4-7", "balance": 2},
+    ),
+    (
+        "what three share overlaps once",
+        RING,
+        {0: "0-5", 1: "0-5", 2: "0-5", 3: "12-17"},
+        {"disjoint": False, "overlap": "0-5", "local": 0.75, "distance": 12.5, "idle": "6-11,18-23"},
+    ),
+    ("far from its node", RING, {0: "0-5", 1: "12-17", 2: "6-11", 3: "18-23"}, {"local": 0.5, "distance": 15.0}),
+    (
+        "one across both nodes, one has an empty pool, two have none",
+        RING,
+        {0: "0-2,12-14", 1: ""},
+        {"local": 0.5, "distance": 15.0, "caches": 2.0, "idle": "3-11,15-23", "missing": ["NPU 1", "NPU 2", "NPU 3"]},
+    ),
+    ("nobody has anything", SMT, {}, {"idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"]}),
+    (
+        "a CPU that is not there is local to nobody",
+        RING,
+        {0: "6-11", 1: "0-5", 2: "12-17", 3: "18-23,40"},
+        {"unusable": "40", "balance": 1, "local": 0.96},
+    ),
+    ("whole cores in half of the caches", SMT, {0: "0-3,16-19", 1: "8-11,24-27"}, {"idle": "4-7,12-15,20-23,28-31"}),
+    (
+        "slices by number: each has a thread of all cores",
+        SMT,
+        {0: "0-15", 1: "16-31"},
+        {"whole_cores": False, "split_cores": 16, "local": 0.5, "distance": 11.0, "caches": 4.0},
+    ),
+    (
+        "half a core",
+        SMT,
+        {0: "0-3,16-18", 1: "8-11,24-27"},
+        {"whole_cores": False, "split_cores": 1, "balance": 1, "idle": "4-7,12-15,19-23,28-31"},
+    ),
+]
+
+
+@pytest.mark.parametrize("topology, pools, expected", [row[1:] for row in POOLS], ids=[row[0] for row in POOLS])
+def test_measures(topology, pools, expected):
+    found = measured(pools, topology)
+    assert [card["id"] for card in found.pop("npus")] == [npu["id"] for npu in topology["npus"]]
+    assert found == {**PERFECT, **expected}
+
+
+def test_measures_of_each_card():
+    cards = measured({0: "0-7,12-15", 1: "8-11"}, RING)["npus"]
+    assert cards[0] == {
+        "id": 0,
+        "name": "NPU 0",
+        "numa": 0,
+        "pool": "0-7,12-15",
+        "cpus": 12,
+        "local": 0.667,
+        "distance": 13.3,
+        "caches": 2,
+    }
+    assert cards[2] == {"id": 2, "name": "NPU 2", "numa": 1, "pool": "", "cpus": 0, "local": None, "distance": None, "caches": None}
+
+
+def test_threads_that_cannot_be_divided_split_no_core():
+    assert measured({0: "0-7", 1: "8-15"}, SMT, cpus="0-15")["split_cores"] == 0
+    assert measured({0: "0-7", 1: "8-15"}, SMT)["split_cores"] == 16
+
+
+def test_a_card_without_node_and_a_kernel_without_distances():
+    lost = host([None, 0], nodes=2, cores=8)
+    assert [(card["local"], card["distance"]) for card in measured({0: "0-7", 1: "0-3,8-11"}, lost)["npus"]] == [(None, None), (0.5, 11.0)]
+    bare = host([0], nodes=1, cores=8)
+    bare["numa"][0]["distances"] = {}
+    assert measured({0: "0-7"}, bare)["distance"] is None
+
+
+@pytest.mark.parametrize("topology", [RING, SMT, STOCK, BOTH], ids=["ring", "smt", "stock", "both kinds"])
+@pytest.mark.parametrize(
+    "options", [{}, {"repair": False}, {"housekeeping": 1}, {"cpus": "0-191:3/4"}, {"strategy": "even_split"}], ids=str
+)
+def test_a_plan_is_measured_as_it_says_itself(topology, options):
+    made = plan(topology, min_cpus=2, **options)
+    found = measured(made, topology)
+    assert {name: found[name] for name in made["quality"]} == made["quality"]
+    assert sorted(card["pool"] for card in found["npus"] if card["pool"]) == sorted(normalize(entry["pool"]) for entry in made["npus"])
+
+
+def test_cpus_kept_for_a_lost_card_are_not_idle():
+    whole = plan(RING)
+    left = {**RING, "npus": [npu for npu in RING["npus"] if npu["id"] != 1], "applied": whole}
+    assert measured(plan(left), left)["idle"] == ""
+
+
+REFUSED = [
+    ([], "pools: expected a plan, or cpulists by logic id"),
+    ({4: "0-3"}, "pools: 4 names no cards of the host; it has npu-0, npu-1, npu-2, npu-3"),
+    ({0: "a"}, "pool of NPU 0: 'a' in 'a' is not a CPU number"),
+    ({"npus": [{"id": 0}]}, "pools: expected a plan of npu.affinity.plan, with cpus, and npus with id, pool and slice"),
+]
+
+
+@pytest.mark.parametrize("pools, sentence", REFUSED, ids=[sentence for pools, sentence in REFUSED])
+def test_what_cannot_be_measured(pools, sentence):
+    with pytest.raises(ValueError) as refusal:
+        measured(pools, RING)
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_an_id_of_two_kinds_has_to_say_which():
+    with pytest.raises(ValueError, match="pools: 0 names 2 cards of the host; it has gpu-0, gpu-1, npu-0, npu-1"):
+        measured({0: "0-3"}, BOTH)
+    assert [card["pool"] for card in measured({"npu-0": "0-3", "gpu-0": "4-7"}, BOTH)["npus"]] == ["0-3", "4-7", "", ""]
+
+
+def test_the_table_of_a_comparison():
+    assert compare(NEIGHBOURS, ["topo_affinity", "even_split"])["table"] == [
+        "   rule                      overlap  split cores  local  distance  caches  balance  idle",
+        "a  topo_affinity, published  12       0            66.7%  15        2       0        0",
+        "b  topo_affinity, repaired   0        0            100%   12.5      2       0        0",
+        "c  even_split, published     0        0            100%   10        1       0        6",
+        "c  even_split, repaired      0        0            100%   10        1       0        6",
+        "",
+        "card   NUMA  a          b           c",
+        "NPU 0  0     0-11       0-5,12-13   0-5",
+        "NPU 1  1     6-17       6-11,14-15  6-11",
+        "NPU 2  3     0-5,18-23  16-23       18-23",
+        "",
+        "repair of topo_affinity: overlap 12 -> 0, local 66.7% -> 100%, distance 15 -> 12.5",
+        "- Published topo_affinity: NPUs 0, 2 share CPUs 0-5. Instead NPU 0 has",
+        "  0-5,12-13, NPU 2 has 16-23.",
+        "- Published topo_affinity: NPUs 0-1 share CPUs 6-11. Instead NPU 0 has",
+        "  0-5,12-13, NPU 1 has 6-11,14-15.",
+        "repair of even_split: nothing to mend in the pools",
+    ]
+
+
+def test_cards_with_the_same_pool_by_every_rule_are_only_counted():
+    table = compare(IN_TURNS, ["global_slice", "even_split"])["table"]
+    assert table[table.index("") : table.index("") + 5] == [
+        "",
+        "card   NUMA  a      b",
+        "NPU 1  1     6-11   12-17",
+        "NPU 2  0     12-17  6-11",
+        "the other 2 have the same pool by every rule",
+    ]
+    assert "all 4 have the same pool by every rule" in compare(RING)["table"]
+
+
+def test_rules_with_the_same_pools_share_a_letter():
+    found = compare(STOCK, ["auto", "topo_affinity", "even_split"])
+    assert [(rule["rule"], rule["label"]) for rule in found["rules"]] == [
+        ("auto (topo_affinity), published", "a"),
+        ("auto (topo_affinity), repaired", "a"),
+        ("topo_affinity, published", "a"),
+        ("topo_affinity, repaired", "a"),
+        ("even_split, published", "b"),
+        ("even_split, repaired", "b"),
+    ]
+    assert [entry["name"] for entry in found["differences"]] == [f"NPU {number}" for number in range(8)]
+    assert found["differences"][0] == {"name": "NPU 0", "numa": 6, "pools": {"a": "144-167", "b": "144-155"}}
+    assert found["table"][-3:] == [f"repair of {name}: nothing to mend in the pools" for name in ("auto", "topo_affinity", "even_split")]
+
+
+def test_a_rule_that_refuses_says_why_and_the_others_are_compared():
+    offline = copy.deepcopy(STOCK)
+    offline["cpus"]["offline"] = "192"
+    found = compare(offline, "auto")
+    published, repaired = found["rules"]
+    assert (published["label"], published["quality"], repaired["label"]) == (None, None, "a")
+    assert published["refused"].startswith("CPUs 192 are offline")
+    assert f"auto, published refuses: {shortened(published['refused'])}" in found["table"]
+    assert "repair of auto: pools where the published rule has none" in found["table"]
+    few = compare(RING, "even_split", min_cpus=7)
+    assert [bool(rule["refused"]) for rule in few["rules"]] == [True, True]
+    assert few["differences"] == []
+    assert few["table"][-1] == "repair of even_split: refuses"
+
+
+def test_a_rule_that_binds_nothing_refuses():
+    found = compare(host([0, 1], nodes=2, cores=16, family="a5"), "cluster")
+    assert found["rules"][0]["refused"].startswith("[cpu_bind_ascend_950] insufficient CPU clusters. numa=0")
+    assert found["rules"][1]["quality"]["missing"] == []
+
+
+def test_options_reach_every_rule_and_the_measures():
+    found = compare(SMT, ["global_slice", "even_split"], housekeeping=1, smt="threads")
+    assert [rule["quality"]["idle"] for rule in found["rules"]] == ["", "", "", ""]
+    assert {card["pool"] for rule in found["rules"] for card in rule["quality"]["npus"]} >= {"1-7,9-15"}
+    assert len(compare(STOCK, cpus="0-95")["rules"]) == 4
+
+
+def test_the_plan_in_force_does_not_matter_and_nothing_is_changed():
+    left = {**RING, "npus": RING["npus"][1:], "applied": plan(RING)}
+    before = copy.deepcopy(left)
+    assert compare(left)["rules"] == compare({**left, "applied": None})["rules"]
+    assert left == before
+
+
+def test_a_host_without_cards():
+    found = compare(host([]))
+    assert [rule["quality"]["npus"] for rule in found["rules"]] == [[]] * 4
+    assert found["differences"] == []
+
+
+@pytest.mark.parametrize("strategies", [["best"], [], None, 3, ["auto", "best"]])
+def test_only_known_strategies_are_compared(strategies):
+    with pytest.raises(ValueError, match="strategies: expected some of auto, cluster, even_split, global_slice, topo_affinity; got"):
+        compare(RING, strategies)
+
+
+@pytest.fixture(scope="module")
+def script():
+    return pytest.importorskip("tests.benchmarks.compare", reason="runs from the repository only")
+
+
+def test_the_tables_of_the_document_are_those_of_the_code(script):
+    """hwloc-distrib need not be there: its rows are left out, on both sides."""
+    _head, written, _tail = script.parts(script.DOCUMENT.read_text())
+    made = script.compared(None)
+    absent = [line for line in made if line.startswith(f"| {script.HWLOC}")]
+    assert len(absent) == len(script.MACHINES) + 1 == 13
+    assert all("hwloc-distrib is not installed" in line for line in absent[1:])
+    assert [line for line in written if script.HWLOC not in line] == [line for line in made if script.HWLOC not in line], (
+        "write docs/strategies.md again: PYTHONPATH=build python -m tests.benchmarks.compare --write"
+    )
+    assert len([line for line in written if line.startswith(f"| {script.HWLOC}") and "refuses" not in line]) == 13
+
+
+def test_the_example_of_the_document_is_what_the_filter_shows(script, tmp_path):
+    subject = script.subject(script.MACHINES["A2, 4 nodes × 48"](), tmp_path / "host")
+    assert "\n".join(compare(subject.topology, ["topo_affinity", "even_split"])["table"]) in script.DOCUMENT.read_text()

@@ -1,0 +1,279 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a kubelet hands out, on machines small enough to follow by hand, and what holds on all of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import (
+    PolicyOptions,
+    Units,
+    allocate,
+    distributed,
+    free_units,
+    packed,
+    reserve,
+    resized,
+)
+
+
+def units(nodes, sockets=None, caches=None, siblings=0, cpus=None):
+    """Return a machine from cpulists. ``siblings``: CPU c and c + siblings are a core; 0 for cores of one thread."""
+    nodes, sockets, caches = (dict(enumerate(map(mask, lists))) for lists in (nodes, sockets or nodes, caches or sockets or nodes))
+    cores = {}
+    for cpu in cpus_of(mask(cpus)) if cpus else [cpu for node in nodes.values() for cpu in cpus_of(node)]:
+        core = cpu % siblings if siblings else cpu
+        cores[core] = cores.get(core, 0) | 1 << cpu
+    return Units(nodes, sockets, caches, cores)
+
+
+PAIR = units(["0-2,6-8", "3-5,9-11"], siblings=6)
+"""Two sockets, each a NUMA node, of three cores with threads c and c+6."""
+QUAD = units(["0-1", "2-3", "4-5", "6-7"], ["0-3", "4-7"])
+"""Two sockets of two NUMA nodes of two CPUs."""
+CACHES = units(["0-7"], caches=["0-3", "4-7"])
+THREADS = units(["0-7"], siblings=4)
+ONE_OFFLINE = units(["0-4"], siblings=3)
+"""Three cores of two threads, of which CPU 5 is offline."""
+THREAD_CACHES = units(["0-7"], caches=["0-1,4-5", "2-3,6-7"], siblings=4)
+WIDE = units(["0-7", "8-15", "16-23"])
+ASKEW = units(["0-3", "4-7"], caches=["0-1", "2-5", "6-7"])
+
+PACKED = [
+    ("nothing", PAIR, "0-11", 0, {}, ""),
+    ("a core", PAIR, "0-11", 2, {}, "0,6"),
+    ("a core and a thread of the next one", PAIR, "0-11", 3, {}, "0-1,6"),
+    ("a thread where a core is broken already", PAIR, "0-6,8-11", 1, {}, "1"),
+    ("the node that is fuller comes first", PAIR, "1,3-5,7,9-11", 2, {}, "1,7"),
+    ("unless only the other one has a whole core", PAIR, "0-2,4-5,9-11", 2, {}, "4,10"),
+    ("a whole node", PAIR, "0-11", 6, {}, "0-2,6-8"),
+    ("the node that is whole", PAIR, "1-11", 6, {}, "3-5,9-11"),
+    ("a node and a core", PAIR, "0-11", 8, {}, "0-3,6-9"),
+    ("a socket of two nodes", QUAD, "0-7", 4, {}, "0-3"),
+    ("a node in the socket that is fuller", QUAD, "1-7", 2, {}, "2-3"),
+    ("what is left of that socket", QUAD, "1-7", 3, {}, "1-3"),
+    ("spread over cores", PAIR, "0-11", 4, {"spread": True}, "0-2,6"),
+    ("spread stops at nothing but whole nodes", PAIR, "0-11", 7, {"spread": True}, "0-3,6-8"),
+    ("by number where caches do not count", CACHES, "1-7", 4, {}, "1-4"),
+    ("a whole cache", CACHES, "1-7", 4, {"by_cache": True}, "4-7"),
+    ("part of the first cache that has enough", CACHES, "2-7", 3, {"by_cache": True}, "4-6"),
+    ("caches that have too little each", CACHES, "1-3,5-7", 4, {"by_cache": True}, "1-3,5"),
+    ("a core and a half of a cache", THREADS, "0-7", 3, {"by_cache": True}, "0-1,4"),
+    ("a core and a half of the cache that has them", THREAD_CACHES, "0,2-4,6-7", 3, {"by_cache": True}, "2-3,6"),
+    ("a cache across two nodes is taken once", ASKEW, "2-5", 4, {"by_cache": True}, "2-5"),
+    ("with one thread offline, the core of one thread comes first", ONE_OFFLINE, "0-4", 2, {}, "0,2"),
+]
+
+
+@pytest.mark.parametrize("machine, available, count, options, expected", [row[1:] for row in PACKED], ids=[row[0] for row in PACKED])
+def test_packed(machine, available, count, options, expected):
+    assert text_of(packed(machine, mask(available), count, **options)) == expected
+
+
+DISTRIBUTED = [
+    ("what one node can give comes from one", PAIR, "0-11", 6, 1, "0-2,6-8"),
+    ("halves of two nodes", PAIR, "0-11", 8, 2, "0-1,3-4,6-7,9-10"),
+    ("the remainder is a core of one node", PAIR, "0-11", 10, 2, "0-4,6-10"),
+    ("threads where groups do not matter", PAIR, "0-11", 7, 1, "0-1,3-4,6-7,9"),
+    ("no groups of two in seven: packed", PAIR, "0-11", 7, 2, "0-3,6-8"),
+    ("the first of the best pairs", QUAD, "0-7", 4, 1, "0-3"),
+    ("a node that has too little is passed over", QUAD, "0-2,4-7", 4, 1, "0-1,4-5"),
+    ("the remainder goes in turns", QUAD, "0-7", 3, 1, "0-2"),
+    ("the fuller node keeps what it has", QUAD, "0,2-7", 1, 1, "2"),
+    ("no equal parts: packed", PAIR, "0,3-5,9-11", 7, 1, "0,3-5,9-11"),
+]
+
+
+@pytest.mark.parametrize(
+    "machine, available, count, group, expected", [row[1:] for row in DISTRIBUTED], ids=[row[0] for row in DISTRIBUTED]
+)
+def test_distributed(machine, available, count, group, expected):
+    assert text_of(distributed(machine, mask(available), count, group)) == expected
+
+
+RESIZED = [
+    ("as many as before", PAIR, "1-11", 1, "0", "", {}, "0"),
+    ("growing fills the core, then the node", PAIR, "1-11", 4, "5", "", {}, "3,5,9,11"),
+    ("growing to a node", PAIR, "0-4,6-11", 6, "5", "", {}, "3-5,9-11"),
+    ("shrinking keeps what it must, and none but its own", PAIR, "0-11", 2, "0-2,6-8", "8", {}, "2,8"),
+    ("growing in equal parts of nodes", QUAD, "1-7", 4, "5", "", {"group": 1}, "4-7"),
+    ("the part that is too large counts for the remainder", QUAD, "2-7", 3, "0-1", "", {"group": 1}, "0-2"),
+    ("nowhere to grow on its own node: packed", QUAD, "0-3,6-7", 4, "4-5", "", {"group": 1}, "4-7"),
+    ("two parts too large for the third: packed", WIDE, "6,16-23", 15, "0-5,8-13", "", {"group": 1}, "0-6,8-13,16-17"),
+    ("one part as large as the remainder makes it", WIDE, "5-23", 9, "0-4", "", {"group": 1}, "0-4,8-11"),
+    ("one part too large by more than a group", WIDE, "6-23", 9, "0-5", "", {"group": 1}, "0-8"),
+    ("nor can the others make up for that", WIDE, "8-11,16-19", 11, "0-4", "", {"group": 1}, "0-4,8-11,16-17"),
+    ("growing fills its own cache first", CACHES, "0-3,6-7", 5, "4-5", "", {"by_cache": True}, "0,4-7"),
+    ("groups that do not come out: packed, whatever the caches", CACHES, "2-7", 4, "1", "", {"by_cache": True, "group": 3}, "1-4"),
+    ("growing inside a cache", CACHES, "0-5,7", 3, "6", "", {"by_cache": True}, "4-6"),
+]
+
+
+@pytest.mark.parametrize(
+    "machine, available, count, reusable, keep, options, expected", [row[1:] for row in RESIZED], ids=[row[0] for row in RESIZED]
+)
+def test_resized(machine, available, count, reusable, keep, options, expected):
+    assert text_of(resized(machine, mask(available), count, mask(reusable), mask(keep), **options)) == expected
+
+
+@pytest.mark.parametrize(
+    "level, available, expected",
+    [
+        ("sockets", "0-7", [0, 1]),
+        ("sockets", "1-7", [1]),
+        ("nodes", "1-7", [1, 2, 3]),
+        ("nodes", "0-4,6-7", [3, 0, 1]),
+        ("cores", "1,4,6-7", [1, 4, 6, 7]),
+        ("cpus", "0,3-6", [0, 3, 6, 4, 5]),
+    ],
+)
+def test_units_that_are_free_as_a_whole_in_their_order(level, available, expected):
+    assert free_units(QUAD, level, mask(available)) == expected
+
+
+def test_with_one_thread_offline_a_kubelet_takes_every_core_for_one_of_one_thread():
+    assert free_units(ONE_OFFLINE, "cores", mask("0-4")) == [2]
+    assert free_units(ONE_OFFLINE, "cores", mask("0-2,4")) == [0, 2]
+
+
+FULL = PolicyOptions(full_pcpus_only=True)
+NUMA = PolicyOptions(full_pcpus_only=True, distribute_cpus_across_numa=True)
+ALLOCATED = [
+    ("packed without options", PAIR, "0-11", 3, None, {}, "0-1,6"),
+    ("across NUMA nodes in whole cores", PAIR, "0-11", 10, NUMA, {}, "0-4,6-10"),
+    ("across NUMA nodes in threads", PAIR, "0-11", 10, PolicyOptions(distribute_cpus_across_numa=True), {}, "0-7,9-10"),
+    ("across cores", PAIR, "0-11", 2, PolicyOptions(distribute_cpus_across_cores=True), {}, "0-1"),
+    ("inside a cache", CACHES, "1-7", 4, PolicyOptions(prefer_align_cpus_by_uncorecache=True), {}, "4-7"),
+    ("what is reserved is not given away", PAIR, "0-11", 2, FULL, {"reserved": mask("0,6")}, "1,7"),
+    ("the topology manager's node first", PAIR, "0-11", 2, FULL, {"nodes": [1]}, "3,9"),
+    ("then others", PAIR, "0-11", 8, FULL, {"nodes": [1]}, "0,3-6,9-11"),
+    ("a node without CPUs helps nobody", PAIR, "0-11", 2, FULL, {"nodes": [7]}, "0,6"),
+    ("one node of a socket", QUAD, "0-7", 3, None, {"nodes": [3]}, "4,6-7"),
+    ("the socket around the node", QUAD, "0-7", 3, PolicyOptions(align_by_socket=True), {"nodes": [3]}, "4-6"),
+]
+
+
+@pytest.mark.parametrize(
+    "machine, shared, count, options, more, expected", [row[1:] for row in ALLOCATED], ids=[row[0] for row in ALLOCATED]
+)
+def test_allocate(machine, shared, count, options, more, expected):
+    assert text_of(allocate(machine, mask(shared), count, options, **more)) == expected
+
+
+@pytest.mark.parametrize("quantity, expected", [("1500m", "0,6"), ("2", "0,6"), (3, "0-1,6"), ("100m", "0"), (0.5, "0"), ("0", "")])
+def test_reserve(quantity, expected):
+    assert text_of(reserve(PAIR, quantity)) == expected
+
+
+REFUSED = [
+    (lambda: packed(PAIR, mask("0-3"), 5), "not enough cpus available to satisfy request: requested=5, available=4"),
+    (lambda: distributed(PAIR, mask("0-3"), 6, 2), "not enough cpus available to satisfy request: requested=6, available=4"),
+    (
+        lambda: resized(PAIR, mask("1-3"), 9, mask("0"), 0, group=1),
+        "not enough cpus available to satisfy request: requested=9, available=4",
+    ),
+    (
+        lambda: resized(PAIR, mask("0-11"), 3, mask("0,2"), mask("2-3")),
+        "requested CPUs to be retained 2-3 are not a subset of reusable CPUs 0,2",
+    ),
+    (lambda: resized(PAIR, mask("0-11"), 1, mask("0-3"), mask("2-3")), "requested CPUs to be retained 2-3 are more than the 1 asked for"),
+    (lambda: allocate(PAIR, mask("0-11"), 3, FULL), "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"),
+    (
+        lambda: allocate(PAIR, mask("0-11"), 10, FULL, reserved=mask("0-1")),
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 8, requested CPUs = 10, CPUs per core = 2",
+    ),
+    (
+        lambda: PolicyOptions(full_pcpus_only=True, distribute_cpus_across_cores=True),
+        "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time",
+    ),
+    (
+        lambda: allocate(units(["0-3"], ["0-1", "2-3"]), mask("0-3"), 1, PolicyOptions(align_by_socket=True)),
+        "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA",
+    ),
+    (lambda: reserve(PAIR, "two"), "reserved CPUs: 'two' is no quantity; expected e.g. 1500m or 2"),
+    (lambda: reserve(PAIR, -1), "reserved CPUs: -1 is no quantity; expected e.g. 1500m or 2"),
+    (
+        lambda: units(["0-3"], caches=["0-2"]),
+        "The caches of the machine hold CPUs 0-2; every online CPU, that is 0-3, must be in exactly one of them",
+    ),
+    (
+        lambda: Units({0: 3}, {0: 3}, {0: 3, 1: 2}, {0: 1, 1: 2}),
+        "The caches of the machine hold CPUs 0-1, some of them twice; every online CPU, that is 0-1, must be in exactly one of them",
+    ),
+    (
+        lambda: Units({}, {}, {}, {}),
+        "The nodes of the machine hold CPUs none; every online CPU, that is none, must be in exactly one of them",
+    ),
+]
+
+
+@pytest.mark.parametrize("call, sentence", REFUSED, ids=[sentence for call, sentence in REFUSED])
+def test_refusals(call, sentence):
+    with pytest.raises(ValueError) as refusal:
+        call()
+    assert str(refusal.value) == sentence
+
+
+@st.composite
+def machines(draw):
+    """Return a regular machine, with sockets of several nodes or nodes of several sockets, siblings near or far."""
+    outer, inner, cores, threads = (draw(st.integers(1, most)) for most in (3, 3, 4, 2))
+    near, nodes_first = draw(st.booleans()), draw(st.booleans())
+    total = outer * inner * cores
+    of = {core: mask_of(core * threads + n if near else core + n * total for n in range(threads)) for core in range(total)}
+    small = {number: sum(of[core] for core in range(number * cores, (number + 1) * cores)) for number in range(outer * inner)}
+    large = {number: sum(small[number * inner + part] for part in range(inner)) for number in range(outer)}
+    nodes, sockets = (large, small) if nodes_first else (small, large)
+    return Units(nodes, sockets, draw(st.sampled_from([small, large])), {cpus_of(cpus)[0]: cpus for cpus in of.values()})
+
+
+@settings(deadline=None)
+@given(data=st.data(), machine=machines())
+def test_the_size_is_right_nothing_is_invented_and_no_core_is_split_without_need(data, machine):
+    available = mask_of(data.draw(st.sets(st.sampled_from(cpus_of(machine.cpus)))))
+    count = data.draw(st.integers(0, available.bit_count()))
+    threads = machine.threads_per_core
+    spread, by_cache = data.draw(st.sampled_from([(False, False), (True, False), (False, True)]))
+    group = data.draw(st.sampled_from([1, threads]))
+    for chosen in (packed(machine, available, count, spread, by_cache), distributed(machine, available, count, group, spread)):
+        assert chosen.bit_count() == count
+        assert not chosen & ~available
+    whole = sum(cpus for cpus in machine.of["cores"].values() if not cpus & ~available)
+    if count % threads == 0 and count <= whole.bit_count():
+        chosen = packed(machine, available, count, by_cache=False)
+        assert machine.around("cores", chosen) == chosen
+        across = distributed(machine, whole, count, threads)
+        assert machine.around("cores", across) == across
+
+
+@settings(deadline=None)
+@given(data=st.data(), machine=machines())
+def test_resizing_keeps_what_it_has(data, machine):
+    every = cpus_of(machine.cpus)
+    owned = mask_of(data.draw(st.sets(st.sampled_from(every), min_size=1)))
+    available = mask_of(data.draw(st.sets(st.sampled_from(every)))) & ~owned
+    keep = mask_of(data.draw(st.sets(st.sampled_from(cpus_of(owned)))))
+    count = data.draw(st.integers(keep.bit_count(), (available | owned).bit_count()))
+    group = data.draw(st.sampled_from([None, 1, machine.threads_per_core]))
+    chosen = resized(machine, available, count, owned, keep, group, by_cache=data.draw(st.booleans()))
+    assert chosen.bit_count() == count
+    assert not keep & ~chosen
+    assert not (chosen & ~owned if count < owned.bit_count() else owned & ~chosen)
+    assert not chosen & ~(available | owned)
+
+
+@settings(deadline=None, max_examples=50)
+@given(data=st.data(), machine=machines())
+def test_distributing_takes_no_more_nodes_than_it_must_and_gives_equal_parts(data, machine):
+    """On an idle machine: the parts of the nodes taken differ by one group at most, and one node less would be too small."""
+    threads = machine.threads_per_core
+    count = data.draw(st.integers(1, len(machine.of["cores"]))) * threads
+    chosen = distributed(machine, machine.cpus, count, threads)
+    parts = [part for cpus in machine.of["nodes"].values() if (part := (cpus & chosen).bit_count())]
+    assert max(parts) - min(parts) <= threads
+    assert (len(parts) - 1) * max(map(int.bit_count, machine.of["nodes"].values())) < count
