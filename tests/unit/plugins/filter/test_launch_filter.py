@@ -33,7 +33,7 @@ TOPOLOGY = {
 }
 PLAN = plan(TOPOLOGY, strategy="even_split")
 OPTIONS = yaml.safe_load(filter_file.DOCUMENTATION)["options"]
-EXAMPLES = yaml.safe_load(filter_file.EXAMPLES)
+PUBLISHED_EXAMPLES = yaml.safe_load(filter_file.EXAMPLES)
 ((NAME, LAUNCH),) = filter_file.FilterModule().filters().items()
 
 
@@ -68,7 +68,7 @@ def test_the_command_names_the_forms_that_do_not_take_it():
 
 def test_the_examples_run(tmp_path):
     facts = {"npu_affinity_plan": PLAN, "npu_affinity_topology": TOPOLOGY, "ansible_python_interpreter": sys.executable}
-    play = {"hosts": "localhost", "gather_facts": False, "vars": facts, "tasks": EXAMPLES}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": facts, "tasks": PUBLISHED_EXAMPLES}
     (tmp_path / "examples.yml").write_text(yaml.safe_dump([play], sort_keys=False, width=1000))
     environment = {
         **os.environ,
