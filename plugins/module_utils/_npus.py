@@ -61,6 +61,7 @@ def gather(host, tool, devices, nodes, device_share, problems):
         chip["family"] = present[chip["pci"]]["family"] if chip["pci"] in present else _family(chip)
         chip["numa"] = numa_node(host, chip["pci"]) if chip["pci"] else None
     if tool:
+        tool.settle()
         problems.extend(_doubts(host, chips, present, nodes))
     installed = _VERSION.search(host.read(DRIVER_VERSION) or "")
     info = info or {"version": None, "npu_smi": None}

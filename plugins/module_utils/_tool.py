@@ -63,6 +63,12 @@ class Tool:
         """
         self._ahead = {words: _Query(self.host, self.argv + list(words)) for words in queries}
 
+    def settle(self):
+        """Wait for the queries whose answers nobody took, so that nothing is left running."""
+        for query in self._ahead.values():
+            query.join()
+        self._ahead = {}
+
     def ask(self, parse, *words, **options):
         """Return what ``parse`` makes of the answer to ``words``, or None and a sentence when there is no usable answer.
 
