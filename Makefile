@@ -62,7 +62,7 @@ unit: setup-test ## unit and property tests
 	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
-	$(BIN)/python -m pytest -q tests/integration
+	$(BIN)/python -m pytest -q -n 2 tests/integration
 
 molecule: setup-test ## the default Molecule scenario, on simulated hosts
 	rm -rf build/molecule
