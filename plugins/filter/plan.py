@@ -17,9 +17,9 @@ description:
     for and in whatever order the topology lists them.
   - GPUs are planned as well. Their pool has no roles, because the roles stand for interrupts and threads that only NPUs have.
     On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
-  - CPUs that the kubelet has given to containers are never used. Isolated CPUs are used unless O(cpus) leaves them out.
+  - CPUs that the kubelet has given to containers are never used. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
-positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan
+positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated
 options:
   _input:
     description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
@@ -64,7 +64,7 @@ options:
     choices: [cores, threads]
   min_cpus:
     description:
-      - The smallest pool. Below five CPUs, roles of an NPU share CPUs.
+      - The smallest pool. With the default of O(roles), pools of less than five CPUs are possible. Their roles share CPUs.
     type: int
     default: 5
   repair:
@@ -77,6 +77,27 @@ options:
   replan:
     description:
       - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there keep what they have.
+    type: bool
+    default: false
+  roles:
+    description:
+      - How many CPUs of a pool take interrupts (C(irq)), run C(acl_thread) (C(acl)) and run C(release_thread) (C(release)). The worker
+        (main) has the others, and always at least one. What is left out keeps its default.
+      - The default is what vLLM-Ascend publishes. Larger roles are for hosts with CPUs to spare. Another size needs O(repair=true), and
+        a pool then has at least one CPU more than these roles, whatever O(min_cpus) allows.
+      - The interrupt of the submission queue (SQ) is bound to the first CPU of C(irq), those of the completion queues (CQ) to the
+        others in turn. With one CPU they share it.
+      - On hosts with SMT and with O(smt=cores), every CPU of these roles has a core of its own, the other threads of which belong to the
+        worker. Where a pool has too few cores for that, CPUs of one role share cores before those of different roles do.
+      - GPUs and A5 have no roles.
+    type: dict
+    default: {irq: 2, acl: 1, release: 1}
+  exclude_isolated:
+    description:
+      - Whether to leave out CPUs that are isolated from the scheduler (C(isolcpus)). They are then neither divided nor kept for the
+        system.
+      - The scheduler does not move threads between isolated CPUs, so the threads of a worker pile up on a few of them. A plan that has
+        isolated CPUs in pools says so in RV(_value.warnings).
     type: bool
     default: false
 seealso:
@@ -118,6 +139,14 @@ EXAMPLES = r"""
 - name: See what vLLM-Ascend would do by itself, and what is wrong with it
   ansible.builtin.debug:
     msg: "{{ (npu_affinity_topology | npu.affinity.plan(repair=false)).violations }}"
+
+- name: Give interrupts four CPUs of every NPU, where there are CPUs to spare
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(roles={'irq': 4}) }}"
+
+- name: Leave isolated CPUs to what they are isolated for
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(exclude_isolated=true) }}"
 
 - name: Plan anew after a card was taken out for good
   ansible.builtin.set_fact:
@@ -171,7 +200,7 @@ _value:
           type: str
           sample: 144-167
         irq:
-          description: The CPU for the interrupt of the submission queue, and the one for the completion queues.
+          description: The CPU for the interrupt of the submission queue, then those for the completion queues.
           type: str
           sample: 144-145
         main:
@@ -179,11 +208,11 @@ _value:
           type: str
           sample: 146-165
         acl:
-          description: The CPU of the thread C(acl_thread).
+          description: The CPUs of the thread C(acl_thread).
           type: str
           sample: "166"
         release:
-          description: The CPU of the thread C(release_thread).
+          description: The CPUs of the thread C(release_thread).
           type: str
           sample: "167"
         mems:
@@ -199,7 +228,7 @@ _value:
       type: list
       elements: str
     warnings:
-      description: What to look at, in sentences.
+      description: What to look at, and which options could be met in part only, in sentences.
       type: list
       elements: str
     quality:
@@ -226,7 +255,7 @@ _value:
           type: str
           sample: ""
     options:
-      description: The arguments that shaped the plan.
+      description: The arguments that shaped the plan. With other ones, a plan in force is not kept when cards are missing.
       type: dict
     lost:
       description: The entries of cards that were there when the plan in force was applied. Their pools stay reserved.

@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - Reads CPUs, caches, NUMA nodes and PCI functions from sysfs and joins them with what C(npu-smi) and C(nvidia-smi) say about the
     accelerators, in one pass and without writing anything.
-  - C(npu-smi) is called three times, however many NPUs there are (C(info), C(info -m) and C(info -t topo)), and once more for every
-    chip whose PCI function or name these do not tell.
+  - C(npu-smi) is called three times, at once, however many NPUs there are (C(info), C(info -m) and C(info -t topo)), and once more
+    for every chip whose PCI function or name these do not tell.
   - NUMA nodes and PCI functions of accelerators are those of sysfs. Where C(npu-smi) says something else, both are returned and the
     contradiction is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
   - Whatever cannot be read is such a sentence, too, and never a failure of the task. A host without accelerators is no problem.

@@ -36,23 +36,25 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options) 
 
     ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions nobody can be told.
     """
-    records = [*applied.get("npus", ()), *(applied.get("lost") or ())] if applied else []
-    if options.replan or not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
+    if not applied or options.replan:
+        return Kept(None, [], [])
+    records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
+    if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
         return Kept(None, [], [])
     matched, strangers, missing = _match(machine.cards, records)
-    if not applied or not missing:
+    if not missing:
         return Kept(None, [], [])
     gone = ", ".join(f"{_card(record).name} (PCI {record['pci']})" for record in missing)
     if why := _obstacle(machine, applied, options, matched, strangers):
-        warning = f"{gone} of the plan in force cannot be found, and the others cannot keep their pools: {why}. Planned anew."
+        warning = f"{gone} of the plan in force cannot be found, and the others cannot keep their pools but are planned anew: {why}."
         return Kept(None, [], [warning])
     family = machine.cards[0].family if machine.cards else ""
     return Kept(
         {card: _entry(machine, card, record) for card, record in matched.items()},
         [_entry(machine, _card(record, family), record) for record in missing],
         [
-            f"{gone} of the plan in force cannot be found; the others keep their pools and slices. "
-            "npu_affinity_replan: true plans anew for those that are there."
+            f"{gone} of the plan in force cannot be found, and the others keep their pools and slices; npu_affinity_replan: true plans "
+            "anew for those that are there."
         ],
     )
 
@@ -102,7 +104,7 @@ def _card(record: Entry, family: str = "") -> Card:
 def _entry(machine: Machine, card: Card, record: Entry) -> Entry:
     """Return an entry of the plan: what the record has, and the rest as its pool and its id give it."""
     pool = expand(record["pool"], f"pool of {card.name} in the plan in force")
-    roles = _roles.split(card, pool, 1)
+    roles = _roles.split(card, pool, 1, machine.roles)
     entry = {
         "id": card.id,
         "pci": card.pci,

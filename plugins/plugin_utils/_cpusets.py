@@ -8,30 +8,47 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import HIGHEST_CPU, compress, expand, normalize
 
+DIGITS_PER_RUN = 10
+"""Looking at so many binary digits takes as long as finding one run of them."""
 
-@lru_cache(maxsize=4096)
+
+@lru_cache(maxsize=1024)
 def mask(text: str, name: str = "cpulist") -> int:
     """Return the bit mask of a cpulist; ``name`` is what the error calls the value.
 
-    Hosts of one model share their texts, so the last few thousand are kept, which is a few megabytes at most.
+    The last 1024 results are kept, for hosts of one model have the same few dozen texts.
     """
     return mask_of(expand(text, name))
 
 
 def mask_of(cpus: Iterable[int]) -> int:
+    if isinstance(cpus, list) and cpus and cpus == list(range(cpus[0], cpus[0] + len(cpus))):
+        return (1 << len(cpus)) - 1 << cpus[0]
     bits = 0
     for cpu in cpus:
         bits |= 1 << cpu
     return bits
 
 
+def union(masks: Iterable[int]) -> int:
+    bits = 0
+    for one in masks:
+        bits |= one
+    return bits
+
+
 def cpus_of(bits: int) -> list[int]:
     """Return the CPUs of a bit mask in ascending order."""
+    lowest = (bits & -bits).bit_length() - 1
+    if bits and not bits & bits + (bits & -bits):
+        return list(range(lowest, bits.bit_length()))
+    if (bits & ~(bits << 1)).bit_count() * DIGITS_PER_RUN > bits.bit_length() - lowest:
+        return [cpu for cpu, digit in enumerate(f"{bits >> lowest:b}"[::-1], lowest) if digit == "1"]
     cpus: list[int] = []
     for first, end in _runs(bits):
         cpus.extend(range(first, end))
@@ -40,25 +57,27 @@ def cpus_of(bits: int) -> list[int]:
 
 def text_of(bits: int) -> str:
     """Return the cpulist of a bit mask in the kernel's form."""
-    return ",".join(str(first) if first == end - 1 else f"{first}-{end - 1}" for first, end in _runs(bits))
+    return ",".join([str(first) if first == end - 1 else f"{first}-{end - 1}" for first, end in _runs(bits)])
 
 
-def _runs(bits: int) -> Iterator[tuple[int, int]]:
-    """Yield the first CPU of each run of set bits, and the one after its last."""
+def _runs(bits: int) -> list[tuple[int, int]]:
+    """Return the first CPU of each run of set bits, and the one after its last."""
+    runs = []
     end = 0
     while bits:
         first = end + (bits & -bits).bit_length() - 1
         bits >>= first - end
         length = (~bits & bits + 1).bit_length() - 1
         end = first + length
-        yield first, end
+        runs.append((first, end))
         bits >>= length
+    return runs
 
 
 def cut(bits: int, sizes: Iterable[int]) -> list[int]:
     """Return the CPUs of a bit mask in pieces of so many CPUs, ascending; the last ones are smaller where CPUs run out."""
     pieces = []
-    runs = _runs(bits)
+    runs = iter(_runs(bits))
     first = end = 0
     for size in sizes:
         piece = 0
@@ -75,19 +94,24 @@ def cut(bits: int, sizes: Iterable[int]) -> list[int]:
     return pieces
 
 
-def text_in_order(cpus: Sequence[int]) -> str:
+def text_in_order(cpus: list[int]) -> str:
     """Return the cpulist that :func:`expand` turns back into the same CPUs in the same order: ``[4, 5, 0]`` -> ``4-5,0``."""
     if not cpus:
         return ""
     first, last = cpus[0], cpus[-1]
-    if last - first + 1 == len(cpus) and list(cpus) == list(range(first, last + 1)):
-        return str(first) if first == last else f"{first}-{last}"
+    if len(cpus) == 1:
+        return str(first)
+    if last - first + 1 == len(cpus) and cpus == list(range(first, last + 1)):
+        return f"{first}-{last}"
     parts = []
-    for position, cpu in enumerate(cpus[1:], start=1):
-        if cpu != cpus[position - 1] + 1:
-            parts.append((first, cpus[position - 1]))
+    previous = first
+    for cpu in cpus[1:]:
+        if cpu != previous + 1:
+            parts.append(str(first) if first == previous else f"{first}-{previous}")
             first = cpu
-    return ",".join(str(start) if start == end else f"{start}-{end}" for start, end in [*parts, (first, last)])
+        previous = cpu
+    parts.append(str(first) if first == last else f"{first}-{last}")
+    return ",".join(parts)
 
 
 def as_cpulist(value: object, name: str = "cpulist") -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine, cards_named
 
 
@@ -43,11 +43,14 @@ class Groups:
             elif everybody or not any(machine.nodes[node].cpus for node in nodes):
                 homeless.setdefault(nodes[0], []).append(card)
         for node, cards in sorted(homeless.items()):
-            self._settle(cards, self._nearest_with_room(node, len(cards)))
+            self._settle(cards, self._nearest_with_room(node, cards))
         self.anywhere = not self.home and set(strangers) == {()}
         for nodes, cards in sorted(strangers.items(), key=lambda item: (not item[0], item[0])):
             self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._room(node, len(cards))))
-        self.cards = {home: [card for card in machine.cards if self.home.get(card) == home] for home in sorted(self.cards)}
+        self.cards = {home: [] for home in sorted(self.cards)}
+        for card in machine.cards:
+            if card in self.home:
+                self.cards[self.home[card]].append(card)
 
     def _settle(self, cards: Iterable[Card], home: int) -> None:
         for card in cards:
@@ -70,12 +73,13 @@ class Groups:
     def _units(self) -> dict[int, int]:
         return {node: len(self.machine.units(cpus)) for node, cpus in self.usable.items()}
 
-    def _nearest_with_room(self, node: int, more: int) -> int:
-        """Return the nearest node that can give ``more`` cards ``min_cpus`` each, else the nearest."""
+    def _nearest_with_room(self, node: int, more: list[Card]) -> int:
+        """Return the nearest node that can give more cards as many CPUs as they need, else the nearest."""
         nearest = sorted(self.usable, key=lambda other: (self.machine.distance(node, other), other))
+        needed = max(map(self.machine.least, more))
         for other in nearest:
-            each = int(self._room(other, more)) * self.usable[other].bit_count() // self._units[other]
-            if each >= self.machine.min_cpus:
+            each = int(self._room(other, len(more))) * self.usable[other].bit_count() // self._units[other]
+            if each >= needed:
                 return other
         return nearest[0]
 
@@ -89,6 +93,15 @@ class Groups:
             near[node] = tuple(home for home, distance in distances.items() if distance == least)
         return near
 
+    @cached_property
+    def local(self) -> dict[int, int]:
+        """For every home, the CPUs that are local to its cards: its own and those of the nodes near to it, as a mask."""
+        local = {home: self.machine.nodes[home].cpus for home in self.cards}
+        for node, homes in self.near.items():
+            for home in homes:
+                local[home] |= self.machine.nodes[node].cpus
+        return local
+
     def divide(self, asked: Collection[Card], neighbours: bool, most: int | None = None) -> dict[Card, int]:
         """Return a pool for every card: the cores of each group in equal shares, which differ by at most one core.
 
@@ -97,18 +110,20 @@ class Groups:
         CPUs found and needed, and what to change.
         """
         pools: dict[Card, int] = {}
+        machine = self.machine
         if self.anywhere:
-            shares = {home: [unit for node in sorted(self.usable) for unit in self.machine.units(self.usable[node])] for home in self.cards}
+            shares = {home: [unit for node in sorted(self.usable) for unit in machine.units(self.usable[node])] for home in self.cards}
         else:
-            shares = {home: self.machine.units(self.usable[home]) for home in self.cards}
+            shares = {home: machine.units(self.usable[home]) for home in self.cards}
             if neighbours:
                 self._add_neighbours(shares)
         for home, cards in self.cards.items():
-            of_group = dict(zip(cards, equal_shares(shares[home], len(cards), most), strict=True))
-            if min(map(int.bit_count, of_group.values())) >= self.machine.min_cpus:
+            of_group = dict(zip(cards, equal_shares(machine, shares[home], len(cards), most), strict=True))
+            small = [card for card, cpus in of_group.items() if cpus.bit_count() < machine.least(card)]
+            if not small:
                 pools.update(of_group)
             elif any(card in asked for card in cards):
-                raise ValueError(self._too_few(home, of_group, neighbours))
+                raise ValueError(self._too_few(home, of_group, small, neighbours))
         return pools
 
     def _add_neighbours(self, shares: dict[int, list[int]]) -> None:
@@ -129,25 +144,26 @@ class Groups:
         """Return what the group of a home is called in sentences."""
         return "the host" if self.anywhere or home == NO_NODE else f"NUMA node {home}"
 
-    def _too_few(self, home: int, pools: dict[Card, int], neighbours: bool) -> str:
+    def _too_few(self, home: int, pools: dict[Card, int], small: list[Card], neighbours: bool) -> str:
         machine = self.machine
-        least = min(pools, key=lambda card: pools[card].bit_count())
-        found = 0
-        for cpus in pools.values():
-            found |= cpus
+        worst = min(small, key=lambda card: pools[card].bit_count())
+        needed = machine.least(worst)
+        roles = f" ({machine.roles} and one for main)" if needed > machine.min_cpus else ""
+        found = union(pools.values())
         units = len(machine.units(found))
         where = self.place(home) + (" with its neighbours" if neighbours and self.near and not self.anywhere else "")
         cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
         return (
             f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
-            f"{text_of(found) or 'none'}. {least.name} would get {pools[least].bit_count()} where at least {machine.min_cpus} are needed, "
-            f"{machine.min_cpus * len(pools)} in all. Allow more CPUs with cpus, keep fewer with housekeeping, or lower min_cpus"
+            f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
+            f"{sum(map(machine.least, pools))} in all. Allow more CPUs with cpus, keep fewer with housekeeping, or "
+            + ("make roles smaller" if roles else "lower min_cpus")
             + ("; smt: threads divides single threads" if cores else "")
             + ("" if neighbours else "; strategy topo_affinity also uses the nodes without cards")
         )
 
 
-def equal_shares(units: list[int], count: int, most: int | None = None) -> list[int]:
+def equal_shares(machine: Machine, units: list[int], count: int, most: int | None = None) -> list[int]:
     """Return ``count`` masks of equal numbers of units, each a run of them, the first ones one unit larger where it does not come out.
 
     ``most`` limits a share to so many units. Units of different sizes (cores of which one thread is missing) are shared out size by
@@ -155,19 +171,14 @@ def equal_shares(units: list[int], count: int, most: int | None = None) -> list[
     """
     if most is not None:
         units = units[: most * count]
-    sizes: dict[int, list[int]] = {}
-    for unit in units:
-        sizes.setdefault(unit.bit_count(), []).append(unit)
     shares = [0] * count
     dealt = 0
-    for size in sorted(sizes, reverse=True):
-        same = sizes[size]
+    for same in machine.by_size(units):
         each, extra = divmod(len(same), count)
         start = 0
         for position in range(count):
             end = start + each + ((position - dealt) % count < extra)
-            for unit in same[start:end]:
-                shares[position] |= unit
+            shares[position] |= machine.joined(same[start:end])
             start = end
         dealt += extra
     return shares

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._options import Options
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLISHED, Options, RoleSizes
 
 FAR = 255
 """The kernel's distance between nodes that cannot reach each other; taken where a distance is not known."""
@@ -51,14 +51,19 @@ class Card:
         return self.kind == "npu" and self.family != "a5"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Node:
-    """A NUMA node with its online CPUs as a mask."""
+    """A NUMA node with its online CPUs as a mask, and the distances from it as the topology has them."""
 
     id: int
     cpus: int
     has_memory: bool
-    distances: Mapping[int, int]
+    told: Mapping[Any, Any]
+
+    @cached_property
+    def distances(self) -> Mapping[int, int]:
+        """The distances by node id: JSON has turned the ids into texts. Most nodes are never asked."""
+        return {int(other): int(distance) for other, distance in self.told.items()}
 
 
 @dataclass(eq=False)
@@ -73,6 +78,7 @@ class Machine:
 
     online: int
     offline: str
+    isolated: int
     usable: int
     housekeeping: int
     nodes: dict[int, Node]
@@ -84,22 +90,53 @@ class Machine:
     cards: list[Card]
     smt: str
     min_cpus: int
+    roles: RoleSizes
     warnings: list[str] = field(default_factory=list)
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
 
-    def units(self, cpus: int) -> list[int]:
-        """Return the parts of a set that are never split, as masks in the order in which they are divided.
+    @property
+    def exhausted(self) -> bool:
+        """Whether there are cards and no CPU is left for them."""
+        return bool(self.cards) and not self.usable
 
-        Whole cores ordered by last-level cache and lowest thread, so that neighbours share caches; with ``smt: threads`` the
-        single CPUs by number. A core of which only some threads are in the set counts with those.
+    def least(self, card: Card) -> int:
+        """Return the size of the smallest pool that a card may have: ``min_cpus``, and where roles are sized, one CPU more than those.
+
+        With the published sizes, ``min_cpus`` may allow pools in which roles share CPUs.
+        """
+        if self.roles == PUBLISHED or not card.has_roles:
+            return self.min_cpus
+        return max(self.min_cpus, sum(self.roles) + 1)
+
+    def units(self, cpus: int) -> list[int]:
+        """Return the parts of a set that are never split, in the order in which they are divided.
+
+        Cores (their lowest threads) ordered by last-level cache, then by number, so that neighbours share caches; with
+        ``smt: threads`` the CPUs by number. See :meth:`joined`.
         """
         if self.smt == "threads":
-            return [1 << cpu for cpu in cpus_of(cpus)]
+            return cpus_of(cpus)
         cores = cpus_of(self.cores(cpus))
-        cores.sort(key=lambda core: (self.cache_of.get(core, core), core))
-        return [self.siblings.get(core, 1 << core) & cpus for core in cores]
+        caches = list(map(self.cache_of.get, cores, cores))
+        if caches != sorted(caches):
+            cores = [core for _cache, core in sorted(zip(caches, cores, strict=True))]
+        return cores
+
+    def joined(self, units: Iterable[int]) -> int:
+        """Return the usable CPUs of units as a mask. A core of which only some threads are usable counts with those."""
+        cpus = mask_of(units)
+        return cpus if self.smt == "threads" else self.whole_cores(cpus) & self.usable
+
+    def by_size(self, units: list[int]) -> list[list[int]]:
+        """Return units by their number of usable CPUs, the largest first; most machines have one size only."""
+        if self.joined(units).bit_count() == len(units) * (self.threads_per_core if self.smt == "cores" else 1):
+            return [units]
+        sizes: dict[int, list[int]] = {}
+        for unit in units:
+            sizes.setdefault(self.joined([unit]).bit_count(), []).append(unit)
+        return [sizes[size] for size in sorted(sizes, reverse=True)]
 
     def cores(self, cpus: int) -> int:
         """Return the cores that a set touches, as the mask of their lowest threads."""
@@ -118,11 +155,20 @@ class Machine:
 
 def memory_nodes(machine: Machine, cpus: int) -> str:
     """Return the NUMA nodes with memory of a set of CPUs; where it has none, the nearest node with memory (with CPUs, if any has both)."""
-    own = [node.id for node in machine.nodes.values() if node.cpus & cpus]
-    with_memory = {node.id: node for node in machine.nodes.values() if node.has_memory}
-    nodes = [node for node in own if node in with_memory]
-    if not nodes and own and with_memory:
-        nodes = [min(with_memory, key=lambda other: (not with_memory[other].cpus, machine.distance(own[0], other), other))]
+    own = []
+    for node in machine.nodes.values():
+        if node.cpus & cpus:
+            own.append(node)
+            cpus &= ~node.cpus
+            if not cpus:
+                break
+    nodes = [node.id for node in own if node.has_memory]
+    if len(nodes) == 1:
+        return str(nodes[0])
+    if not nodes and own:
+        others = [node for node in machine.nodes.values() if node.has_memory]
+        nearest = sorted(others, key=lambda other: (not other.cpus, machine.distance(own[0].id, other.id), other.id))
+        nodes = [other.id for other in nearest[:1]]
     return str(compress(nodes))
 
 
@@ -149,6 +195,7 @@ def read(topology: object, options: Options) -> Machine:
     machine = Machine(
         online=online,
         offline=cpus.get("offline") or "",
+        isolated=mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & online,
         usable=online,
         housekeeping=0,
         nodes=_nodes(topology.get("numa") or (), online),
@@ -160,15 +207,11 @@ def read(topology: object, options: Options) -> Machine:
         cards=_cards(topology["npus"]),
         smt=options.smt,
         min_cpus=options.min_cpus,
+        roles=options.roles,
     )
     _restrict(machine, options)
-    _set_aside(machine, topology.get("kubelet") or {}, options)
-    isolated = mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & machine.usable
-    if isolated and machine.cards:
-        machine.warnings.append(
-            f"CPUs {text_of(isolated)} are isolated from the scheduler and can end up in pools, where threads do not spread over "
-            "them by themselves; leave them out with cpus where that is not wanted."
-        )
+    _set_aside(machine, options)
+    _leave_to_containers(machine, topology.get("kubelet") or {})
     return machine
 
 
@@ -177,22 +220,22 @@ def _nodes(numa: Iterable[Mapping[str, Any]], online: int) -> dict[int, Node]:
     covered = 0
     for entry in sorted(numa, key=lambda entry: int(entry["id"])):
         cpus = mask(entry.get("cpus") or "", f"cpus of NUMA node {entry['id']}") & online & ~covered
-        distances = {int(other): int(distance) for other, distance in (entry.get("distances") or {}).items()}
-        nodes[int(entry["id"])] = Node(int(entry["id"]), cpus, entry.get("memory_mib") != 0, distances)
+        number = int(entry["id"])
+        nodes[number] = Node(number, cpus, entry.get("memory_mib") != 0, entry.get("distances") or {})
         covered |= cpus
     if online & ~covered:
         nodes[NO_NODE] = Node(NO_NODE, online & ~covered, False, {})
     return nodes
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)
 def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], Mapping[int, int], list[tuple[int, int]], int]:
-    """Return ``core_of``, ``siblings``, ``threads`` and ``threads_per_core`` of a machine."""
+    """Return ``core_of``, ``siblings``, ``threads`` and ``threads_per_core`` of a machine; kept for the last 16 models of machines."""
     core_of = {}
     masks: dict[int, int] = {}
     threads: dict[int, int] = {}
     for text in siblings:
-        cpus = cpus_of(mask(text, "cpus.siblings of the topology"))
+        cpus = sorted(expand(text, "cpus.siblings of the topology"))
         for cpu in cpus:
             core_of[cpu] = cpus[0]
             masks[cpus[0]] = masks.get(cpus[0], 0) | 1 << cpu
@@ -201,10 +244,10 @@ def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], Mapping[int, i
     return core_of, masks, list(threads.items()), max(map(int.bit_count, masks.values()), default=1)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)
 def _caches(caches: tuple[str, ...]) -> Mapping[int, int]:
-    """Return the lowest CPU that shares the last-level cache, for every CPU whose cache is known."""
-    groups = [cpus_of(mask(cache, "cpus.caches of the topology")) for cache in caches]
+    """Return the lowest CPU that shares the last-level cache, for every CPU whose cache is known; kept for the last 16 models."""
+    groups = [sorted(expand(cache, "cpus.caches of the topology")) for cache in caches]
     return {cpu: group[0] for group in groups for cpu in group}
 
 
@@ -229,38 +272,60 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
 
 
 def _restrict(machine: Machine, options: Options) -> None:
-    """Leave only the CPUs of the option ``cpus``."""
-    if not machine.online and machine.cards:
+    """Leave only the CPUs of the option ``cpus``, and none that are isolated where those are excluded."""
+    if machine.exhausted:
         raise ValueError("The topology has no online CPU to divide; its problems say what could not be read")
-    if not options.cpus:
-        return
-    asked = mask(options.cpus, "cpus")
-    machine.usable &= asked
-    if not machine.usable and machine.cards:
-        raise ValueError(f"cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
-    if asked & ~machine.online:
-        machine.warnings.append(f"cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+    if options.cpus:
+        asked = mask(options.cpus, "cpus")
+        machine.usable &= asked
+        if machine.exhausted:
+            raise ValueError(f"cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+        if asked & ~machine.online:
+            machine.warnings.append(f"cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+    if options.exclude_isolated:
+        machine.usable &= ~machine.isolated
+        if machine.exhausted:
+            raise ValueError(
+                f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
+                f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer"
+            )
 
 
-def _set_aside(machine: Machine, kubelet: Mapping[str, Any], options: Options) -> None:
-    """Take away what is kept for the system, and what the kubelet has given to containers."""
+def _set_aside(machine: Machine, options: Options) -> None:
+    """Take away what is kept for the system. Isolated CPUs that are excluded are not kept either: nothing spreads over them."""
+    allowed = machine.online & ~machine.isolated if options.exclude_isolated else machine.online
     if isinstance(options.housekeeping, int):
+        short = []
         for node in machine.nodes.values():
-            for core in cpus_of(machine.cores(node.cpus))[: options.housekeeping]:
-                machine.housekeeping |= machine.whole_cores(1 << core) & machine.online
+            cores = cpus_of(machine.cores(node.cpus & allowed))
+            for core in cores[: options.housekeeping]:
+                machine.housekeeping |= machine.whole_cores(1 << core) & allowed
+            if 0 < len(cores) <= options.housekeeping:
+                short.append(node.id)
+        if short:
+            machine.warnings.append(
+                f"housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, for they have no more than "
+                f"{options.housekeeping}."
+            )
     elif options.housekeeping:
         asked = mask(options.housekeeping, "housekeeping")
         if asked & ~machine.online:
             machine.warnings.append(f"housekeeping: {text_of(asked & ~machine.online)} are not online.")
-        machine.housekeeping = asked & machine.online
+        if asked & machine.online & ~allowed:
+            machine.warnings.append(f"housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out.")
+        machine.housekeeping = asked & allowed
         if machine.smt == "cores":
-            machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & machine.online
+            machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & allowed
     machine.usable &= ~machine.housekeeping
-    if not machine.usable and machine.cards:
+    if machine.exhausted:
         raise ValueError(
-            f"housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(machine.online)}; "
+            f"housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(allowed)}; "
             "keep fewer CPUs for the system"
         )
+
+
+def _leave_to_containers(machine: Machine, kubelet: Mapping[str, Any]) -> None:
+    """Take away what the kubelet has given to containers."""
     taken = dict(_exclusive(kubelet.get("exclusive") or {}))
     bits = 0
     for name, cpulist in taken.items():
@@ -269,8 +334,11 @@ def _set_aside(machine: Machine, kubelet: Mapping[str, Any], options: Options) -
         owners = ", ".join(f"{cpulist} ({name})" for name, cpulist in sorted(taken.items()))
         machine.warnings.append(f"CPUs that the kubelet gave to containers were left out: {owners}.")
         machine.usable &= ~bits
-        if not machine.usable and machine.cards:
-            raise ValueError(f"The kubelet gave all CPUs that could be divided to containers: {owners}")
+        if machine.exhausted:
+            raise ValueError(
+                f"The kubelet gave all CPUs that could be divided to containers: {owners}; plan when those have ended, or leave this host "
+                "to the kubelet"
+            )
 
 
 def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -8,16 +8,17 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_in_order, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles, _warnings
+from ansible_collections.npu.affinity.plugins.plugin_utils._applied import Entry
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._invariants import violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._invariants import Violation, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named, memory_nodes, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import Options, checked
-from ansible_collections.npu.affinity.plugins.plugin_utils._quality import local_cpus, quality
+from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, discover
 
@@ -26,6 +27,20 @@ FOR_ALL_KINDS = "even_split"
 """The strategy that divides over NPUs and GPUs, or over different families, at once."""
 OTHERWISE = "topo_affinity"
 """The strategy of families that no strategy names."""
+MENDS = "Here the published rule ends; repair: true mends it where that is possible"
+"""What to do next, after the sentence with which the published rule fails."""
+
+
+class Division(NamedTuple):
+    """What the cards get: pools as masks, entries of the plan, and in words what was mended, what to look at and what is broken."""
+
+    strategy: str
+    reason: str
+    pools: Mapping[Card, int]
+    entries: Mapping[Card, Entry]
+    repaired: list[str]
+    warnings: list[str]
+    violations: list[Violation]
 
 
 def plan(
@@ -38,48 +53,42 @@ def plan(
     min_cpus: int = 5,
     repair: bool = True,
     replan: bool = False,
+    roles: Mapping[str, int] | None = None,
+    exclude_isolated: bool = False,
 ) -> dict[str, Any]:
     """Return the plan of a host, for the fact ``npu_affinity_plan``.
 
     Raises ``ValueError`` with a sentence when an option is wrong, when there are too few CPUs, and with ``repair: false`` when the
     published rule fails. The topology is not changed.
     """
-    options = checked(STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan)
+    options = checked(STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated)
     machine = read(topology, options)
     asked = _asked(machine, options)
     name, reason = _choose(machine, options)
     groups = Groups(machine, STRATEGIES[name].EVERYBODY)
     kept = _applied.keep(machine, topology.get("applied"), options)
     if kept.entries is None:
-        made, mended = _pools(groups, name, options, asked)
-        entries, moved = _entries(machine, made, options, asked)
-        pools = made.masks
-        broken = [] if options.repair else violations(groups, pools, asked)
-        if made.strategy != name:
-            reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
-        name, mended, warnings = made.strategy, mended + moved, made.warnings
+        division = _divided(groups, name, reason, options, asked)
     else:
-        entries, mended, broken, warnings = kept.entries, [], [], []
-        pools = {card: mask(entry["pool"]) for card, entry in entries.items()}
-        name = topology["applied"].get("strategy") or name
-        reason = "Cards are missing, and the others keep what the plan in force gave them."
-    result = quality(groups, pools, mask_of(cpu for entry in kept.lost for cpu in cpus_of(mask(entry["pool"]))))
-    if options.repair and kept.entries is None and result["local"] < 1:
-        warnings = [*warnings, _far(groups, pools, name, result["local"])]
+        division = _kept(kept.entries, topology["applied"].get("strategy") or name)
+    result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in kept.lost))
+    warnings = [*machine.warnings, *kept.warnings, *division.warnings, *_warnings.isolated(machine, division.pools)]
+    if options.repair and kept.entries is None:
+        warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
     return {
         "schema": 1,
-        "strategy": name,
+        "strategy": division.strategy,
         "requested": options.strategy,
-        "reason": reason,
+        "reason": division.reason,
         "cpus": text_of(machine.usable),
         "housekeeping": text_of(machine.housekeeping),
-        "npus": [entries[card] for card in machine.cards if card in asked and card in entries],
-        "repaired": mended,
-        "warnings": [*machine.warnings, *kept.warnings, *warnings],
+        "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
+        "repaired": division.repaired,
+        "warnings": warnings,
         "quality": result,
         "options": options.record(),
         "lost": kept.lost,
-        "violations": [violation.sentence for violation in broken],
+        "violations": [f"{violation.sentence}." for violation in division.violations],
     }
 
 
@@ -116,8 +125,23 @@ def _asked(machine: Machine, options: Options) -> frozenset[Card]:
     return frozenset(card for card in machine.cards if options.npus is None or card.id in options.npus)
 
 
+def _kept(entries: Mapping[Card, Entry], strategy: str) -> Division:
+    pools = {card: mask(entry["pool"]) for card, entry in entries.items()}
+    return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], [], [])
+
+
+def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
+    """Return what a strategy gives to the cards, mended or as published."""
+    made, mended = _pools(groups, name, options, asked)
+    entries, moved, unmet = _entries(groups.machine, made, options, asked)
+    if made.strategy != name:
+        reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
+    broken = [] if options.repair else violations(groups, made.masks, asked)
+    return Division(made.strategy, reason, made.masks, entries, [*mended, *moved], [*made.warnings, *unmet], broken)
+
+
 def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) -> tuple[Pools, list[str]]:
-    """Return the pools of a strategy, mended or as published, and what was mended."""
+    """Return the pools of a strategy, and what was mended of them."""
     if not groups.machine.cards:
         return Pools(name, {}), []
     if options.repair:
@@ -138,38 +162,49 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
 
 def _entries(
     machine: Machine, made: Pools, options: Options, asked: Collection[Card]
-) -> tuple[dict[Card, dict[str, Any]], list[str]]:
-    """Return the entries of the plan for the cards asked for, and a sentence where roles left their published positions.
+) -> tuple[dict[Card, Entry], list[str], list[str]]:
+    """Return the entries of the plan for the cards asked for, with what was mended of their roles and what could not be.
 
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
     """
     entries = {}
     moved = []
-    for card, pool in made.pools.items():
+    sharing_cores = []
+    small = []
+    ends = sum(options.roles)
+    whole = options.repair and options.smt == "cores" and machine.core_of
+    for card, cpus in made.masks.items():
         if card not in asked:
             continue
-        published = roles = _roles.split(card, pool, options.min_cpus)
-        if options.repair and options.smt == "cores" and machine.core_of:
-            roles = _roles.spread(pool, published, machine.core_of)
-        if roles != published:
-            moved.append(card)
+        pool = made.cpus(card)
+        roles = _roles.split(card, pool, options.min_cpus, options.roles)
+        if roles.irq and options.repair and len(pool) <= ends:
+            small.append(card)
+        if roles.irq and whole and len(pool) >= len(roles):
+            apart = _roles.spread(pool, roles, machine.core_of, machine.threads_per_core)
+            if apart is None:
+                sharing_cores.append(card)
+            elif apart is not roles:
+                moved.append(card)
+                roles = apart
         entries[card] = {
             "id": card.id,
             "pci": card.pci,
-            "pool": text_in_order(pool),
-            **{role: text_in_order(cpus) for role, cpus in roles._asdict().items()},
-            "mems": memory_nodes(machine, made.masks[card] if options.repair else 1 << pool[0]),
+            "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
+            "irq": text_in_order(roles.irq),
+            "main": text_in_order(roles.main),
+            "acl": text_in_order(roles.acl),
+            "release": text_in_order(roles.release),
+            "mems": memory_nodes(machine, cpus if options.repair or not pool else 1 << pool[0]),
             "slice": card.slice,
         }
-    if not moved:
-        return entries, []
-    first = entries[moved[0]]
-    return entries, [
-        f"Published roles: CPUs for irq, acl and release of {cards_named(moved)} are threads of the same cores. Instead they have cores of "
-        f"their own, for {moved[0].name} irq {first['irq']}, acl {first['acl']} and release {first['release']}."
-    ]
+    return entries, list(_moved(entries, moved)), list(_warnings.roles(machine, sharing_cores, small))
 
 
-def _far(groups: Groups, pools: Mapping[Card, int], name: str, local: float) -> str:
-    far = [card for card, cpus in pools.items() if (near := local_cpus(groups, card)) is not None and cpus & ~near]
-    return f"{name} gives {cards_named(far)} CPUs of other NUMA nodes (local: {local}); {FOR_ALL_KINDS} keeps every card on its own."
+def _moved(entries: Mapping[Card, Entry], cards: list[Card]) -> Iterator[str]:
+    if cards:
+        first = entries[cards[0]]
+        yield (
+            f"Published roles: CPUs for irq, acl and release of {cards_named(cards)} are threads of the same cores. Instead each role has "
+            f"cores of its own, for {cards[0].name} irq {first['irq']}, acl {first['acl']} and release {first['release']}."
+        )

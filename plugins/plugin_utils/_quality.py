@@ -50,12 +50,5 @@ def local_cpus(groups: Groups, card: Card) -> int | None:
     Those are the CPUs of its own node (where it has none, of the nearest with usable CPUs) and of the nodes without cards to which
     no card is nearer.
     """
-    machine = groups.machine
     home = groups.home.get(card)
-    if home is None or card.numa not in machine.nodes:
-        return None
-    cpus = machine.nodes[home].cpus
-    for node, homes in groups.near.items():
-        if home in homes:
-            cpus |= machine.nodes[node].cpus
-    return cpus
+    return groups.local[home] if home is not None and card.numa in groups.machine.nodes else None

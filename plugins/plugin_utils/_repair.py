@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._invariants import Violation, contradictions, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named
@@ -34,7 +34,7 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     try:
         made = strategy.pools(machine, everybody)
         defects = violations(groups, made.masks, everybody)
-        if not made.pools:
+        if not made.masks:
             defects = [Violation("nothing", f"it binds nothing: {warning.rstrip('.')}", list(groups.home)) for warning in made.warnings]
         elif strategy.READS_AFFINITY and made.strategy == name:
             defects += contradictions(machine)
@@ -43,12 +43,13 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     if not defects:
         return made, _told(name, filled)
     units = machine.threads_per_core if machine.smt == "threads" else 1
-    masks = groups.divide(asked, strategy.NEIGHBOURS, strategy.MOST_CORES and max(strategy.MOST_CORES * units, machine.min_cpus))
+    most = strategy.MOST_CORES and max(strategy.MOST_CORES * units, *map(machine.least, machine.cards))
+    masks = groups.divide(asked, strategy.NEIGHBOURS, most)
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
-    pools = {card: cpus_of(masks[card]) for card in machine.cards if card in masks}
-    mended = Pools(made.strategy, pools, made.warnings if made.pools else [])
-    return mended, [*_told(name, filled), *_sentences(made.strategy, defects, masks)]
+    pools = {card: masks[card] for card in machine.cards if card in masks}
+    mended = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
+    return mended, [*_told(name, filled), *_sentences(made.strategy, defects, pools)]
 
 
 def _fill_affinity(machine: Machine) -> list[Card]:

@@ -8,18 +8,15 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card
-
-WITH_ROLES = 5
-"""The smallest pool in which all roles have CPUs of their own: two irq, one main, one acl, one release."""
+from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLISHED, RoleSizes
 
 
 class Roles(NamedTuple):
-    """CPUs of the roles in pool order. ``irq`` holds the CPU of SQ first; where it holds another, that is the CPU of every CQ."""
+    """CPUs of the roles in pool order. ``irq`` has the CPU of SQ first; CQs are on the others, on that one where there is no other."""
 
     irq: list[int]
     main: list[int]
@@ -27,47 +24,67 @@ class Roles(NamedTuple):
     release: list[int]
 
 
-def split(card: Card, pool: Sequence[int], min_cpus: int) -> Roles:
-    """Return the roles by position: irq the first two, acl the last but one, release the last, main what is between.
+def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISHED) -> Roles:
+    """Return the roles by position: irq the first CPUs of the pool, release the last, acl those before, main what is between.
 
-    Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``. Smaller pools, which ``min_cpus`` has to allow, give
-    each role what there is: one irq CPU, and acl, release and main together where CPUs run out.
-    Raises ``ValueError`` when the pool has fewer than ``min_cpus``.
+    Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, which has two CPUs for irq and one each for acl and
+    release. Smaller pools, which ``min_cpus`` has to allow, give each role what there is: one irq CPU, and acl, release and main
+    together where CPUs run out. Raises ``ValueError`` when the pool has fewer than ``min_cpus``.
     """
     if not card.has_roles:
-        return Roles([], list(pool), [], [])
+        return Roles([], pool, [], [])
     if len(pool) < min_cpus:
         raise ValueError(
             f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs."
         )
-    if len(pool) >= WITH_ROLES:
-        return Roles(list(pool[:2]), list(pool[2:-2]), [pool[-2]], [pool[-1]])
-    acl = pool[-2] if len(pool) == 4 else pool[-1]
-    return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [acl], [pool[-1]])
+    if len(pool) > sum(sizes):
+        release = len(pool) - sizes.release
+        acl = release - sizes.acl
+        return Roles(pool[: sizes.irq], pool[sizes.irq : acl], pool[acl:release], pool[release:])
+    if sizes != PUBLISHED:
+        return split(card, pool, min_cpus)
+    before_last = pool[-2] if len(pool) == 4 else pool[-1]
+    return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [before_last], [pool[-1]])
 
 
-def spread(pool: Sequence[int], roles: Roles, core_of: Mapping[int, int]) -> Roles:
-    """Return roles of which irq, acl and release are on cores of their own, as near to the published positions as that allows.
+def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_per_core: int) -> Roles | None:
+    """Return roles of the same sizes of which no two of irq, acl and release are on one core, as near to the ends of the pool as before.
 
-    In a pool of too few cores the two irq CPUs share one; in a smaller one the roles stay as they are.
+    Every CPU of these roles has a core of its own, and the other threads of that core belong to main. Where cores are too few for
+    that, CPUs of one role share cores: two on each, or as many as it takes. For threads of one core slow each other down, and work of
+    one kind may better wait for its own kind than for another. None where even that takes more cores than the pool has.
     """
-    if len(pool) < WITH_ROLES or not roles.irq:
+    ends = [*roles.irq, *roles.acl, *roles.release]
+    if len(set(map(core_of.get, ends, ends))) == len(ends):
         return roles
-    first = pool[0]
-    core = core_of.get(first, first)
-    if len({core, *(core_of.get(cpu, cpu) for cpu in (roles.irq[1], roles.acl[0], roles.release[0]))}) == 4:
-        return roles
-    elsewhere = (cpu for cpu in pool if core_of.get(cpu, cpu) != core)
-    sibling = (cpu for cpu in pool[1:] if core_of.get(cpu, cpu) == core)
-    for second in [*islice(elsewhere, 1), *islice(sibling, 1)]:
-        taken = {core, core_of.get(second, second)}
-        last = []
-        for cpu in reversed(pool):
-            if core_of.get(cpu, cpu) not in taken:
-                taken.add(core_of.get(cpu, cpu))
-                last.append(cpu)
-            if len(last) == 2:
-                release, acl = last
-                chosen = {first, second, acl, release}
-                return Roles([first, second], [cpu for cpu in pool if cpu not in chosen], [acl], [release])
-    return roles
+    backwards = pool[::-1]
+    for on_a_core in range(1, threads_per_core + 1):
+        taken: set[int] = set()
+        irq = _take(pool, len(roles.irq), on_a_core, core_of, taken)
+        release = _take(backwards, len(roles.release), on_a_core, core_of, taken)
+        acl = _take(backwards, len(roles.acl), on_a_core, core_of, taken)
+        chosen = {*irq, *acl, *release}
+        if len(chosen) == len(ends):
+            main = [cpu for cpu in pool if cpu not in chosen]
+            return Roles(_ordered(irq, pool), main, _ordered(acl, pool), _ordered(release, pool))
+    return None
+
+
+def _take(cpus: list[int], count: int, on_a_core: int, core_of: Mapping[int, int], taken: set[int]) -> list[int]:
+    """Return the first CPUs that are not on cores ``taken``, so many on each core, and add their cores to those; fewer where they end."""
+    chosen: list[int] = []
+    for cpu in cpus:
+        core = core_of.get(cpu, cpu)
+        if core not in taken:
+            taken.add(core)
+            if on_a_core == 1:
+                chosen.append(cpu)
+            else:
+                chosen += [other for other in cpus if core_of.get(other, other) == core][:on_a_core]
+            if len(chosen) >= count:
+                return chosen[:count]
+    return chosen
+
+
+def _ordered(cpus: list[int], pool: list[int]) -> list[int]:
+    return cpus if len(cpus) == 1 else sorted(cpus, key=pool.index)

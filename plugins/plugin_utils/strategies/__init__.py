@@ -17,24 +17,26 @@ import importlib
 import pkgutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol, cast
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 
 
 @dataclass(eq=False)
 class Pools:
-    """What a strategy gives: ``pools`` are CPUs in the order that decides roles, ``strategy`` is the one that was used."""
+    """What a strategy gives: pools as masks. ``strategy`` is the one that was used.
+
+    The order of a pool's CPUs decides their roles. It is ascending, except for the pools in ``printed``, which keep npu-smi's.
+    """
 
     strategy: str
-    pools: dict[Card, list[int]]
+    masks: dict[Card, int]
+    printed: dict[Card, list[int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    @cached_property
-    def masks(self) -> dict[Card, int]:
-        return {card: mask_of(pool) for card, pool in self.pools.items()}
+    def cpus(self, card: Card) -> list[int]:
+        return self.printed.get(card) or cpus_of(self.masks[card])
 
 
 class Strategy(Protocol):

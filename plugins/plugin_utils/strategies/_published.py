@@ -13,23 +13,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 
 
 def require_all_online(machine: Machine) -> None:
     """Raise ``ValueError`` where a CPU is offline: for it, ``lscpu -e=CPU,NODE`` prints a ``-`` that the published reader rejects."""
     if machine.offline:
-        raise ValueError(f"CPUs {machine.offline} are offline, with '-' for a node: invalid literal for int() with base 10: '-'")
+        raise ValueError(
+            f"CPUs {machine.offline} are offline, and the published rule stops at the first of them, for which lscpu names no NUMA node"
+        )
 
 
-def candidates(machine: Machine, asked: Collection[Card]) -> Iterator[tuple[Card, list[int]]]:
-    """Yield the cards that take part, ascending, with the usable CPUs of their affinity in the order printed.
+def candidates(machine: Machine, asked: Collection[Card]) -> Iterator[tuple[Card, int]]:
+    """Yield the cards that take part, ascending, with the usable CPUs of their affinity.
 
     Those are the cards asked for, even without such CPUs, and the hidden ones that have some: other processes may use them.
     """
     for card in machine.cards:
-        affinity = expand(card.affinity or "", f"affinity of {card.name}")
-        base = affinity if mask_of(affinity) & ~machine.usable == 0 else [cpu for cpu in affinity if machine.usable >> cpu & 1]
+        base = mask(card.affinity or "", f"affinity of {card.name}") & machine.usable
         if base or card in asked:
             yield card, base
+
+
+def as_printed(card: Card, cpus: int) -> list[int]:
+    """Return those CPUs of a card's affinity in the order in which npu-smi prints them."""
+    return [cpu for cpu in expand(card.affinity or "", f"affinity of {card.name}") if cpus >> cpu & 1]

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools
-from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import candidates, require_all_online
+from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import as_printed, candidates, require_all_online
 
 FAMILIES = ("a5",)
 NEIGHBOURS = True
@@ -45,22 +45,20 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         return _nothing(f"unsupported Thread(s) per core: {machine.threads_per_core}.")
     cards: dict[int, list[Card]] = {}
     for card, base in candidates(machine, asked):
-        bits = mask_of(base)
-        nodes = [node.id for node in machine.nodes.values() if node.cpus & bits]
+        nodes = [node.id for node in machine.nodes.values() if node.cpus & base]
         if len(nodes) != 1 or nodes == [NO_NODE]:
-            return _nothing(f"invalid topo affinity. npu={card.id}, cpus={base}.")
+            return _nothing(f"invalid topo affinity. npu={card.id}, cpus={as_printed(card, base)}.")
         cards.setdefault(nodes[0], []).append(card)
     size = MOST_CORES * machine.threads_per_core
-    result = {}
+    made: dict[Card, int] = {}
     for node, members in cards.items():
-        cpus = cpus_of(machine.nodes[node].cpus & machine.usable & ~poll_cpus(machine))
-        if len(cpus) // size < len(members):
-            return _nothing(
-                f"insufficient CPU clusters. numa={node}, clusters={len(cpus) // size}, npus={[card.id for card in members]}."
-            )
-        result.update({card: cpus[size * number : size * (number + 1)] for number, card in enumerate(members)})
-    return Pools("cluster", {card: result[card] for card in machine.cards if card in result})
+        cpus = machine.nodes[node].cpus & machine.usable & ~poll_cpus(machine)
+        clusters = cpus.bit_count() // size
+        if clusters < len(members):
+            return _nothing(f"insufficient CPU clusters. numa={node}, clusters={clusters}, npus={[card.id for card in members]}.")
+        made.update(zip(members, cut(cpus, [size] * len(members)), strict=True))
+    return Pools("cluster", {card: made[card] for card in machine.cards if card in made})
 
 
 def _nothing(why: str) -> Pools:
-    return Pools("cluster", {}, [f"[cpu_bind_ascend_950] {why} action: skip worker CPU binding."])
+    return Pools("cluster", {}, warnings=[f"[cpu_bind_ascend_950] {why} action: skip worker CPU binding."])

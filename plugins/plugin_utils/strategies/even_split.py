@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools
@@ -36,11 +35,11 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     cards: dict[int | None, list[Card]] = {}
     for card in machine.cards:
         cards.setdefault(card.numa if card.numa in machine.nodes else None, []).append(card)
-    shares: dict[Card, list[int]] = {}
+    shares: dict[Card, int] = {}
     for node, members in cards.items():
         units = [] if node is None else machine.units(machine.nodes[node].cpus & machine.usable)
         if len(units) >= len(members):
-            shares.update(zip(members, map(cpus_of, equal_shares(units, len(members))), strict=True))
+            shares.update(zip(members, equal_shares(machine, units, len(members)), strict=True))
         elif any(card in asked for card in members):
             where = "no NUMA node is known for them" if node is None else f"NUMA node {node} has {len(units)} usable cores for them"
             raise ValueError(f"{cards_named(members)} cannot be given equal shares of a NUMA node: {where}")

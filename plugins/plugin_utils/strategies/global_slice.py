@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import require_all_online
@@ -32,20 +32,18 @@ FOR_IRQS = 2
 
 def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     require_all_online(machine)
-    allowed = cpus_of(machine.usable)
+    allowed = machine.usable.bit_count()
     total = len(machine.cards)
-    size, extra = divmod(len(allowed), total)
+    size, extra = divmod(allowed, total)
     without_irqs = all(card.family == "a5" for card in machine.cards)
     needed = max(1, machine.min_cpus - FOR_IRQS) if without_irqs else machine.min_cpus
     if size < needed:
         raise ValueError(
-            f"Insufficient CPUs for binding with CPU role reservations: total_allowed={len(allowed)}, total_npus={total}, "
+            f"Insufficient CPUs for binding with CPU role reservations: total_allowed={allowed}, total_npus={total}, "
             f"min_per_npu={size} (<{needed}). Need at least {total * needed} CPUs in cpuset."
         )
-    slices = {}
+    slices = cut(machine.usable, (size + (number < extra) for number in range(total)))
     for card in machine.cards:
         if card.id >= total and card in asked:
             raise ValueError(f"Invalid NPU id {card.id}, total_npus={total}.")
-        start = card.id * size + min(card.id, extra)
-        slices[card] = allowed[start : start + size + (card.id < extra)]
-    return Pools("global_slice", {card: cpus for card, cpus in slices.items() if cpus})
+    return Pools("global_slice", {card: slices[card.id] for card in machine.cards if card.id < total})

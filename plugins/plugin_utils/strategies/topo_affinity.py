@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, global_slice
-from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import candidates, require_all_online
+from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import as_printed, candidates, require_all_online
 
 FAMILIES = ("a2", "310p", "310", "910", "")
 NEIGHBOURS = True
@@ -46,27 +46,27 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
                 f"{card.name}: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is "
                 f"{card.affinity or 'not reported'}; none of it can be divided."
             )
-        sharing.setdefault(tuple(with_next_node(base, nodes, machine.usable)), []).append(card)
-    result: dict[Card, list[int]] = {}
+        sharing.setdefault(tuple(with_next_node(as_printed(card, base), nodes, machine.usable)), []).append(card)
+    lists: dict[Card, list[int]] = {}
     for cpus, cards in sharing.items():
-        result.update(zip(cards, split(cpus, len(cards)), strict=True))
-    return Pools("topo_affinity", {card: result[card] for card in machine.cards if card in result})
+        lists.update(zip(cards, split(cpus, len(cards)), strict=True))
+    ordered = {card: lists[card] for card in machine.cards if card in lists}
+    masks = {card: mask_of(cpus) for card, cpus in ordered.items()}
+    return Pools("topo_affinity", masks, {card: cpus for card, cpus in ordered.items() if cpus != sorted(cpus)})
 
 
-def with_next_node(cpus: Sequence[int], nodes: dict[int, int], allowed: int) -> list[int]:
+def with_next_node(cpus: list[int], nodes: dict[int, int], allowed: int) -> list[int]:
     """Return CPUs of one node with the allowed ones of the next, sorted; CPUs of several nodes as they are.
 
     ``nodes`` are masks by node id; a missing next node is added to it without CPUs, as upstream's defaultdict does.
     """
     bits = mask_of(cpus)
     own = [node for node, members in nodes.items() if members & bits]
-    covered = 0
-    for node in own:
-        covered |= nodes[node]
+    covered = union(nodes[node] for node in own)
     if bits & ~covered:
         raise ValueError(
-            f"CPU {cpus_of(bits & ~covered)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known); "
-            "the published reader ends with a KeyError"
+            f"CPU {cpus_of(bits & ~covered)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
+            "and the published rule stops where it looks for that node"
         )
     if len(own) != 1:
         return list(cpus)

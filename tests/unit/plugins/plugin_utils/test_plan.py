@@ -68,6 +68,8 @@ def test_a_stock_a2_keeps_what_is_published():
         "smt": "cores",
         "min_cpus": 5,
         "repair": True,
+        "roles": {"irq": 2, "acl": 1, "release": 1},
+        "exclude_isolated": False,
     }
 
 
@@ -84,7 +86,7 @@ def test_a3_with_siblings_side_by_side_keeps_its_slices_but_not_roles_on_one_cor
     assert roles(made["npus"][0]) == "0,2 1,3-36,38 37 39"
     assert made["repaired"] == [
         "Published roles: CPUs for irq, acl and release of NPUs 0-15 are threads of the same cores. "
-        "Instead they have cores of their own, for NPU 0 irq 0,2, acl 37 and release 39."
+        "Instead each role has cores of its own, for NPU 0 irq 0,2, acl 37 and release 39."
     ]
     assert plan(a3(), smt="threads")["npus"][0]["irq"] == "0-1"
 
@@ -226,7 +228,10 @@ def test_without_any_affinity_topo_affinity_slices_the_host():
     assert pools(made) == {0: "0-7", 1: "8-15"}
     assert made["strategy"] == "global_slice"
     assert made["reason"] == "topo_affinity is the rule for the family a2, but npu-smi printed no affinity, which leaves global_slice."
-    assert made["warnings"] == ["NPU topo affinity not found. action: fallback to global-slice CPU binding."]
+    assert made["warnings"] == [
+        "NPU topo affinity not found. action: fallback to global-slice CPU binding.",
+        "The kernel and npu-smi name no NUMA node for NPUs 0-1, so nothing tells whether the CPUs of a pool are near.",
+    ]
 
 
 def test_where_npu_smi_fails_the_kernel_knows_the_nodes():
@@ -433,10 +438,10 @@ def test_the_published_result_lists_what_is_wrong_with_it():
     made = plan(topology, repair=False)
     assert pools(made) == {0: "0-15", 1: "8-23", 2: "16-31", 3: "0-7,24-31"}
     assert made["violations"] == [
-        "NPUs 0, 3 share CPUs 0-7",
-        "NPUs 0-1 share CPUs 8-15",
-        "NPUs 1-2 share CPUs 16-23",
-        "NPUs 2-3 share CPUs 24-31",
+        "NPUs 0, 3 share CPUs 0-7.",
+        "NPUs 0-1 share CPUs 8-15.",
+        "NPUs 1-2 share CPUs 16-23.",
+        "NPUs 2-3 share CPUs 24-31.",
     ]
     assert not made["quality"]["disjoint"]
     assert plan(topology, repair=False, npus=[2])["violations"] == made["violations"]

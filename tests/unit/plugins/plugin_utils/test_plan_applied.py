@@ -37,7 +37,7 @@ def test_the_others_keep_what_they_have(remembered):
     assert after["lost"] == [before["npus"][3]]
     assert after["strategy"] == "topo_affinity"
     assert after["warnings"] == [
-        "NPU 3 (PCI 0000:04:00.0) of the plan in force cannot be found; the others keep their pools and slices. "
+        "NPU 3 (PCI 0000:04:00.0) of the plan in force cannot be found, and the others keep their pools and slices; "
         "npu_affinity_replan: true plans anew for those that are there."
     ]
 
@@ -85,7 +85,7 @@ def test_a_subset_is_asked_for():
 
 
 ANEW = [
-    ("other options", lambda applied, topology: None, {"housekeeping": 1}, "it was made with other values of housekeeping. Planned anew."),
+    ("other options", lambda applied, topology: None, {"housekeeping": 1}, "but are planned anew: it was made with other values of housekeeping."),
     (
         "another strategy, and CPUs gone",
         lambda applied, topology: topology["cpus"].update(online="0-149,152-191"),
