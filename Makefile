@@ -19,7 +19,7 @@ export PYTHONPATH := $(CURDIR)/build
 PLAYBOOK = $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/run.stamp: requirements/run.txt
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed and was not found; set PYTHON=/path/to/python3" >&2; exit 1; }
@@ -49,10 +49,18 @@ plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touc
 	@mkdir -p build/plans
 	$(PLAYBOOK) -e npu_affinity_pictures=$(CURDIR)/build/plans playbooks/plan.yml
 
+verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every host; fails on drift; reports in build/reports
+	@rm -rf build/reports
+	$(PLAYBOOK) -e npu_affinity_reports=$(CURDIR)/build/reports playbooks/verify.yml
+
+unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
+	$(PLAYBOOK) playbooks/unbind.yml
+
 test: lint unit integration molecule sanity matrix package ## everything that proves this checkout
 
 lint: setup-test ## ruff, mypy, yamllint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/yamllint --strict .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
@@ -92,4 +100,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan test lint unit integration molecule conformance sanity matrix bench package clean
+.PHONY: help setup setup-test fleet bind plan verify unbind test lint unit integration molecule conformance sanity matrix bench package clean

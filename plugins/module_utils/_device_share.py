@@ -101,7 +101,7 @@ def restore(host, tool, cards, recorded, check=False):
     report.failed.update((card, str(error)) for card, error in refused.items())
     for card, state in report.before.items():
         report.wanted[card] = {chip: chips[card][chip] for chip in state if chips[card].get(chip) is not None}
-    apply(host, tool, cards, report, recorded["recover"], check)
+    apply(host, tool, cards, report, recorded.get("recover"), check)
     return report
 
 
@@ -116,7 +116,8 @@ def apply(host, tool, cards, report, recover, check):
         return
     if changes:
         chips = {str(card): {str(chip): enabled for chip, enabled in state.items()} for card, state in report.before.items()}
-        _previous.record(host, SECTION, {"chips": chips, "recover": recovery.on})
+        switch_before = {} if recovery.on is None else {"recover": recovery.on}
+        _previous.record(host, SECTION, dict(switch_before, chips=chips))
     refused = {}
     for change in changes:
         try:

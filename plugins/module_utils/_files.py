@@ -8,10 +8,15 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import errno
 import os
+import posixpath
 import tempfile
 
 MARKER = "Managed by npu.affinity"
+LEFTOVER = ".npu-affinity-"
+"""How the names of temporary files begin; one is left behind only when a run is killed."""
+_NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 
 
 def is_ours(text):
@@ -25,9 +30,9 @@ def atomic_write(host, path, text, mode=0o644):
     target = host.path(path)
     folder = os.path.dirname(target)
     os.makedirs(folder, mode=0o755, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".npu-affinity-", dir=folder)
+    descriptor, temporary = tempfile.mkstemp(prefix=LEFTOVER, dir=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -39,30 +44,80 @@ def atomic_write(host, path, text, mode=0o644):
 
 
 class FileState:
-    """One file before and after: ``text`` None means that there is no file; ``mode`` is its permission bits."""
+    """One file before and after: ``text`` None means that there is no file; ``mode`` is its permission bits.
 
-    def __init__(self, text, mode):
-        self.text = text
+    A symbolic link has its ``link`` target, no mode, and a text that only describes it.
+    """
+
+    def __init__(self, text, mode, link=None):
+        self.text = text if link is None else "symbolic link to %s\n" % link
         self.mode = mode
+        self.link = link
 
     def __eq__(self, other):
-        return (self.text, self.mode) == (other.text, other.mode)
+        return (self.text, self.mode, self.link) == (other.text, other.mode, other.link)
 
     @classmethod
     def of(cls, host, path):
+        target = host.path(path)
         try:
-            with open(host.path(path), "rb") as file:
+            if os.path.islink(target):
+                return cls(None, None, os.readlink(target))
+            with open(target, "rb") as file:
                 return cls(file.read().decode("utf-8", "surrogateescape"), os.fstat(file.fileno()).st_mode & 0o7777)
         except FileNotFoundError:
             return cls(None, None)
 
+    @classmethod
+    def from_record(cls, values):
+        """Return what :meth:`record` described. Raises ``ValueError`` when it is no such thing."""
+        try:
+            if "link" in values:
+                return cls(None, None, str(values["link"]))
+            return cls(values["content"] + "", int(str(values.get("mode") or "0644"), 8))
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("'%s' is neither a file with content and mode nor a link" % (values,))
+
+    def record(self):
+        """Return it as plain data: ``{content, mode}`` with the mode in octal, or ``{link}``."""
+        if self.link is not None:
+            return {"link": self.link}
+        return {"content": self.text, "mode": "%04o" % self.mode}
+
     def put(self, host, path):
-        if self.text is not None:
-            atomic_write(host, path, self.text, self.mode)
-            return
         target = host.path(path)
-        if os.path.lexists(target):
+        if self.link is not None:
+            temporary = os.path.join(os.path.dirname(target), LEFTOVER + str(os.getpid()))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if os.path.lexists(temporary):
+                os.unlink(temporary)
+            os.symlink(self.link, temporary)
+            os.rename(temporary, target)
+        elif self.text is not None:
+            atomic_write(host, path, self.text, self.mode)
+        elif os.path.lexists(target):
             os.unlink(target)
-        folder = os.path.dirname(target)
-        if folder.endswith((".d", "/npu-affinity", "/npu_affinity")) and os.path.isdir(folder) and not os.listdir(folder):
-            os.rmdir(folder)
+
+
+def missing_folders(host, paths):
+    """Return the folders that files at these paths need and that are not there, outermost first."""
+    missing = set()
+    for path in paths:
+        folder = posixpath.dirname(path)
+        while folder != "/" and not host.exists(folder):
+            missing.add(folder)
+            folder = posixpath.dirname(folder)
+    return sorted(missing)
+
+
+def remove_empty(host, folders):
+    """Remove those of the folders that are empty, innermost first, and return them."""
+    removed = []
+    for folder in sorted(folders, reverse=True):
+        try:
+            os.rmdir(host.path(folder))
+            removed.append(folder)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+    return removed

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bring a set of host files and the systemd units that they configure to the wanted state, wholly or not at all.
 
-Order: compare, refuse what is unsafe, record what was there before the first bind, write, reload, enable, start, read back what
-the kernel grants. When a step fails, every file is put back and systemd is told again.
+Order: compare, refuse what is unsafe, record what was there before the first bind, widen live CPU sets whose setting goes, write, reload,
+stop slices that are gone and idle, enable, start, read back what the kernel grants. When a step fails, every file is put back and systemd
+is told again.
 
 This module is private to the collection.
 """
@@ -15,24 +16,25 @@ import posixpath
 
 from . import _previous
 from ._cpulist import compress, expand
-from ._files import FileState, is_ours
+from ._files import FileState, is_ours, missing_folders, remove_empty
 from ._host import CommandError
-from ._systemd import RUNTIME_CONTROL, UNIT_FOLDER, Systemd, settings, unit_of
-
-_CPUSET_KEYS = ("AllowedCPUs", "AllowedMemoryNodes")
+from ._systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of
 
 
 class Request:
     """What a host should have. All paths are absolute paths of the machine.
 
-    ``files``: list of ``{path, content, mode}``; ``owned``: shell patterns of paths where a file of ours that is not in ``files``
-    is removed; ``enabled``, ``started``, ``stopped``: unit names; ``restarted``: list of ``{unit, files}``, a unit restarted when one
-    of those files changed; ``expected``: list of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked);
-    ``move_memory``: whether memory nodes of a unit with processes may change.
+    ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a file of ours that is not in
+    ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``restarted``: list of ``{unit, files}``, a unit restarted when
+    one of those files changed; ``expected``: list of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked);
+    ``move_memory``: whether memory nodes of a unit with processes may change; ``interrupted``: units whose files an earlier run, killed
+    before systemd followed, may have removed.
     """
 
-    def __init__(self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False):
-        self.files = {entry["path"]: FileState(entry["content"], int(str(entry.get("mode") or "0644"), 8)) for entry in files}
+    def __init__(
+        self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False, interrupted=()
+    ):
+        self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
         self.enabled = enabled
         self.started = started
@@ -40,15 +42,22 @@ class Request:
         self.restarted = restarted
         self.expected = expected
         self.move_memory = move_memory
+        self.interrupted = interrupted
 
 
 class Report:
-    """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after."""
+    """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
+
+    ``restart_needed``: running units that follow only at their next start; ``slices_left``: slices without a file that live on because of
+    them; ``narrow``: sentences on live units that the kernel still confines.
+    """
 
     def __init__(self):
         self.changes = {}
         self.actions = []
         self.restart_needed = []
+        self.slices_left = []
+        self.narrow = []
 
     @property
     def changed(self):
@@ -85,12 +94,13 @@ def compare(host, request):
     return changes
 
 
-def _refuse_moving_memory(systemd, changes):
+def _refuse_moving_memory(host, systemd, changes):
+    everything = set(expand(host.read("/sys/devices/system/node/has_memory") or ""))
     for path, (before, after) in changes.items():
         unit = unit_of(path)
         nodes = [settings(state.text).get("AllowedMemoryNodes", "") for state in (before, after)]
-        old, new = (set(expand(value)) for value in nodes)
-        loses_nodes = bool(new) and not (old and old <= new)
+        old, new = (set(expand(value)) or everything for value in nodes)
+        loses_nodes = not old <= new
         if unit and loses_nodes and systemd.populated(unit):
             raise ValueError(
                 "%s has running processes: changing its memory nodes from %s to %s would move their pages, at hundreds of MB/s. "
@@ -98,22 +108,30 @@ def _refuse_moving_memory(systemd, changes):
             )
 
 
-def _record_foreign(host, changes):
-    foreign = {
-        path: {"content": before.text, "mode": "%04o" % before.mode}
-        for path, (before, after) in changes.items()
-        if before.text is not None and not is_ours(before.text)
-    }
-    if foreign:
-        _previous.record(host, "files", foreign)
+def _record(host, changes, links):
+    """Record foreign files that are overwritten, links that enable them, and the folders that our files and the links of our units need."""
+    foreign = {path: before for path, (before, after) in changes.items() if before.text is not None and not is_ours(before.text)}
+    enabling = [link for path in foreign if unit_of(path) for link in Systemd(host).links(unit_of(path))]
+    _record_files(host, dict(foreign, **{link: FileState.of(host, link) for link in enabling}))
+    ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]
+    folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(_previous.PATH)]
+    if folders:
+        _previous.record(host, "folders", folders)
 
 
-def _loses_cpuset(before, after):
-    return any(key in settings(before.text) and key not in settings(after.text) for key in _CPUSET_KEYS)
+def _record_files(host, states):
+    known = _previous.recorded(host).get("files", {})
+    files = {path: state.record() for path, state in states.items() if path not in known}
+    if files:
+        _previous.record(host, "files", files)
+
+
+def _lost_settings(before, after):
+    return {key for key in CPUSET_KEYS if key in settings(before.text) and key not in settings(after.text)}
 
 
 class _Apply:
-    """One transaction on one host; ``undo`` puts the files back in the reverse order."""
+    """One transaction on one host: ``look`` completes the report without a write; ``undo`` puts the files back in the reverse order."""
 
     def __init__(self, host, request, report):
         self.host = host
@@ -121,19 +139,76 @@ class _Apply:
         self.report = report
         self.systemd = Systemd(host)
         self.written = []
+        self.disabled = []
+        self.slices = []
+        self.to_widen = {}
+        self.to_restart = []
+
+    def look(self):
+        report, request = self.report, self.request
+        report.actions += ["enable %s" % unit for unit in self.to_enable()]
+        report.actions += ["stop %s" % unit for unit in request.stopped if unit_is_running(self.host, self.systemd, unit)]
+        if self.host.live:
+            self._look_at_removals()
+            self._look_at_units()
+
+    def _look_at_removals(self):
+        """See which removed slices are idle and go, and which live units have to be widened because they lose a setting."""
+        changes, interrupted = self.report.changes, self.request.interrupted
+        files = [path for path, (before, after) in changes.items() if after.text is None]
+        files += ["%s/%s" % (UNIT_FOLDER, unit) for unit in interrupted if not self.host.exists("%s/%s" % (UNIT_FOLDER, unit))]
+        units = [posixpath.basename(path) for path in dict.fromkeys(files) if posixpath.dirname(path) == UNIT_FOLDER]
+        self.slices = [unit for unit in units if unit.endswith(".slice")]
+        users = self.systemd.users(self.slices, [unit_of(path) for path, states in changes.items() if self._leaves(*states)])
+        for path, states in changes.items():
+            unit, lost = unit_of(path), _lost_settings(*states)
+            if unit and lost and (unit in users or unit not in self.slices) and self.systemd.cgroup(unit):
+                self.to_widen.setdefault(unit, set()).update(lost)
+        self.report.actions += ["widen %s" % unit for unit in self.to_widen]
+        self.report.actions += ["stop %s" % unit for unit in self.systemd.active([name for name in self.slices if name not in users])]
+        self.report.slices_left = sorted(users)
+        self.report.restart_needed = sorted(set().union(*users.values()))
+
+    def _leaves(self, before, after):
+        """Whether a drop-in goes that puts its unit into a slice that goes."""
+        return after.text is None and settings(before.text).get("Slice") in self.slices
+
+    def _look_at_units(self):
+        report, request = self.report, self.request
+        active = self.systemd.active(request.started)
+        report.actions += ["start %s" % unit for unit in request.started if unit not in active]
+        if not report.changes and not report.actions:
+            report.actions += ["reload: " + sentence for sentence in drift(self.systemd, request.expected)]
+        concerned = [
+            entry["unit"]
+            for entry in request.restarted
+            if set(entry["files"]) & set(report.changes) or entry["unit"] in request.interrupted
+        ]
+        self.to_restart = self.systemd.active(concerned)
+        report.actions += ["restart %s" % unit for unit in self.to_restart]
+        if request.interrupted:
+            report.actions.append("reload: an earlier run was interrupted")
+        services = {unit_of(path) for path, states in report.changes.items() if not self._leaves(*states)} - {None}
+        ours = {entry["unit"] for entry in request.restarted} | set(request.started)
+        waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
+        report.restart_needed = sorted(set(report.restart_needed + waiting))
 
     def run(self):
-        changes = self.report.changes
-        units_changed = any(unit_of(path) for path in changes)
+        _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
         if self.host.live:
-            self._widen_before_removal()
-        for path, (before, after) in changes.items():
+            self._widen()
+        for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
-            if after.text is None and unit and "WantedBy" in settings(before.text):
+            if unit and "WantedBy" in settings(before.text) and is_ours(before.text) and not is_ours(after.text or ""):
+                self.disabled.append((unit, before.text))
                 self.systemd.disable(unit, before.text)
             self.written.append(path)
             after.put(self.host, path)
-        if units_changed and self.host.live:
+        for path, state in self.request.files.items():
+            if state.link is not None and not self.host.exists(path):
+                state.put(self.host, path)
+        self._remove_folders()
+        if self.host.live and (self.to_widen or any(unit_of(path) for path in self.report.changes)):
             self.systemd.reload()
         for unit in self.to_enable():
             self.systemd.enable(unit, self._text(unit))
@@ -142,18 +217,20 @@ class _Apply:
         for unit in self.request.stopped:
             self._stop(unit)
 
-    def _widen_before_removal(self):
-        wide = self.host.read("/sys/devices/system/cpu/online"), self.host.read("/sys/devices/system/node/has_memory")
-        for path, (before, after) in self.report.changes.items():
-            unit = unit_of(path)
-            if not unit or not _loses_cpuset(before, after):
-                continue
-            if unit.endswith(".slice") and posixpath.dirname(path) == UNIT_FOLDER and not self.systemd.populated(unit):
-                self.systemd.stop(unit)
-            elif self.systemd.cgroup(unit):
-                self.systemd.widen(unit, *wide)
-                for leftover in self.systemd.set_by_hand(unit, [RUNTIME_CONTROL]):
-                    FileState(None, None).put(self.host, leftover)
+    def _widen(self):
+        """Widen the groups outside first: what is inside a narrow one does not look narrow."""
+        if self.request.interrupted:
+            self.systemd.reload()
+        units = list(self.to_widen) + [unit for unit in self.request.interrupted if unit not in self.to_widen]
+        for unit in sorted(units, key=lambda unit: slice_path(unit) if unit.endswith(".slice") else "~"):
+            keys = self.to_widen.get(unit) or set(self.systemd.narrow(unit))
+            if keys:
+                self.to_widen[unit] = keys
+                self.systemd.widen(unit, keys)
+                self.systemd.drop_runtime_settings(unit)
+
+    def _remove_folders(self):
+        remove_empty(self.host, _previous.recorded(self.host).get("folders", []))
 
     def to_enable(self):
         return [unit for unit in self.request.enabled if not self.systemd.enabled(unit, self._text(unit))]
@@ -165,33 +242,55 @@ class _Apply:
         return self.host.read(path) or self.host.read("/usr/lib/systemd/system/" + unit)
 
     def _follow_live(self):
+        self._stop_idle_slices()
         active = self.systemd.active(self.request.started)
         missing = [unit for unit in self.request.started if unit not in active]
         if missing:
             self.systemd.start(missing)
-        for entry in self.request.restarted:
-            if set(entry["files"]) & set(self.report.changes) and self.systemd.active([entry["unit"]]):
-                self.systemd.restart(entry["unit"])
+        for unit in self.to_restart:
+            self.systemd.restart(unit)
         wrong = drift(self.systemd, self.request.expected)
         if wrong and not self.report.changes:
             self.systemd.reload()
             wrong = drift(self.systemd, self.request.expected)
         if wrong:
             raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
+        self.report.narrow = [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
+
+    def _stop_idle_slices(self):
+        """Stop removed slices that nothing needs. Before the reload that would stop running services whose drop-in names the slice."""
+        users = self.systemd.users(self.slices)
+        self.report.slices_left = sorted(users)
+        idle = self.systemd.active([name for name in self.slices if name not in users])
+        if idle:
+            self.systemd.stop(idle)
 
     def _stop(self, unit):
         if not unit_is_running(self.host, self.systemd, unit):
             return
-        _previous.record(self.host, unit, {"running": True})
+        links = self.systemd.links(unit)
+        if unit not in _previous.recorded(self.host):
+            enabled = {} if self.systemd.enabled(unit, self._text(unit)) else {"enabled": False}
+            _previous.record(self.host, unit, dict(enabled, running=True))
+        _record_files(self.host, {path: FileState.of(self.host, path) for path in links})
         if self.host.live:
-            self.systemd.stop(unit)
+            self.systemd.stop([unit])
         self.systemd.disable(unit, self._text(unit))
+        if self.host.live and links:
+            self.systemd.reload()
 
     def undo(self):
         for path in reversed(self.written):
             self.report.changes[path][0].put(self.host, path)
-        if self.host.live and any(unit_of(path) for path in self.written):
-            self.systemd.reload()
+        self._remove_folders()
+        if self.host.live:
+            for unit in self.to_widen:
+                self.systemd.drop_runtime_settings(unit)
+            if self.to_widen or any(unit_of(path) for path in self.written):
+                self.systemd.reload()
+        for unit, text in self.disabled:
+            if not self.systemd.enabled(unit, text):
+                self.systemd.enable(unit, text)
 
 
 def unit_is_running(host, systemd, unit):
@@ -224,25 +323,14 @@ def apply(host, request, check=False):
     Raises ``ValueError`` with a sentence when the request is unsafe or could not be reached; the files are then as they were.
     """
     report = Report()
-    systemd = Systemd(host)
     report.changes = compare(host, request)
     transaction = _Apply(host, request, report)
     if host.live and not request.move_memory:
-        _refuse_moving_memory(systemd, report.changes)
-    report.actions += ["enable %s" % unit for unit in transaction.to_enable()]
-    report.actions += ["stop %s" % unit for unit in request.stopped if unit_is_running(host, systemd, unit)]
-    if host.live:
-        active = systemd.active(request.started)
-        report.actions += ["start %s" % unit for unit in request.started if unit not in active]
-        if not report.changes and not report.actions:
-            report.actions += ["reload: " + sentence for sentence in drift(systemd, request.expected)]
-        services = {unit_of(path) for path in report.changes} - {None}
-        ours = {entry["unit"] for entry in request.restarted} | set(request.started)
-        report.restart_needed = systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
+        _refuse_moving_memory(host, transaction.systemd, report.changes)
+    transaction.look()
     if check or not report.changed:
         return report
     try:
-        _record_foreign(host, report.changes)
         transaction.run()
     except (OSError, ValueError, CommandError) as error:
         try:

@@ -33,27 +33,34 @@ SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
 THREAD = "dev%d_sq_task"
 PLAN = "/etc/npu-affinity/plan.json"
+SECTION = "interrupts"
 MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
 _MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+$")
 _CQ_OF_A_PHYSICAL_FUNCTION = 16
 
 
-def choices(npu, online):
+def choices(npu, online, turn=0):
     """Return ``{interrupt name: CPUs}`` of an entry of the plan, best first, of the set of CPUs that are online.
 
-    SQ goes to the first IRQ CPU, CQ to the second (the first where there is one only). The other IRQ CPUs and then the rest of the
-    pool stand in for a CPU that is offline or full.
+    SQ goes to the first IRQ CPU, CQ to the second (the first where there is one only); of more than two, each CQ whose ``turn`` it is
+    goes to another than the one before. The other IRQ CPUs and then the rest of the pool stand in for a CPU that is offline or full.
     """
     role, pool = (expand(npu[key], "%s of NPU %s" % (key, npu["id"])) for key in ("irq", "pool"))
-    first = {SQ: role[0], CQ: role[min(1, len(role) - 1)]}
-    return {name: [cpu for cpu in dict.fromkeys([cpu] + role + pool) if cpu in online] for name, cpu in first.items()}
+    others = role[1:] or role
+    turn %= len(others)
+    first = {SQ: role[:1], CQ: others[turn:] + others[:turn]}
+    return {name: [cpu for cpu in dict.fromkeys(cpus + role + pool) if cpu in online] for name, cpus in first.items()}
 
 
 def wanted(npu, found, online):
     """Return ``{irq: CPUs}`` of :func:`choices` for every SQ and CQ interrupt among an NPU's vectors; others are left alone."""
-    orders = choices(npu, online)
-    return {vector["irq"]: orders[vector["name"]] for vector in found if vector["name"] in orders}
+    turns = max(1, len(expand(npu["irq"])) - 1)
+    orders = [choices(npu, online, turn) for turn in range(turns)]
+    cpus = {vector["irq"]: orders[0][SQ] for vector in found if vector["name"] == SQ}
+    completions = [vector["irq"] for vector in found if vector["name"] == CQ]
+    cpus.update((irq, orders[place % turns][CQ]) for place, irq in enumerate(completions))
+    return cpus
 
 
 def share_out(npus, found):

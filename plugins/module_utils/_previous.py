@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """``/etc/npu-affinity/previous.json``: what a host was like before the first bind, so that undo is real.
 
-Every section is recorded once, before the first change of its kind, and never overwritten; only undo removes the file.
+What is recorded was there before the first change of its kind, and is never overwritten; only undo removes the file.
 
 This module is private to the collection.
 """
@@ -11,6 +11,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import json
+import os
 
 from ._files import MARKER, atomic_write
 
@@ -22,23 +23,53 @@ def recorded(host):
     """Return the recorded sections by name; none when the host was never bound. A broken file raises ``ValueError``."""
     text = host.read(PATH)
     if text is None:
+        if host.exists(PATH):
+            raise ValueError("%s cannot be read; run as root (become: true)" % PATH)
         return {}
     try:
         sections = json.loads(text)
     except ValueError as error:
         raise ValueError("%s is not valid JSON (%s): undo could not restore this host; mend or remove it by hand first" % (PATH, error))
+    if not isinstance(sections, dict):
+        raise ValueError("%s does not hold sections: undo could not restore this host; mend or remove it by hand first" % PATH)
     sections.pop("about", None)
     return sections
 
 
 def record(host, section, data):
-    """Store the data of a section unless it is there already; return whether it was stored."""
+    """Store what of the data is not recorded yet, and return whether anything was stored: what is recorded stays as it is.
+
+    Lists, and dictionaries at any depth, get the members that they lack: an NPU that comes later is recorded later.
+    """
     sections = recorded(host)
-    if section in sections:
+    completed = _completed(sections[section], data) if section in sections else data
+    if section in sections and completed == sections[section]:
         return False
-    sections[section] = data
-    atomic_write(host, PATH, dump(_ABOUT, sections), 0o600)
+    sections[section] = completed
+    _write(host, sections)
     return True
+
+
+def _completed(before, data):
+    if isinstance(before, dict) and isinstance(data, dict):
+        return dict(data, **{key: _completed(value, data[key]) if key in data else value for key, value in before.items()})
+    if isinstance(before, list) and isinstance(data, list):
+        return before + [member for member in data if member not in before]
+    return before
+
+
+def keep(host, names):
+    """Forget every section that is not named. When none is left the file goes."""
+    before = recorded(host)
+    sections = {name: data for name, data in before.items() if name in names}
+    if sections and sections != before:
+        _write(host, sections)
+    elif not sections and host.exists(PATH):
+        os.unlink(host.path(PATH))
+
+
+def _write(host, sections):
+    atomic_write(host, PATH, dump(_ABOUT, sections), 0o600)
 
 
 def dump(about, data):

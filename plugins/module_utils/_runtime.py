@@ -57,6 +57,7 @@ _MODULES = (
 )
 """The programs and everything that they import, transitively. Ansible sends along with a module only what it finds imported."""
 
+FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
 FILES = ("__init__.py",) + tuple(module.__name__.rpartition(".")[2] + ".py" for module in _MODULES)
 FIRST_LINE = "# %s: changes are overwritten.\n" % _files.MARKER
 

@@ -16,14 +16,16 @@ import posixpath
 import re
 
 from ._cpulist import expand
+from ._files import remove_empty
 from ._host import CommandError
 
 UNIT_FOLDER = "/etc/systemd/system"
-RUNTIME_CONTROL = "/run/systemd/system.control"
-CONTROLS = (RUNTIME_CONTROL, "/etc/systemd/system.control")
-"""Where ``systemctl set-property`` keeps its drop-ins, which override those below the unit folder."""
+RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")
+CONTROLS = RUNTIME_CONTROLS + ("/etc/systemd/system.control",)
+"""Where ``systemctl set-property`` keeps its drop-ins, which override those below the unit folder; those of scopes are transient."""
 CGROUPS = "/sys/fs/cgroup"
 UNIT_SUFFIX = re.compile(r"\.(service|slice|scope|timer|socket|target)$")
+CPUSET_KEYS = {"AllowedCPUs": ("cpus", "CPUs"), "AllowedMemoryNodes": ("mems", "memory nodes")}
 
 
 def unit_of(path):
@@ -49,7 +51,8 @@ def slice_path(name):
     return "".join("/%s.slice" % "-".join(parts[: count + 1]) for count in range(len(parts)))
 
 
-def _links(unit, text):
+def enable_links(unit, text):
+    """Return the links that enabling a unit with the given file text makes."""
     return ["%s/%s.wants/%s" % (UNIT_FOLDER, target, unit) for target in settings(text).get("WantedBy", "").split()]
 
 
@@ -74,22 +77,47 @@ class Systemd:
     def start(self, units):
         self._check("start", *units)
 
-    def stop(self, unit):
-        self._check("stop", unit)
+    def stop(self, units):
+        self._check("stop", *units)
 
     def restart(self, unit):
         self._check("restart", unit)
 
     def active(self, units):
-        """Return those of the units that are active, asking systemd once."""
+        """Return those of the units that are active, asking systemd once. A template never is, and systemctl gives up at one."""
+        units = [unit for unit in units if "@." not in unit]
         if not units:
             return []
         answers = self._systemctl("is-active", *units).output.split()
         return [unit for unit, answer in zip(units, answers) if answer == "active"]
 
+    def show(self, properties, units):
+        """Return ``{unit: {property: value}}`` of units by name, or of those that are loaded by shell pattern."""
+        if not units:
+            return {}
+        output = self._systemctl("show", "--property=Id," + ",".join(properties), *units).output
+        found = [settings(block) for block in output.split("\n\n")]
+        return {values.pop("Id"): values for values in found if "Id" in values}
+
+    def running(self, units):
+        """Return those of the units, named as for :meth:`show`, that are neither inactive nor failed: stopping them does something."""
+        found = self.show(["ActiveState"], units)
+        return [unit for unit, values in sorted(found.items()) if values.get("ActiveState") not in ("inactive", "failed")]
+
+    def forget_failed(self, pattern):
+        self._check("reset-failed", pattern)
+
     def enabled(self, unit, text):
         """Whether every target that the unit file's ``WantedBy=`` names links to the unit."""
-        return all(self.host.exists(link) for link in _links(unit, text))
+        return all(self.host.exists(link) for link in enable_links(unit, text))
+
+    def links(self, unit):
+        """Return the links below the unit folder that lead to a unit, and that disabling it removes."""
+        names = self.host.names(UNIT_FOLDER, "*.wants") + self.host.names(UNIT_FOLDER, "*.requires")
+        folders = ["%s/%s" % (UNIT_FOLDER, name) for name in names]
+        paths = ["%s/%s" % (folder, name) for folder in [UNIT_FOLDER] + folders for name in self.host.names(folder)]
+        links = [path for path in paths if os.path.islink(self.host.path(path))]
+        return [path for path in links if posixpath.basename(os.readlink(self.host.path(path))) == unit]
 
     def enable(self, unit, text):
         """Enable a unit with the given file text. A tree on a controller without systemctl gets the same links by hand."""
@@ -98,18 +126,18 @@ class Systemd:
         except CommandError:
             if self.host.live:
                 raise
-            for link in _links(unit, text):
+            for link in enable_links(unit, text):
                 os.makedirs(posixpath.dirname(self.host.path(link)), exist_ok=True)
                 os.symlink("%s/%s" % (UNIT_FOLDER, unit), self.host.path(link))
 
     def disable(self, unit, text):
-        """Disable a unit with the given file text: the reverse of :meth:`enable`."""
+        """Disable a unit with the given file text: the reverse of :meth:`enable`, but systemd has to be reloaded for it."""
         try:
-            self._check("disable", unit)
+            self._check("disable", "--no-reload", unit)
         except CommandError:
             if self.host.live:
                 raise
-            for link in _links(unit, text):
+            for link in enable_links(unit, text):
                 if self.host.exists(link):
                     os.unlink(self.host.path(link))
 
@@ -135,9 +163,61 @@ class Systemd:
         text = None if folder is None else self.host.read("%s/cpuset.%s.effective" % (folder, kind))
         return None if text is None else set(expand(text))
 
-    def widen(self, unit, cpus, mems):
-        """Give a live unit everything, so that its setting can be taken away (removing it alone leaves the set narrow)."""
-        self._check("set-property", "--runtime", unit, "AllowedCPUs=" + cpus, "AllowedMemoryNodes=" + mems)
+    def narrow(self, unit):
+        """Return ``{key: sentence}`` of the sets that are smaller than those of the group around although no setting says so."""
+        folder = self.cgroup(unit)
+        if folder is None:
+            return {}
+        left = self.show(CPUSET_KEYS, [unit]).get(unit, {})
+        found = {}
+        for key, (kind, word) in CPUSET_KEYS.items():
+            own, around = (self.host.read("%s/cpuset.%s.effective" % (path, kind)) for path in (folder, posixpath.dirname(folder)))
+            if not left.get(key) and own is not None and around is not None and set(expand(own)) < set(expand(around)):
+                found[key] = "%s has no setting for %s any more and is still confined to %s; restart what runs in it" % (unit, word, own)
+        return found
+
+    def users(self, slices, leaving=()):
+        """Return ``{slice: units}`` of those slices that must not be stopped: what runs there, or would be stopped along with them.
+
+        A slice is required by every unit that names it, also by one that runs elsewhere until its next start, or has no process (a
+        oneshot that remains active, a service between two starts). ``leaving`` are units that will name it no more. Where processes belong
+        to no unit the slice stands for itself.
+        """
+        requirers = {name: set(values.get("RequiredBy", "").split()) for name, values in self.show(["RequiredBy"], slices).items()}
+        running = set(self.running(sorted(set().union(*requirers.values()) - set(slices) - set(leaving))))
+        found = {}
+        for name in slices:
+            path = slice_path(name)
+            below = [requirers.get(other, set()) for other in slices if (slice_path(other) + "/").startswith(path + "/")]
+            units = self._inside(CGROUPS + path) | (running & set().union(*below))
+            if units or self.populated(name):
+                found[name] = sorted(units) or [name]
+        return found
+
+    def _inside(self, folder):
+        """Return the services and scopes with processes below the cgroup folder of a slice, and in the slices below it."""
+        found = set()
+        for name in self.host.names(folder):
+            inner = "%s/%s" % (folder, name)
+            if "populated 1" not in (self.host.read(inner + "/cgroup.events") or ""):
+                continue
+            if name.endswith(".slice"):
+                found |= self._inside(inner)
+            elif UNIT_SUFFIX.search(name):
+                found.add(name)
+        return found
+
+    def widen(self, unit, keys):
+        """Give a live unit all CPUs or memory nodes, so that its setting can be taken away (removing it alone leaves the set narrow)."""
+        cpus = self.host.read("/sys/devices/system/cpu/possible") or self.host.read("/sys/devices/system/cpu/online")
+        everything = {"AllowedCPUs": cpus, "AllowedMemoryNodes": self.host.read("/sys/devices/system/node/has_memory")}
+        self._check("set-property", "--runtime", unit, *["%s=%s" % (key, everything[key]) for key in CPUSET_KEYS if key in keys])
+
+    def drop_runtime_settings(self, unit):
+        """Remove what :meth:`widen` wrote; systemd has to be reloaded for it."""
+        for path in self.set_by_hand(unit, RUNTIME_CONTROLS):
+            os.unlink(self.host.path(path))
+        remove_empty(self.host, ["%s/%s.d" % (control, unit) for control in RUNTIME_CONTROLS] + list(RUNTIME_CONTROLS))
 
     def set_by_hand(self, unit, controls=CONTROLS):
         """Return the drop-ins that ``set-property`` wrote for the CPUs or memory nodes of a unit, :meth:`widen` included."""

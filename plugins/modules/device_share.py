@@ -154,7 +154,7 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs
 from ansible_collections.npu.affinity.plugins.module_utils._device_share import Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool
@@ -190,44 +190,6 @@ def run(module):
     return switch(host, tool, cards, params["enabled"], check=module.check_mode, **options)
 
 
-def chips_of(report):
-    """Return the chips of all cards that answered, before and after."""
-    return [
-        {
-            "card": card,
-            "chip": chip,
-            "before": enabled,
-            "after": report.after[card].get(chip),
-            "enabled": report.wanted.get(card, {}).get(chip),
-        }
-        for card, chips in sorted(report.before.items())
-        for chip, enabled in sorted(chips.items())
-    ]
-
-
-def diff_of(chips, recover):
-    """Return the diff: a line for every chip that changes, and for the recovery switch."""
-    words = {True: "on", False: "off", None: "unknown"}
-    moved = [("card %d chip %d" % (chip["card"], chip["chip"]), chip) for chip in chips if chip["before"] is not chip["after"]]
-    if recover and recover["before"] is not recover["after"]:
-        moved.append(("recovery by the driver", recover))
-    return {
-        "before_header": "device share",
-        "after_header": "device share",
-        "before": "".join("%s: %s\n" % (title, words[values["before"]]) for title, values in moved),
-        "after": "".join("%s: %s\n" % (title, words[values["after"]]) for title, values in moved),
-    }
-
-
-def sentences(failed):
-    """Return the failures with cards joined for which the same is to be said."""
-    cards = {}
-    for card, text in failed.items():
-        cards.setdefault(text, []).append(card)
-    titles = [(text, "recovery" if None in found else "card %s" % compress(found)) for text, found in cards.items()]
-    return ["%s: %s" % (title, text) for text, title in titles]
-
-
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     try:
@@ -238,20 +200,20 @@ def main():
         module.warn(sentence)
     ignored = {card: text for card, text in report.failed.items() if module.params["ignore_busy"] and card in report.busy}
     failed = {card: text for card, text in report.failed.items() if card not in ignored}
-    for sentence in sentences(ignored):
+    for sentence in _diffs.card_sentences(ignored):
         module.warn(sentence)
-    chips = chips_of(report)
-    recover = None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
+    chips = _diffs.chips_of(report)
+    recover = _diffs.recover_of(report)
     result = {
         "changed": report.changed,
         "chips": chips,
         "recover": recover,
         "busy": report.busy,
-        "failures": sentences(report.failed),
-        "diff": diff_of(chips, recover),
+        "failures": _diffs.card_sentences(report.failed),
+        "diff": _diffs.of_device_share(chips, recover),
     }
     if failed:
-        module.fail_json(msg="device share is not as wanted: " + "; ".join(sentences(failed)), **result)
+        module.fail_json(msg="device share is not as wanted: " + "; ".join(_diffs.card_sentences(failed)), **result)
     module.exit_json(**result)
 
 

@@ -213,14 +213,12 @@ restart_needed:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _previous, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
 
-PLAN_PATH = "/etc/npu-affinity/plan.json"
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
-RUNTIME_FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
 
 
 def argument_spec():
@@ -272,30 +270,24 @@ def main():
     wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "restarted", "expected", "move_memory")}
     files, owned = list(module.params["files"]), list(module.params["owned"])
     if module.params["plan"]:
-        files.append({"path": PLAN_PATH, "content": _previous.dump(PLAN_ABOUT, module.params["plan"])})
+        files.append({"path": _irq.PLAN, "content": _previous.dump(PLAN_ABOUT, module.params["plan"])})
     if module.params["runtime"]:
-        files += [{"path": "%s/%s" % (RUNTIME_FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
-        owned.append(RUNTIME_FOLDER + "/*.py")
+        files += [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
+        owned.append(_runtime.FOLDER + "/*.py")
     try:
         host = Host(module.params["root"], module.params["timeout"])
         report = apply(host, Request(files=files, owned=owned, **wanted), check=module.check_mode)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
+    for sentence in report.narrow:
+        module.warn(sentence)
     module.exit_json(
         changed=report.changed,
         files=[path for path, (before, after) in report.changes.items() if after.text is not None],
         removed=[path for path, (before, after) in report.changes.items() if after.text is None],
         actions=report.actions,
         restart_needed=report.restart_needed,
-        diff=[
-            {
-                "before_header": path if before.text is not None else path + " (absent)",
-                "after_header": path if after.text is not None else path + " (absent)",
-                "before": before.text or "",
-                "after": after.text or "",
-            }
-            for path, (before, after) in report.changes.items()
-        ],
+        diff=_diffs.of_files(report.changes),
     )
 
 

@@ -99,11 +99,9 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _irq, _previous
-from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped, subject
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _previous
+from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-
-SECTION = "interrupts"
 
 
 def argument_spec():
@@ -115,23 +113,6 @@ def argument_spec():
     }
 
 
-def diff_of(npus):
-    """Return the diff: a line for every interrupt, workqueue and thread that moves."""
-    moved = [
-        ("NPU %s %s %s: CPUs " % (npu["id"], npu["pci"], subject(kind, entry)), entry)
-        for npu in npus
-        for kind in KINDS
-        for entry in npu[kind]
-        if entry["before"] != entry["after"]
-    ]
-    return {
-        "before_header": "affinity",
-        "after_header": "affinity",
-        "before": "".join("%s%s\n" % (title, entry["before"]) for title, entry in moved),
-        "after": "".join("%s%s\n" % (title, entry["after"]) for title, entry in moved),
-    }
-
-
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     host, plan = Host(module.params["root"], module.params["timeout"]), module.params["plan"]
@@ -140,7 +121,7 @@ def main():
             _irq.await_vectors(host, plan, module.params["wait"])
         report = _irq.bind(host, plan, check=True)
         if report["changed"] and not module.check_mode:
-            _previous.record(host, SECTION, _irq.previous(host, plan))
+            _previous.record(host, _irq.SECTION, _irq.previous(host, plan))
         if (report["changed"] or report["unchangeable"]) and not module.check_mode:
             report = _irq.bind(host, plan)
     except (OSError, ValueError) as error:
@@ -152,7 +133,7 @@ def main():
         "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report["npus"]],
         "unchangeable": report["unchangeable"],
         "failures": report["failed"],
-        "diff": diff_of(report["npus"]),
+        "diff": _diffs.of_affinities(report["npus"]),
     }
     if report["failed"]:
         module.fail_json(msg="not everything could be bound: " + "; ".join(report["failed"]), **result)

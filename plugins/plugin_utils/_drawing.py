@@ -163,8 +163,7 @@ class _Picture:
         self.npus, self.owners, self.frames = npus, owners, frames
         self.grid = _Grid(frames)
         self.roles = [
-            {cpu: role for role in MARKED_ROLES for cpu in expand(npu.roles.get(role, ""), f"{role} of {npu.label}")}
-            for npu in npus
+            {cpu: role for role in MARKED_ROLES for cpu in expand(npu.roles.get(role, ""), f"{role} of {npu.label}")} for npu in npus
         ]
         self.colours = _colours(npus, owners, frames, self.grid.per_row)
         self.ground: list[str] = []

@@ -36,14 +36,18 @@ def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
 def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float) -> Iterator[str]:
     """Yield what a repaired plan could not do: keep whole cores together, and CPUs near to their cards."""
     machine = groups.machine
-    if machine.smt == "cores" and machine.usable != machine.online:
-        outside = machine.whole_cores(machine.cores(union(pools.values()))) & machine.online & ~machine.usable
-        cards = [card for card, cpus in pools.items() if outside and machine.whole_cores(machine.cores(cpus)) & outside]
-        if cards:
-            yield (
-                f"CPUs {text_of(outside)} may not be divided, but are threads of cores in pools of {cards_named(cards)}, and whatever runs "
-                "on them slows those cores down."
-            )
+    held = union(pools.values())
+    spare = machine.whole_cores(machine.cores(held)) & machine.online & ~held if machine.smt == "cores" and machine.threads else 0
+    if outside := spare & ~machine.usable:
+        yield (
+            f"CPUs {text_of(outside)} may not be divided, but are threads of cores in pools of {_beside(machine, pools, outside)}, and "
+            "whatever runs on them slows those cores down."
+        )
+    if idle := spare & machine.usable:
+        yield (
+            f"{strategy} gives {_beside(machine, pools, idle)} some threads only of cores, and CPUs {text_of(idle)}, the others of these "
+            "cores, to nobody."
+        )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
     if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):
         yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so nothing tells whether the CPUs of a pool are near."
@@ -64,3 +68,8 @@ def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Ite
             f"Pools of {cards_named(small)} have fewer than {sum(machine.roles) + 1} CPUs, so that their roles are smaller than "
             f"{machine.roles} or share CPUs."
         )
+
+
+def _beside(machine: Machine, pools: Mapping[Card, int], threads: int) -> str:
+    """Name the cards of whose cores some threads are these."""
+    return cards_named(card for card, cpus in pools.items() if machine.whole_cores(machine.cores(cpus)) & threads)

@@ -30,11 +30,15 @@ def topology(
     cpus = sorted({cpu for text in [*numa_map.values(), *online] for cpu in expand(text)} - set(expand(offline)))
     nodes = [{"id": int(node), "cpus": compress(set(expand(text)) & set(cpus)), "memory_mib": 1024} for node, text in numa_map.items()]
     if siblings is None:
-        siblings = [] if threads_per_core == 1 else [
-            compress(members[first : first + threads_per_core])
-            for members in (expand(node["cpus"]) for node in nodes)
-            for first in range(0, len(members), threads_per_core)
-        ]
+        siblings = (
+            []
+            if threads_per_core == 1
+            else [
+                compress(members[first : first + threads_per_core])
+                for members in (expand(node["cpus"]) for node in nodes)
+                for first in range(0, len(members), threads_per_core)
+            ]
+        )
     return {
         "schema": 1,
         "cpus": {

@@ -19,12 +19,43 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cp
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies.cluster import poll_cpus
 
 INPUT = {
-    "device_type", "shape", "numa_map", "npu_map", "npu_affinity", "raw_topo", "allowed_cpus", "processes", "visible_devices", "rank",
-    "offline_cpus", "arch", "threads_per_core", "uvb_threads", "have_migratepages", "proc_irq_writable", "irqbalance",
+    "device_type",
+    "shape",
+    "numa_map",
+    "npu_map",
+    "npu_affinity",
+    "raw_topo",
+    "allowed_cpus",
+    "processes",
+    "visible_devices",
+    "rank",
+    "offline_cpus",
+    "arch",
+    "threads_per_core",
+    "uvb_threads",
+    "have_migratepages",
+    "proc_irq_writable",
+    "irqbalance",
 }
 EXPECTED = {
-    "outcome", "reason", "error", "method", "total_npus", "running", "current_npu", "pools", "roles", "memory_node", "irq_masks",
-    "uvb_cpus", "ghost_nodes", "warnings", "irqbalance_stopped", "overlap", "overlap_cpus", "overlap_with_hidden",
+    "outcome",
+    "reason",
+    "error",
+    "method",
+    "total_npus",
+    "running",
+    "current_npu",
+    "pools",
+    "roles",
+    "memory_node",
+    "irq_masks",
+    "uvb_cpus",
+    "ghost_nodes",
+    "warnings",
+    "irqbalance_stopped",
+    "overlap",
+    "overlap_cpus",
+    "overlap_with_hidden",
 }
 METHODS = {"clusters": "cluster"}
 WHEN_APPLYING = ("Can't find PCI address.", "[cpu_bind_ascend_950] uvb_poll_window_thread not found.")

@@ -23,13 +23,34 @@ from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import clu
 
 ENTRY = {"id", "note", "input", "expected", "origin"}
 POOLS = {
-    "step", "device_type", "allowed_cpus", "running", "total_npus", "all_logic_npus", "npu_affinity", "numa_map", "replaced_by_the_test",
-    "cluster_size", "pools",
+    "step",
+    "device_type",
+    "allowed_cpus",
+    "running",
+    "total_npus",
+    "all_logic_npus",
+    "npu_affinity",
+    "numa_map",
+    "replaced_by_the_test",
+    "cluster_size",
+    "pools",
 }
 EXPECTED = {"pools", "roles", "error", "skipped"}
 PARSER = {"fn", "text", "value", "npu_map", "visible", "numa", "allowed"}
 SIDE_EFFECT = {
-    "id", "test", "fact", "input", "command", "commands", "error", "order", "uvb_cpus", "log", "warning_contains", "writes", "not_run",
+    "id",
+    "test",
+    "fact",
+    "input",
+    "command",
+    "commands",
+    "error",
+    "order",
+    "uvb_cpus",
+    "log",
+    "warning_contains",
+    "writes",
+    "not_run",
 }
 STEPS = {"global_slice": "global_slice", "topo_affinity": "topo_affinity", "ascend950": "cluster"}
 ROLES = ("irq", "main", "acl", "release")

@@ -34,7 +34,7 @@ def texts(tmp_path):
     for folder, _folders, files in os.walk(str(tmp_path)):
         for name in files:
             path = os.path.join(folder, name)
-            if os.path.islink(path):
+            if os.path.islink(path) or name == "previous.json":
                 continue
             with open(path) as file:
                 found["/" + os.path.relpath(path, str(tmp_path))] = file.read()

@@ -183,6 +183,35 @@ def test_irq_cpus_come_first_and_the_pool_stands_in(online, role, sq, cq):
     assert wanted(entry, found, cpus) == {1: sq, 2: cq, 3: cq}
 
 
+# CPUs online, IRQ role, expected first choices of SQ and of five CQs, for the pool 4-9
+TURNS = [
+    ("0-9", "4", 4, [4, 4, 4, 4, 4]),
+    ("0-9", "4-5", 4, [5, 5, 5, 5, 5]),
+    ("0-9", "4-6", 4, [5, 6, 5, 6, 5]),
+    ("0-9", "4,6,8-9", 4, [6, 8, 9, 6, 8]),
+    ("0-5,7-9", "4-7", 4, [5, 7, 7, 5, 7]),
+]
+
+
+@pytest.mark.parametrize("online, role, sq, cqs", TURNS)
+def test_cqs_take_turns_on_all_irq_cpus_but_the_first(online, role, sq, cqs):
+    found = [{"irq": irq, "name": name, "ordinal": irq} for irq, name in enumerate([SQ] + [CQ] * len(cqs), 70)]
+    orders = wanted(npu(pool="4-9", irq=role), found, set(_affinity.expand(online)))
+    assert [orders[irq][0] for irq in range(70, 76)] == [sq] + cqs
+    assert {tuple(sorted(order)) for order in orders.values()} == {tuple(sorted(set(range(4, 10)) & set(_affinity.expand(online))))}
+
+
+def test_a_larger_irq_role_is_bound_and_found_bound(kernel):
+    plan = {"npus": [npu(irq="24-27")]}
+    report = bind(kernel, plan)
+    assert [affinity(kernel, irq) for irq in range(2753, 2758)] == ["24", "25", "26", "27", "25"]
+    assert report["failed"] == report["warnings"] == []
+    assert kernel.read("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask") == "0000,01000000"
+    kernel.writes = []
+    assert not bind(kernel, plan)["changed"]
+    assert kernel.writes == []
+
+
 def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
     kernel.put("/sys/devices/system/cpu/online", "0-23,25-47")
     report = bind(kernel, PLAN_OF_TWO)

@@ -10,7 +10,8 @@ import json
 import pathlib
 
 import pytest
-from planner_hosts import defects, host, pools
+from planner_checks import defects
+from planner_hosts import host, pools
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _plan, strategies
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan

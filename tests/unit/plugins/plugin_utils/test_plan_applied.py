@@ -85,7 +85,12 @@ def test_a_subset_is_asked_for():
 
 
 ANEW = [
-    ("other options", lambda applied, topology: None, {"housekeeping": 1}, "but are planned anew: it was made with other values of housekeeping."),
+    (
+        "other options",
+        lambda applied, topology: None,
+        {"housekeeping": 1},
+        "but are planned anew: it was made with other values of housekeeping.",
+    ),
     (
         "another strategy, and CPUs gone",
         lambda applied, topology: topology["cpus"].update(online="0-149,152-191"),

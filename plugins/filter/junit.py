@@ -1,0 +1,64 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: junit
+short_description: The comparison of a host with its plan as JUnit XML
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Turns the result of M(npu.affinity.binding_info) into a report that CI systems read, with a test case for every object compared.
+  - A drift is a failure whose type is the word of its likely cause, a host that was never bound is one skipped test case, and a
+    comparison that failed is an error.
+positional: host
+options:
+  _input:
+    description: What M(npu.affinity.binding_info) returned, or failed with.
+    type: dict
+    required: true
+  host:
+    description: The name of the host.
+    type: str
+    required: true
+seealso:
+  - module: npu.affinity.binding_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Keep the report of this host on the controller
+  ansible.builtin.copy:
+    content: "{{ result | npu.affinity.junit(inventory_hostname) }}"
+    dest: "reports/{{ inventory_hostname }}.xml"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+_value:
+  description: The XML document.
+  type: str
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _junit
+
+
+def junit(result: Mapping[str, Any], host: str) -> str:
+    try:
+        return _junit.junit(result, host)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.junit: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"junit": junit}

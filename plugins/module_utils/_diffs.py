@@ -1,0 +1,88 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What modules tell of a report: diffs, chips as rows, and sentences on cards that need the same to be said.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from ._affinity import KINDS, subject
+from ._cpulist import compress
+
+
+def of_files(changes):
+    """Return the diff of ``{path: (before, after)}`` of file states: an entry for every file."""
+    return [
+        {
+            "before_header": path if before.text is not None else path + " (absent)",
+            "after_header": path if after.text is not None else path + " (absent)",
+            "before": _shown(before.text),
+            "after": _shown(after.text),
+        }
+        for path, (before, after) in changes.items()
+    ]
+
+
+def _shown(text):
+    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def of_affinities(npus):
+    """Return the diff of the NPUs, or PCI functions, of a report: a line for every interrupt, workqueue and thread that moves."""
+    moved = [
+        ("%s %s: CPUs " % (npu["pci"] if npu["id"] is None else "NPU %s %s" % (npu["id"], npu["pci"]), subject(kind, entry)), entry)
+        for npu in npus
+        for kind in KINDS
+        for entry in npu[kind]
+        if entry["before"] != entry["after"]
+    ]
+    return _diff("affinity", [(title, entry["before"], entry["after"]) for title, entry in moved])
+
+
+def chips_of(report):
+    """Return the chips of all cards that answered, as ``[{card, chip, before, after, enabled}]``; ``enabled`` is the wanted state."""
+    return [
+        {
+            "card": card,
+            "chip": chip,
+            "before": enabled,
+            "after": report.after[card].get(chip),
+            "enabled": report.wanted.get(card, {}).get(chip),
+        }
+        for card, chips in sorted(report.before.items())
+        for chip, enabled in sorted(chips.items())
+    ]
+
+
+def recover_of(report):
+    """Return the driver's recovery switch ``{before, after}``, or None when it was left alone."""
+    return None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
+
+
+def of_device_share(chips, recover):
+    """Return the diff: a line for every chip that changes, and for the recovery switch."""
+    words = {True: "on", False: "off", None: "unknown"}
+    moved = [("card %d chip %d: " % (chip["card"], chip["chip"]), chip) for chip in chips if chip["before"] is not chip["after"]]
+    if recover and recover["before"] is not recover["after"]:
+        moved.append(("recovery by the driver: ", recover))
+    return _diff("device share", [(title, words[values["before"]], words[values["after"]]) for title, values in moved])
+
+
+def _diff(header, lines):
+    return {
+        "before_header": header,
+        "after_header": header,
+        "before": "".join("%s%s\n" % (title, before) for title, before, _after in lines),
+        "after": "".join("%s%s\n" % (title, after) for title, _before, after in lines),
+    }
+
+
+def card_sentences(failed):
+    """Return the failures of cards (None: the recovery switch) with cards joined for which the same is to be said."""
+    cards = {}
+    for card, text in failed.items():
+        cards.setdefault(text, []).append(card)
+    titles = [(text, "recovery" if None in found else "card %s" % compress(found)) for text, found in cards.items()]
+    return ["%s: %s" % (title, text) for text, title in titles]

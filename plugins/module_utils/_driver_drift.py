@@ -1,0 +1,137 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare what a driver has with what it should have: interrupts, workqueues and threads of NPUs, and device share. Reads only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from ._affinity import KINDS, grouped
+from ._cpulist import compress, expand
+from ._device_share import switch
+from ._drift import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, because, cause_of_move
+from ._irq import CQ, SQ, bind, choices
+from ._machine import CGROUP_FOLDER, irqbalance
+from ._share_tool import Cards, Refusal, ShareTool
+
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+_NO_ANSWER = because(UNREADABLE, "it gave no answer to compare; see what 'npu-smi info' says")
+_WORDS = {True: "on", False: "off", None: "unknown"}
+
+
+def title_of(npu):
+    """Return what drift calls an entry of the plan."""
+    return "%s %s" % ("GPU" if str(npu.get("slice")).startswith("gpu-") else "NPU", npu["id"])
+
+
+def check_interrupts(findings, host, plan, online, there):
+    """Compare the interrupts, workqueues and threads of the NPUs ``there`` (titles). What the kernel manages itself is a remark."""
+    free = _freedom_of_irqbalance(host)
+    report = bind(host, plan, check=True)
+    failed = {sentence.partition(": ")[0] for sentence in report["failed"]}
+    findings.remarks += report["unchangeable"]
+    for npu, row in zip(plan["npus"], report["npus"]):
+        pool, role = set(expand(npu["pool"])), set(expand(npu.get("irq") or ""))
+        if not role or title_of(npu) not in there or online and not pool & online:
+            continue
+        known = {entry["name"] for entry in row["interrupts"]}
+        for name in (SQ, CQ) if "NPU %s (%s)" % (row["id"], row["pci"]) in failed else ():
+            if name not in known:
+                cause = because(DRIVER_RELOAD, "the driver is not loaded, or still loading")
+                findings.differs("interrupts", "%s %s" % (title_of(npu), name), "requested", "not requested", cause, npu["id"])
+        _compare_row(findings, npu, row, online, free(row["pci"]))
+
+
+def _compare_row(findings, npu, row, online, free):
+    first = choices(npu, set(expand(npu["irq"])))
+    placed = [entry for kind in KINDS for entry in row[kind] if entry["state"] not in ("managed", "full")]
+    everything = bool(row["workqueues"] or row["threads"]) and all(entry["state"] == "changed" for entry in placed)
+    for kind in KINDS:
+        for name in sorted({entry["name"] for entry in row[kind]}):
+            title = "%s %s" % (title_of(npu), name)
+            moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in ("changed", "failed")]
+            if moved:
+                own = str(first.get(name, first[SQ])[0])
+                offline = own if own != moved[0]["wanted"] else ""
+                cause = cause_of_move(kind, moved[0], everything, online, offline, free)
+                findings.differs(kind, title, "CPUs " + moved[0]["wanted"], _places(moved), cause, npu["id"])
+            else:
+                findings.same(kind, title)
+
+
+def _places(entries):
+    """Return where the entries of one name are: ``CPUs 0-7 (IRQ 30-45), CPUs 3 (IRQ 46)``."""
+    texts = []
+    for entry in entries:
+        place = entry["text"] if entry["before"] is None else "CPUs " + entry["before"]
+        texts.append(place + (" (IRQ %s)" % entry["irqs"] if "irqs" in entry else ""))
+    return ", ".join(texts)
+
+
+def _freedom_of_irqbalance(host):
+    """Return a function that says, for a PCI function, why irqbalance may move its interrupts; '' when it may not, or does not run."""
+    if not irqbalance(host)["active"]:
+        return lambda pci: ""
+    groups = ["%s%s/system.slice/irqbalance.service/cgroup.procs" % (CGROUP_FOLDER, top) for top in ("", "/systemd", "/unified")]
+    processes = " ".join(host.read(group) or "" for group in groups).split()
+    told = any(POLICY in (host.read("/proc/%s/cmdline" % process) or "") for process in processes)
+    policy = host.read(POLICY)
+
+    def free(pci):
+        if policy is None:
+            return "it runs, and nothing tells it to leave the NPUs alone"
+        if pci not in policy:
+            return "it runs, and its policy does not name this PCI function"
+        return "" if told else "it runs without the policy that was written for it; restart it"
+
+    return free
+
+
+def check_device_share(findings, host, wanted, topology=None, npu_smi=None):
+    """Compare the device share of every card, and the driver's recovery switch.
+
+    ``wanted`` is ``{enabled, npus, only_ours, recover}`` as :func:`_device_share.switch` takes them; ``topology`` saves asking for cards.
+    """
+    enabled = wanted["enabled"]
+    try:
+        tool = ShareTool(host, npu_smi)
+        known = Cards.of_topology(topology) if topology else None
+        cards = known if known and known.chips else tool.cards()
+        report = switch(host, tool, cards, enabled, wanted["npus"], wanted["recover"], wanted["only_ours"], check=True)
+    except Refusal as error:
+        findings.differs("device_share", "device share", _WORDS[enabled], str(error), _NO_ANSWER)
+        return
+    except ValueError as error:
+        cause = because(CHANGED_SETTINGS, "they do not fit the cards of this host")
+        findings.differs("device_share", "device share", _WORDS[enabled], str(error), cause)
+        return
+    for card, sentence in sorted((card, text) for card, text in report.failed.items() if card is not None):
+        findings.differs("device_share", "card %d" % card, _WORDS[enabled], sentence, _NO_ANSWER)
+    _compare_chips(findings, report)
+    if report.recover:
+        found, expected = report.recover
+        cause = because(EDIT, "npu-smi switched it, or the driver was installed anew")
+        _compare_state(findings, "recovery by the driver", expected, found, "", cause)
+    elif None in report.failed:
+        findings.differs("device_share", "recovery by the driver", _WORDS[wanted["recover"]], report.failed[None], _NO_ANSWER)
+
+
+def _compare_chips(findings, report):
+    states = {card: {chip: report.before[card].get(chip) for chip in chips} for card, chips in report.wanted.items()}
+    cause = because(EDIT, "npu-smi switched it, or the card was reset")
+    if all(enabled is False for state in states.values() for enabled in state.values()):
+        cause = because(DRIVER_RELOAD, "the driver forgets device share when it is loaded again and when the host boots")
+    for card, state in sorted(states.items()):
+        wrong = [chip for chip in state if state[chip] is not report.wanted[card][chip]]
+        chip = wrong[0] if wrong else min(state)
+        where = " (chips %s)" % compress(wrong) if 0 < len(wrong) < len(state) else ""
+        _compare_state(findings, "card %d" % card, report.wanted[card][chip], state[chip], where, cause)
+
+
+def _compare_state(findings, name, expected, found, where, cause):
+    if found is expected:
+        findings.same("device_share", name)
+    else:
+        findings.differs("device_share", name, _WORDS[expected], _WORDS[found] + where, cause)

@@ -1,0 +1,278 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
+
+Order: refuse what cannot be read, look, then: no plan any more (so that nothing binds again), our units stopped, interrupts put back, live
+CPU sets widened and files removed or written back (``_host_files``), units started that a bind had stopped, device share, and at last
+previous.json. Every step can be repeated, and what a step needs to know is on the disk before it begins: a run that was killed, or in
+which a card was busy, is finished by the next one.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from . import _device_share, _irq, _previous, _runtime
+from ._files import LEFTOVER, FileState, is_ours, remove_empty
+from ._host import CommandError
+from ._host_files import Request, apply
+from ._share_tool import Refusal, ShareTool
+from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links, unit_of
+
+IRQBALANCE = "irqbalance.service"
+_LIBRARY = posixpath.dirname(_runtime.FOLDER)
+_CACHE = _runtime.FOLDER + "/__pycache__"
+_IRQBALANCE_FILES = [
+    "/etc/npu-affinity/irqbalance.env",
+    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
+    _LIBRARY + "/irqbalance-policy",
+]
+OWNED = _IRQBALANCE_FILES + [
+    _irq.PLAN,
+    UNIT_FOLDER + "/npu.slice",
+    UNIT_FOLDER + "/npu-*.slice",
+    UNIT_FOLDER + "/npu-affinity-*.service",
+    UNIT_FOLDER + "/npu-affinity-*.timer",
+    UNIT_FOLDER + "/gpu.slice",
+    UNIT_FOLDER + "/gpu-*.slice",
+    UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
+    "/etc/udev/rules.d/90-npu-affinity.rules",
+    _runtime.FOLDER + "/*.py",
+]
+_FOLDERS = ["/etc/npu-affinity", posixpath.dirname(_irq.MEMORY), _LIBRARY, _runtime.FOLDER, _CACHE]
+_PROGRAMS = ["npu-affinity-*", "system-npu*affinity*.slice"]
+"""Our units that run programs, and the slice that systemd makes for the instances of a template."""
+_INTERRUPTED = "undo"
+"""The section of previous.json that names the units whose files are being removed; a run that was killed left it there."""
+
+
+class Report:
+    """What was (or in check mode would be) undone.
+
+    ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
+    told; ``affinities`` is a report of ``_irq.restore`` and ``share`` one of ``_device_share.restore``, or None; ``restart_needed`` are the
+    running units that follow at their next start, ``slices_left`` the slices without a file that live on because of them. ``failed``
+    are sentences, ``kept`` the sections of previous.json that a later run still needs.
+    """
+
+    def __init__(self):
+        self.bound = True
+        self.changes = {}
+        self.actions = []
+        self.affinities = None
+        self.share = None
+        self.restart_needed = []
+        self.slices_left = []
+        self.warnings = []
+        self.failed = []
+        self.kept = set()
+
+    @property
+    def changed(self):
+        restored = [part for part in (self.affinities, self.share) if part is not None]
+        return bool(self.changes or self.actions) or any(part["changed"] if isinstance(part, dict) else part.changed for part in restored)
+
+
+def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False):
+    """Undo everything and return the :class:`Report`.
+
+    ``device_share``: whether it is put back, too. ``move_memory``: see :class:`_host_files.Request`; it matters when a foreign unit file
+    with memory nodes is written back. Raises ``ValueError`` with a sentence, before anything is touched when previous.json is broken.
+    """
+    recorded = _previous.recorded(host)
+    _refuse_strange(recorded)
+    undo = _Undo(host, recorded, move_memory)
+    undo.look()
+    report = undo.report
+    if not (recorded or report.changed):
+        report.bound = False
+        return report
+    if not check:
+        undo.carry_out()
+    undo.restore_share(npu_smi, device_share, check)
+    undo.finish(check)
+    return report
+
+
+def _check_files(data):
+    for values in data.values():
+        FileState.from_record(values)
+
+
+def _check_interrupts(data):
+    affinities = [data["workqueues"], data["threads"]] + list(data["functions"].values())
+    if not all(isinstance(member, dict) for member in affinities):
+        raise ValueError("it has no affinities by name")
+
+
+def _check_device_share(data):
+    for card, chips in data["chips"].items():
+        if not all(number.isdigit() for number in [card] + list(chips)):
+            raise ValueError("'%s' is no card with chips" % card)
+
+
+def _check_names(data):
+    if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+        raise ValueError("it is no list of names")
+
+
+_CHECKS = {
+    "files": _check_files,
+    "folders": _check_names,
+    _irq.SECTION: _check_interrupts,
+    _device_share.SECTION: _check_device_share,
+    _INTERRUPTED: _check_names,
+}
+
+
+def _refuse_strange(recorded):
+    for name, data in recorded.items():
+        try:
+            if name not in _CHECKS and not (UNIT_SUFFIX.search(name) and isinstance(data, dict)):
+                raise ValueError("it is unknown")
+            _CHECKS.get(name, dict)(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                "%s: section '%s' cannot be undone (%s: %s). Nothing was touched; undo with the version of the collection that bound this "
+                "host, or mend the file by hand" % (_previous.PATH, name, type(error).__name__, error)
+            )
+
+
+class _Undo:
+    """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
+
+    def __init__(self, host, recorded, move_memory):
+        self.host = host
+        self.recorded = recorded
+        self.record = FileState.of(host, _previous.PATH)
+        self.systemd = Systemd(host)
+        self.report = Report()
+        self.programs = []
+        self.enabled = []
+        self.started = []
+        self.leftovers = []
+        self.request = Request(
+            files=self._foreign_files(),
+            owned=OWNED,
+            restarted=[{"unit": IRQBALANCE, "files": _IRQBALANCE_FILES}],
+            move_memory=move_memory,
+            interrupted=recorded.get(_INTERRUPTED, []),
+        )
+
+    def _foreign_files(self):
+        """Return the recorded files that are to be written back: those whose place is empty, or taken by a file of ours."""
+        files = []
+        for path, values in sorted(self.recorded.get("files", {}).items()):
+            now = FileState.of(self.host, path)
+            if now.text is None or is_ours(now.text) or now == FileState.from_record(values):
+                files.append(dict(values, path=path))
+            else:
+                self.report.warnings.append("%s was changed by someone else since the first bind and stays as it is" % path)
+        return files
+
+    def look(self):
+        report = self.report
+        found = apply(self.host, self.request, check=True)
+        self._look_at_programs(found)
+        self._look_at_stopped_units()
+        if _irq.SECTION in self.recorded:
+            report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION], check=True)
+        elif found.changes and not self.recorded:
+            report.warnings.append(
+                "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
+                % _previous.PATH
+            )
+        self.leftovers = self._find_leftovers()
+        report.changes = dict(found.changes)
+        report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
+        report.actions = ["remove the empty folder %s" % folder for folder in self._empty_folders()]
+        report.actions += ["stop %s" % unit for unit in self.programs] + found.actions
+        report.actions += ["enable %s" % unit for unit, _text in self.enabled] + ["start %s" % unit for unit in self.started]
+        report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
+
+    def _look_at_programs(self, found):
+        if self.host.live and found.changed:
+            self.programs = self.systemd.running(_PROGRAMS)
+
+    def _look_at_stopped_units(self):
+        for unit, values in sorted(self.recorded.items()):
+            if unit in _CHECKS:
+                continue
+            text = self.host.read("%s/%s" % (UNIT_FOLDER, unit)) or self.host.read("/usr/lib/systemd/system/" + unit)
+            if text is None:
+                self.report.warnings.append("%s was stopped by a bind and is not installed any more" % unit)
+                continue
+            # On a running machine always: what stands for System V's run levels is no link of systemd's.
+            missing = [link for link in enable_links(unit, text) if not self.host.exists(link) and link not in self.request.files]
+            if values.get("enabled", True) and (missing or self.host.live):
+                self.enabled.append((unit, text))
+            if self.host.live and values.get("running") and not self.systemd.active([unit]):
+                self.started.append(unit)
+
+    def _find_leftovers(self):
+        """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
+        folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + _FOLDERS
+        folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
+        paths = ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, LEFTOVER + "*")]
+        paths += ["%s/%s" % (_CACHE, name) for name in self.host.names(_CACHE, "*.pyc*")]
+        return paths + [path for path in [_irq.MEMORY] if self.host.exists(path)]
+
+    def _empty_folders(self):
+        """Return our folders that nothing is in: an earlier run was killed between its last steps."""
+        return [folder for folder in _FOLDERS if self.host.exists(folder) and not self.host.names(folder)]
+
+    def carry_out(self):
+        units = sorted({unit_of(path) for path in self.report.changes} - {None})
+        if units:
+            _previous.record(self.host, _INTERRUPTED, units)
+        if _irq.PLAN in self.report.changes:
+            FileState(None, None).put(self.host, _irq.PLAN)
+        if self.programs:
+            self.systemd.stop(self.programs)
+        if _irq.SECTION in self.recorded:
+            self.report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION])
+        done = apply(self.host, self.request)
+        self.report.restart_needed, self.report.slices_left = done.restart_needed, done.slices_left
+        if done.narrow:
+            self.report.failed += done.narrow
+            self.report.kept.add(_INTERRUPTED)
+        if self.host.live and self.programs:
+            self.systemd.forget_failed(_PROGRAMS[0])
+        for unit, text in self.enabled:
+            self.systemd.enable(unit, text)
+        if self.started:
+            self.systemd.start(self.started)
+        for path in self.leftovers:
+            FileState(None, None).put(self.host, path)
+
+    def restore_share(self, npu_smi, wanted, check):
+        section = self.recorded.get(_device_share.SECTION)
+        if section is None:
+            return
+        if not wanted:
+            self.report.kept.add(_device_share.SECTION)
+            return
+        try:
+            tool = ShareTool(self.host, npu_smi)
+            self.report.share = _device_share.restore(self.host, tool, tool.cards(), section, check)
+        except (CommandError, OSError, Refusal, ValueError) as error:
+            self.report.failed.append("device share could not be put back: %s" % error)
+            self.report.kept.add(_device_share.SECTION)
+        if self.report.share is not None and self.report.share.failed:
+            self.report.kept.add(_device_share.SECTION)
+
+    def finish(self, check):
+        report, folders = self.report, self.recorded.get("folders", [])
+        if report.affinities is not None and report.affinities["failed"]:
+            report.failed += report.affinities["failed"]
+            report.kept.add(_irq.SECTION)
+        if report.kept and any(self.host.exists(folder) for folder in folders):
+            report.kept.add("folders")
+        if self.record.text is not None and not report.kept:
+            report.changes[_previous.PATH] = (self.record, FileState(None, None))
+        if not check:
+            _previous.keep(self.host, report.kept)
+            remove_empty(self.host, _FOLDERS + folders)

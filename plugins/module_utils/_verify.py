@@ -1,0 +1,179 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare a whole host with the plan in force and with the files that a bind writes. Reads only, and never asks systemd to reload.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+
+from . import _previous
+from ._cpulist import compress, expand
+from ._drift import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, OFFLINE_CPU, Findings, because, cause_of_file, differing_lines
+from ._driver_drift import check_device_share, check_interrupts, title_of
+from ._effective import available, check_cpusets, check_services, check_units
+from ._files import is_ours
+from ._host_files import Request, compare
+from ._irq import PLAN, plan_npus
+from ._pci import DEVICE_FOLDER
+from ._systemd import Systemd, unit_of
+
+_SETS = ("pool", "irq", "mems")
+
+
+Wanted = collections.namedtuple(
+    "Wanted",
+    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False),
+)
+"""What a host is compared with.
+
+``files``, ``owned``: as :class:`_host_files.Request` has them; ``folders``: ``{folder: {name: text}}``, files that count as one object;
+``binding``: the result of filter ``npu.affinity.binding``; ``enabled``, ``started``, ``stopped``: further units; ``interrupts``: whether to
+look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_drift.check_device_share` has them, where it is looked at;
+``must_be_bound``: whether a host without a plan is drift.
+"""
+
+
+def verify(host, wanted, given=None):
+    """Return ``(bound, Findings)`` of a host. ``given`` is a plan to compare with instead of the one in force.
+
+    Raises ``OSError``, ``ValueError`` or ``CommandError`` for what could not be compared, such as a file that may not be read.
+    """
+    findings = Findings()
+    plan, bound = _plan_in_force(findings, host, wanted, given)
+    if plan is None:
+        return bound, findings
+    online = available(host)["cpus"]
+    there = _check_npus(findings, host, plan, online)
+    edited = _check_files(findings, host, wanted)
+    systemd = Systemd(host)
+    texts = {entry["path"]: entry["content"] for entry in wanted.files}
+    parents, slices = ([unit["name"] for unit in wanted.binding.get(kind, ())] for kind in ("parents", "slices"))
+    enabled, started = parents + list(wanted.enabled), parents + slices + list(wanted.started)
+    idle = check_units(findings, host, systemd, texts, enabled, started, wanted.stopped)
+    with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited)
+    expected = [entry for entry in wanted.binding.get("expected", ()) if entry["unit"] not in idle]
+    check_cpusets(findings, host, systemd, expected + with_sets, edited)
+    if wanted.interrupts:
+        check_interrupts(findings, host, plan, online, there)
+    if wanted.device_share and any(title_of(npu).startswith("NPU") for npu in plan["npus"]):
+        check_device_share(findings, host, wanted.device_share, wanted.topology, wanted.npu_smi)
+    return bound, findings
+
+
+def _plan_in_force(findings, host, wanted, given):
+    """Return ``(plan or None, whether the host was ever bound)`` and note what is to be said of plan.json."""
+    text = host.read(PLAN)
+    if text is None:
+        left = [path for path, (_before, after) in compare(host, Request(owned=wanted.owned)).items() if after.text is None]
+        left += [_previous.PATH] if host.exists(_previous.PATH) else []
+        if left or given is not None or wanted.must_be_bound:
+            cause = because(EDIT, "removed by hand; %s is still there" % left[0]) if left else because(NEVER_BOUND, "bind the host")
+            findings.differs("plan", PLAN, "the plan in force", "no such file", cause)
+        return given, bool(left)
+    try:
+        found = _parsed(text)
+        pools = _sets_of(found)
+    except ValueError as error:
+        findings.differs("plan", PLAN, "the plan in force", str(error), because(EDIT, "bind the host again, and it is written anew"))
+        return given, True
+    other = [] if given is None else _differing(_sets_of(given), pools)
+    if other:
+        cause = because(CHANGED_SETTINGS, "the given plan was not bound here, or someone edited the file")
+        findings.differs("plan", PLAN, "; ".join(mine for mine, _theirs in other), "; ".join(theirs for _mine, theirs in other), cause)
+    else:
+        findings.same("plan", PLAN)
+    return found if given is None else given, True
+
+
+def _parsed(text):
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError("no JSON: %s" % error)
+
+
+def _sets_of(plan):
+    """Return ``{title: {pool, irq, mems}}`` of a plan's NPUs. Raises ``ValueError`` for what is no plan."""
+    result = {}
+    for npu in plan_npus(plan):
+        for key in _SETS:
+            expand(npu.get(key) or "", "%s of %s" % (key, title_of(npu)))
+        result[title_of(npu)] = {key: npu.get(key) or "" for key in _SETS}
+    expand(plan.get("housekeeping") or "", "housekeeping")
+    return result
+
+
+def _differing(mine, theirs):
+    """Return pairs of texts for every NPU of which two plans say different things."""
+
+    def said(title, sets):
+        return "%s has %s" % (title, ", ".join("%s %s" % pair for pair in sorted(sets.items()) if pair[1])) if sets else "no " + title
+
+    titles = sorted(set(mine) | set(theirs))
+    return [(said(title, mine.get(title)), said(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
+
+
+def _check_npus(findings, host, plan, online):
+    """Compare the plan's NPUs and CPUs with those that are there; return the titles of the NPUs that are on the bus."""
+    there = set()
+    for npu in plan["npus"]:
+        title, pci = title_of(npu), (npu.get("pci") or "").lower()
+        if not pci or host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
+            there.add(title)
+            findings.same("npus", title)
+        else:
+            cause = because(LOST_CARD, "it dropped off the bus; bind again when it is back, or gone for good")
+            findings.differs("npus", title, "PCI function " + pci, "no such function", cause, npu["id"])
+        _check_online(findings, "pool of " + title, npu["pool"], online, npu["id"])
+    if plan.get("housekeeping"):
+        _check_online(findings, "housekeeping", plan["housekeeping"], online)
+    return there
+
+
+def _check_online(findings, name, cpus, online, npu=None):
+    offline = set(expand(cpus)) - online
+    if not online or not offline:
+        findings.same("cpus", name)
+        return
+    cause = because(OFFLINE_CPU, "CPU %s; bring it online, or bind again without it" % compress(offline))
+    findings.differs("cpus", name, "%s online" % cpus, "%s offline" % compress(offline), cause, npu)
+
+
+def _check_files(findings, host, wanted):
+    """Compare the files and return the units whose files differ."""
+    edited = set()
+    changes = compare(host, Request(files=wanted.files, owned=wanted.owned))
+    for path in [entry["path"] for entry in wanted.files if entry["path"] not in changes]:
+        findings.same("files", path)
+    for path, (before, after) in changes.items():
+        cause = cause_of_file(before.text, after.text, before.text is not None and is_ours(before.text))
+        expected, found = _file_texts(before, after)
+        findings.differs("files", path, expected, found, cause, unit=unit_of(path))
+        edited.add(unit_of(path))
+    for folder, texts in wanted.folders.items():
+        files = [{"path": "%s/%s" % (folder, name), "content": text} for name, text in texts.items()]
+        different = sorted(path.rpartition("/")[2] for path in compare(host, Request(files=files)))
+        if different:
+            cause = because(CHANGED_SETTINGS, "the collection was updated since the last bind, or someone edited them")
+            findings.differs("files", folder, "%d files of this version" % len(texts), "other " + ", ".join(different), cause)
+        else:
+            findings.same("files", folder)
+    return edited
+
+
+def _file_texts(before, after):
+    """Return what to say is expected and found of a file's :class:`FileState` before and after a bind."""
+    if before.text is None:
+        return "a file", "no such file"
+    if after.text is None:
+        return "no such file", "a file of an earlier bind"
+    if before.text == after.text:
+        return "mode %04o" % after.mode, "mode %04o" % before.mode
+    texts = differing_lines(after.text, before.text)
+    return tuple(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in texts)

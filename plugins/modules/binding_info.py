@@ -1,0 +1,279 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: binding_info
+short_description: Compare a host with the plan in force and list every drift
+version_added: 0.1.0
+description:
+  - Compares what a host should have with what the kernel, systemd and the driver really do, and says of every difference what was
+    expected, what was found, and the likely cause. Reads only; nothing is mended, and systemd is not asked to reload.
+  - By the plan alone it compares the NPUs with the PCI bus, their CPUs with those that are online, and their interrupts, workqueues and
+    kernel threads with the CPUs of the plan. Interrupts that the kernel manages itself are no drift.
+  - With O(files) it compares files to the letter, with O(binding) the effective CPUs and memory nodes of slices and services and of
+    the processes in them, with O(device_share) the state of every chip. The playbook C(npu.affinity.verify) gives all of these.
+  - Drift is a result and not a failure of the task. A host that was never bound has none.
+  - Below another O(root) than V(/) there are no running units. Files, links to what starts at boot, C(/proc/irq) and so on of that tree
+    are compared.
+options:
+  root:
+    description: Directory below which the machine's tree lies.
+    type: path
+    default: /
+  plan:
+    description: The plan to compare with. By default the one in force, C(/etc/npu-affinity/plan.json) of the host.
+    type: dict
+  files:
+    description: The files that the host should have, as for M(npu.affinity.host_files).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path on the machine.
+        type: path
+        required: true
+      content:
+        description: The whole text.
+        type: str
+        required: true
+      mode:
+        description: Permission bits in octal.
+        type: str
+        default: '0644'
+  owned:
+    description:
+      - Shell patterns of absolute paths. A file that matches, is marked as the collection's own and is not in O(files) is drift.
+    type: list
+    elements: str
+    default: []
+  runtime:
+    description: Whether the host code that boot units run is compared with that of this version of the collection.
+    type: bool
+    default: false
+  binding:
+    description: What systemd must hold, as P(npu.affinity.binding#filter) returns it.
+    type: dict
+    default: {}
+  enabled:
+    description: Further units that must start at boot, as their C(WantedBy=) says.
+    type: list
+    elements: str
+    default: []
+  started:
+    description: Further units that must be active. Ignored below another O(root).
+    type: list
+    elements: str
+    default: []
+  stopped:
+    description: Units that must be neither active nor enabled.
+    type: list
+    elements: str
+    default: []
+  interrupts:
+    description: Whether interrupts, workqueues and kernel threads are compared.
+    type: bool
+    default: true
+  device_share:
+    description: What the device share of the chips should be. Without it C(npu-smi) is not called.
+    type: dict
+    suboptions:
+      enabled:
+        description: Whether containers may share the chips.
+        type: bool
+        required: true
+      npus:
+        description: The cards to look at, as for M(npu.affinity.device_share). Empty means all.
+        type: list
+        elements: raw
+        default: []
+      only_ours:
+        description: With O(device_share.enabled=false), whether chips may be on that this collection did not switch on.
+        type: bool
+        default: true
+      recover:
+        description: The driver's own recovery of device share after a reboot. V(leave) does not look at it.
+        type: str
+        choices: [leave, 'on', 'off']
+        default: leave
+  topology:
+    description: The fact C(npu_affinity_topology). It saves asking C(npu-smi) for the cards.
+    type: dict
+  must_be_bound:
+    description: Whether it is drift that a host was never bound.
+    type: bool
+    default: false
+  npu_smi:
+    description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
+    type: str
+  timeout:
+    description: Seconds that each command may take.
+    type: int
+    default: 60
+extends_documentation_fragment:
+  - npu.affinity._attributes
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - This module does not modify the target.
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Look at interrupts, threads, CPUs and the PCI bus, by the plan in force
+  npu.affinity.binding_info:
+
+- name: Look at the slices and at what containers may share, too
+  npu.affinity.binding_info:
+    binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_topology.applied) }}"
+    topology: "{{ npu_affinity_topology }}"
+    device_share:
+      enabled: true
+
+- name: Look at one file to the letter, on a host that must be bound
+  npu.affinity.binding_info:
+    files:
+      - path: /etc/systemd/system/npu-0.slice
+        content: |
+          # Managed by npu.affinity: changes are overwritten.
+          [Slice]
+          AllowedCPUs=144-167
+    owned:
+      - /etc/systemd/system/npu-*.slice
+    interrupts: false
+    must_be_bound: true
+"""
+
+RETURN = r"""
+bound:
+  description: Whether the host was ever bound.
+  returned: success
+  type: bool
+  sample: true
+drift:
+  description: Everything that is not as expected.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: One of V(plan), V(npus), V(cpus), V(files), V(units), V(cpusets), V(services), V(processes), V(interrupts),
+        V(workqueues), V(threads) and V(device_share).
+      type: str
+    object:
+      description: What differs. Names stay the same from one run to the next; numbers of interrupts are in RV(drift[].found).
+      type: str
+    expected:
+      description: What it should be.
+      type: str
+    found:
+      description: What it is.
+      type: str
+    cause:
+      description:
+        - The likely cause, a word and after a colon a remark.
+        - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(someone's edit), V(lost card),
+          V(not restarted), V(changed settings), V(never bound) and V(npu-smi).
+      type: str
+    npu:
+      description: The logic id of the NPU that it belongs to, or null.
+      type: int
+    unit:
+      description: The systemd unit that it belongs to, or null.
+      type: str
+  sample:
+    - kind: interrupts
+      object: NPU 0 cq_update_irq
+      expected: CPUs 145
+      found: CPUs 0-191 (IRQ 2754-2769)
+      cause: "irqbalance: it runs, and nothing tells it to leave the NPUs alone"
+      npu: 0
+      unit: null
+checked:
+  description: The objects that were compared, those of RV(drift) included, by kind.
+  returned: success
+  type: dict
+  sample:
+    cpusets: [npu-0.slice CPUs, npu-0.slice memory nodes]
+    interrupts: [NPU 0 cq_update_irq, NPU 0 sq_send_trigger_irq]
+remarks:
+  description: A sentence for everything that is not where the plan wants it and cannot be, which is no drift.
+  returned: success
+  type: list
+  elements: str
+  sample: ["NPU 0 (0000:c1:00.0): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 144-167"]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
+
+RECOVER = {"leave": None, "on": True, "off": False}
+AS_GIVEN = ("files", "owned", "binding", "enabled", "started", "stopped", "interrupts", "topology", "npu_smi", "must_be_bound")
+
+
+def argument_spec():
+    strings = {"type": "list", "elements": "str", "default": []}
+    return {
+        "root": {"type": "path", "default": "/"},
+        "plan": {"type": "dict"},
+        "files": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "path": {"type": "path", "required": True},
+                "content": {"type": "str", "required": True},
+                "mode": {"type": "str", "default": "0644"},
+            },
+        },
+        "owned": strings,
+        "runtime": {"type": "bool", "default": False},
+        "binding": {"type": "dict", "default": {}},
+        "enabled": strings,
+        "started": strings,
+        "stopped": strings,
+        "interrupts": {"type": "bool", "default": True},
+        "device_share": {
+            "type": "dict",
+            "options": {
+                "enabled": {"type": "bool", "required": True},
+                "npus": {"type": "list", "elements": "raw", "default": []},
+                "only_ours": {"type": "bool", "default": True},
+                "recover": {"type": "str", "choices": list(RECOVER), "default": "leave"},
+            },
+        },
+        "topology": {"type": "dict"},
+        "must_be_bound": {"type": "bool", "default": False},
+        "npu_smi": {"type": "str"},
+        "timeout": {"type": "int", "default": 60},
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    params = module.params
+    share = params["device_share"] and dict(params["device_share"], recover=RECOVER[params["device_share"]["recover"]])
+    wanted = Wanted(
+        folders={_runtime.FOLDER: _runtime.sources()} if params["runtime"] else {},
+        device_share=share,
+        **{name: params[name] for name in AS_GIVEN},
+    )
+    try:
+        bound, findings = verify(Host(params["root"], params["timeout"]), wanted, params["plan"])
+    except (OSError, ValueError, CommandError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, bound=bound, drift=findings.drift, checked=findings.checked, remarks=findings.remarks)
+
+
+if __name__ == "__main__":
+    main()

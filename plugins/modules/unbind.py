@@ -1,0 +1,233 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: unbind
+short_description: Put a host back to what it was before the first bind
+version_added: 0.1.0
+description:
+  - Restores what C(/etc/npu-affinity/previous.json) recorded before the first bind, in one module call. These are the affinities of
+    interrupts, workqueues and kernel threads, foreign files that were overwritten, a stopped irqbalance, and the device share of every chip.
+  - Removes every file of the collection, its units and its folders. Live CPU sets are widened first, because taking a setting away does
+    not do that reliably.
+  - Never stops or restarts a workload. Slices that are in use lose their limits at once and live on until what runs in them is
+    restarted; the module names these units.
+  - Leaves a host alone that was never bound.
+  - A run that was killed, or in which a card was busy, is finished by the next one. The record is removed last.
+options:
+  root:
+    description:
+      - Directory below which the machine's tree lies. With any other value than V(/) that tree is written to, and nothing live is touched.
+    type: path
+    default: /
+  device_share:
+    description:
+      - Whether device share is put back, too. With V(false) it stays as it is, and so does its record for a later run.
+    type: bool
+    default: true
+  ignore_busy:
+    description: Whether cards that a container holds are reported and left for a later run instead of failing the task at its end.
+    type: bool
+    default: false
+  move_memory:
+    description:
+      - Whether the memory nodes of a unit with running processes may be changed, which moves their pages. It matters only when a foreign
+        unit file with memory nodes is written back.
+    type: bool
+    default: false
+  npu_smi:
+    description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
+    type: str
+  timeout:
+    description: Seconds that each command may take.
+    type: int
+    default: 90
+extends_documentation_fragment:
+  - npu.affinity._attributes
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Everything as it was before the first bind
+  npu.affinity.unbind:
+
+- name: The same, although third parties hold some cards now, whose device share a later run puts back
+  npu.affinity.unbind:
+    ignore_busy: true
+    timeout: 90
+
+- name: Everything but device share
+  npu.affinity.unbind:
+    device_share: false
+
+- name: Write a foreign slice back whose processes then get other memory nodes
+  npu.affinity.unbind:
+    move_memory: true
+
+- name: The tree of a simulated host
+  npu.affinity.unbind:
+    root: /srv/simulated/node1
+    npu_smi: /srv/simulated/node1/usr/local/Ascend/driver/tools/npu-smi
+"""
+
+RETURN = r"""
+bound:
+  description: Whether there was anything to undo.
+  returned: success
+  type: bool
+  sample: true
+message:
+  description: What became of the host, in one sentence.
+  returned: success
+  type: str
+  sample: This host is as it was before the first bind.
+files:
+  description: Paths of the foreign files and links that were written back.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/systemd/system/multi-user.target.wants/irqbalance.service]
+removed:
+  description: Paths of the files that were removed.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/npu-affinity/plan.json, /etc/systemd/system/npu.slice, /etc/npu-affinity/previous.json]
+actions:
+  description: What systemd was told besides reloading.
+  returned: success
+  type: list
+  elements: str
+  sample: [stop npu-affinity-irq.timer, widen npu-0.slice, stop npu-1.slice, restart irqbalance.service]
+interrupts:
+  description: What was put back of interrupts, workqueues and kernel threads, as in RV(npu.affinity.irq_affinity#module:npus), by PCI function.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - id: null
+      pci: "0000:c1:00.0"
+      device: null
+      text: ""
+      interrupts:
+        - {name: sq_send_trigger_irq, irqs: '2753', before: '144', wanted: 144-167, after: 144-167, state: changed, text: ''}
+      workqueues: []
+      threads: []
+chips:
+  description: The chips whose device share was recorded, as in RV(npu.affinity.device_share#module:chips).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {card: 0, chip: 0, before: true, after: false, enabled: false}
+recover:
+  description: The driver's recovery switch before and after, null when it was left alone.
+  returned: success
+  type: dict
+  sample: {before: true, after: false}
+busy:
+  description: Cards whose device share could not be put back because a container holds them.
+  returned: success
+  type: list
+  elements: int
+  sample: []
+restart_needed:
+  description: Running services and scopes that follow only when they are started again. They are not restarted here.
+  returned: success
+  type: list
+  elements: str
+  sample: [vllm@0.service]
+slices_left:
+  description: Slices without a file and without limits that live on until what runs in them is restarted, and then until they are stopped or the host is.
+  returned: success
+  type: list
+  elements: str
+  sample: [npu.slice, npu-0.slice]
+kept:
+  description: What is left for a later run, by sections of C(/etc/npu-affinity/previous.json).
+  returned: success
+  type: list
+  elements: str
+  sample: []
+failures:
+  description: A sentence for everything that should have been put back and was not.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs
+from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+
+
+def argument_spec():
+    return {
+        "root": {"type": "path", "default": "/"},
+        "device_share": {"type": "bool", "default": True},
+        "ignore_busy": {"type": "bool", "default": False},
+        "move_memory": {"type": "bool", "default": False},
+        "npu_smi": {"type": "str"},
+        "timeout": {"type": "int", "default": 90},
+    }
+
+
+def message_of(report):
+    """Return what became of the host, in one sentence."""
+    if not report.bound:
+        return "This host is not bound: there is nothing to undo."
+    if report.kept:
+        return "What is left is in /etc/npu-affinity/previous.json (%s), for a later run." % ", ".join(sorted(report.kept))
+    return "This host is as it was before the first bind."
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    params = module.params
+    host = Host(params["root"], params["timeout"])
+    try:
+        report = unbind(host, params["npu_smi"], params["device_share"], params["move_memory"], module.check_mode)
+    except (OSError, ValueError, CommandError) as error:
+        module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
+    share, npus = report.share, report.affinities["npus"] if report.affinities else []
+    ignored = {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
+    failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
+    for sentence in report.warnings + _diffs.card_sentences(ignored) + (share.warnings if share else []):
+        module.warn(sentence)
+    chips, recover = (_diffs.chips_of(share), _diffs.recover_of(share)) if share else ([], None)
+    diff = _diffs.of_files(report.changes) + [_diffs.of_affinities(npus), _diffs.of_device_share(chips, recover)]
+    failures = report.failed + _diffs.card_sentences(failed)
+    result = {
+        "changed": report.changed,
+        "bound": report.bound,
+        "message": message_of(report),
+        "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
+        "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
+        "actions": report.actions,
+        "interrupts": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in npus],
+        "chips": chips,
+        "recover": recover,
+        "busy": share.busy if share else [],
+        "restart_needed": report.restart_needed,
+        "slices_left": report.slices_left,
+        "kept": sorted(report.kept),
+        "failures": failures,
+        "diff": [entry for entry in diff if entry["before"] != entry["after"]],
+    }
+    if failures:
+        module.fail_json(msg="not everything could be put back: " + "; ".join(failures), **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

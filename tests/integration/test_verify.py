@@ -1,0 +1,175 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fleet is bound and verified; then one thing changes on every host, and each host says exactly that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from xml.etree import ElementTree
+
+from tests.integration.conftest import touched
+from tests.integration.test_fleet import UNITS
+from tests.simulator.faults import lose_card
+from tests.simulator.reboot import reboot
+
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 1}, {"npu": 1, "bdf": "0000:01:00.0", "node": 0}],
+    },
+    "irqbalance": {"installed": True, "active": False, "unit": "debian", "options": ""},
+}
+VARIABLES = {
+    "npu_affinity_batches": ["100%"],
+    "npu_affinity_device_share_enabled": True,
+    "npu_affinity_housekeeping": "1",
+    "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}],
+}
+SLICE = UNITS + "npu-1.slice"
+DROP_IN = UNITS + "vllm@0.service.d/50-npu-affinity.conf"
+PLAN = "/etc/npu-affinity/plan.json"
+
+
+def write(tree, path, text):
+    (tree / path[1:]).write_text(text)
+
+
+def replace(tree, path, old, new):
+    text = (tree / path[1:]).read_text()
+    assert old in text
+    write(tree, path, text.replace(old, new))
+
+
+def interrupt(tree, name, place):
+    """The affinity file of an interrupt: the one of that name, in the order of /proc/interrupts, that a function comes to."""
+    table = (tree / "proc/interrupts").read_text().splitlines()
+    numbers = [line.split(":")[0].strip() for line in table if line.endswith(" " + name)]
+    return "/proc/irq/%s/smp_affinity_list" % numbers[place]
+
+
+def share_off(tree, card):
+    command = [tree / "usr/local/Ascend/driver/tools/npu-smi", "set", "-t", "device-share", "-i", str(card), "-d", "0"]
+    subprocess.run(command, input="Y\n", text=True, check=True, capture_output=True)
+
+
+def run_irqbalance(tree):
+    group = tree / "sys/fs/cgroup/system.slice/irqbalance.service"
+    group.mkdir()
+    (group / "cgroup.procs").write_text("901\n")
+    write(tree, interrupt(tree, "sq_send_trigger_irq", 0), "30\n")
+
+
+def limp(tree):
+    """Everything that can differ without hiding something else, each a line of its own."""
+    write(tree, interrupt(tree, "cq_update_irq", 3), "7\n")
+    run_irqbalance(tree)
+    replace(tree, SLICE, "AllowedCPUs=", "AllowedCPUs=0,")
+    (tree / UNITS[1:] / "npu-0.slice").unlink()
+    replace(tree, DROP_IN, "Slice=npu-0.slice", "Slice=system.slice")
+    write(tree, "/sys/devices/virtual/workqueue/dev1_sq_send_wq/cpumask", "ffffffff\n")
+    share_off(tree, 1)
+    (tree / UNITS[1:] / "timers.target.wants/npu-affinity-irq.timer").unlink()
+    write(tree, "/sys/devices/system/cpu/online", "0-9,11-31\n")
+
+
+def reboot_without_a_card(tree):
+    reboot(tree)
+    lose_card(tree, 0)
+
+
+# host: (what happens to it, its lines as they begin, in any order)
+DRIVER = "likely driver reload: "
+CHANGES = {
+    "limping": (
+        limp,
+        [
+            "NPU 0 cq_update_irq: expected CPUs 2, found CPUs 7 (IRQ 2757); likely irqbalance: it runs without the policy",
+            "NPU 0 sq_send_trigger_irq: expected CPUs 1, found CPUs 30 (IRQ 2753); likely irqbalance: it runs without the policy",
+            SLICE + ": expected AllowedCPUs=17-31, found AllowedCPUs=0,17-31; likely someone's edit: changed by hand",
+            UNITS + "npu-0.slice: expected a file, found no such file; likely someone's edit: removed",
+            DROP_IN + ": expected Slice=npu-0.slice, found Slice=system.slice; likely someone's edit: changed by hand",
+            "NPU 1 dev1_sq_send_wq: expected CPUs 17, found CPUs 0-31; likely someone's edit: moved by hand",
+            "card 1: expected on, found off; likely someone's edit: npu-smi switched it",
+            "npu-affinity-irq.timer at boot: expected enabled, found not enabled; likely someone's edit: disabled by hand",
+            "pool of NPU 0: expected 1-15 online, found 10 offline; likely offline CPU: CPU 10",
+        ],
+    ),
+    "broken": (
+        lambda tree: write(tree, PLAN, "{"),
+        [PLAN + ": expected the plan in force, found no JSON: Expecting property name"],
+    ),
+    "rebooted": (
+        reboot_without_a_card,
+        [
+            "NPU 0: expected PCI function 0000:c1:00.0, found no such function; likely lost card",
+            "NPU 1 cq_update_irq: expected CPUs 18, found CPUs 0-15 (IRQ 3010-3025); " + DRIVER,
+            "NPU 1 sq_send_trigger_irq: expected CPUs 17, found CPUs 0-15 (IRQ 3009); " + DRIVER,
+            "NPU 1 dev1_sq_send_wq: expected CPUs 17, found CPUs 0-31; " + DRIVER,
+            "NPU 1 dev1_sq_task: expected CPUs 17, found CPUs 0-31; " + DRIVER,
+            "card 1: expected on, found off; " + DRIVER,
+        ],
+    ),
+    "unbound": (lambda tree: None, [PLAN + ": expected the plan in force, found no such file; likely never bound"]),
+}
+
+
+def said(run, host):
+    """The lines of a host, without its name."""
+    (text,) = (entry["result"]["msg"] for entry in run.of(host, "ok") if entry["task"].endswith("Say what differs"))
+    assert all(line.startswith(host + ": ") for line in text.splitlines())
+    return [line.partition(": ")[2] for line in text.splitlines()]
+
+
+def suite_of(folder, host):
+    (suite,) = ElementTree.parse(folder / f"{host}.xml").getroot()
+    assert suite.get("name") == host
+    return suite
+
+
+def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet, tmp_path):
+    hosts = fleet(**{host: {**MACHINE, "cgroup": "v1" if host == "refused" else "v2"} for host in [*CHANGES, "refused"]})
+    run = hosts.play("bind", "--limit", "all:!unbound", **VARIABLES)
+    assert run.status == 0, run.output
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+    run = hosts.play("verify", **VARIABLES)
+    assert run.status == 0, run.output
+    for host in hosts.hosts:
+        assert touched(before[host], hosts.snapshot(host)) == set(), host
+        assert [action.rpartition(".")[2] for action in run.modules(host)] == ["topology_facts", "binding_info"]
+        (line,) = said(run, host)
+        assert line.startswith("never bound, so there is nothing to compare" if host == "unbound" else "0 of ")
+
+    for host, (change, _lines) in CHANGES.items():
+        change(hosts.tree(host))
+    services = "{{ [{'unit': 'vllm@0.service', 'npus': [9 if inventory_hostname == 'refused' else 0]}] }}"
+    reports = tmp_path / "reports" / "of today"
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+    variables = {**VARIABLES, "npu_affinity_services": services, "npu_affinity_reports": str(reports), "npu_affinity_must_be_bound": True}
+    run = hosts.play("verify", **variables)
+    assert run.status == 2, run.output
+    assert sorted(path.name for path in reports.iterdir()) == sorted(f"{host}.{kind}" for host in hosts.hosts for kind in ("json", "xml"))
+    for host in hosts.hosts:
+        assert touched(before[host], hosts.snapshot(host)) == set(), host
+    for host, (_change, beginnings) in CHANGES.items():
+        report, suite = json.loads((reports / f"{host}.json").read_text()), suite_of(reports, host)
+        lines = ["%(object)s: expected %(expected)s, found %(found)s; likely %(cause)s" % entry for entry in report["drift"]]
+        assert len(lines) == len(beginnings), lines
+        assert all(any(line.startswith(beginning) for line in lines) for beginning in beginnings), lines
+        failures = [failure.text for failure in suite.iter("failure")]
+        assert sorted(failures) == sorted(f"{host}: {line}" for line in lines)
+        assert len(suite) == sum(map(len, report["checked"].values()))
+        first, *rest = said(run, host)
+        assert rest[: len(lines)] == lines
+        assert first == f"{len(lines)} of {len(suite)} compared objects differ"
+        assert run.failure(host) == first
+    refused = json.loads((reports / "refused.json").read_text())
+    assert "vllm@0.service wants NPU 9" in refused["msg"]
+    assert suite_of(reports, "refused").find("testcase/error").get("message") == refused["msg"] == said(run, "refused")[0]
+    assert said(run, "limping")[-1].startswith("remark: a bind would now plan {'npu-0.slice': ")
+    assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")

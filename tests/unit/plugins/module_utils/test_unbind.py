@@ -1,0 +1,697 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stories of a running machine that was bound and is to be what it was before, also when a run is killed or a step fails."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import json
+import os
+import posixpath
+import shutil
+
+import pytest
+from test_device_share import Box
+from test_host_files import MARK, UNITS, ModelledSystemd, a_file, slice_text
+
+from ansible_collections.npu.affinity.plugins.module_utils import _device_share, _irq, _previous
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._share_tool import ShareTool
+from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+
+FUNCTION = "0000:c1:00.0"
+VENDOR_UNITS = "/usr/lib/systemd/system"
+CGROUPS = "/sys/fs/cgroup"
+IRQBALANCE = "irqbalance.service"
+WANTS = UNITS + "/multi-user.target.wants"
+CHANGES_SOMETHING = {"daemon-reload", "start", "stop", "restart", "enable", "disable", "set-property", "reset-failed"}
+NOT_OURS = ("/simulator", "/var/log", "/run/npu-smi", "/etc/device_share.cfg", CGROUPS)
+"""What the vendor's tool writes, and the live sets, which the tests ask about themselves."""
+
+
+class Killed(BaseException):
+    """The end of a run that no handler sees."""
+
+
+class Machine(ModelledSystemd):
+    """A machine with systemd, a kernel that keeps narrow sets narrow, one NPU function, irqbalance and three services.
+
+    systemd knows what the last ``daemon-reload`` read (``loaded``). A slice that is stopped takes along what requires it.
+    """
+
+    def __init__(self, root):
+        ModelledSystemd.__init__(self, root)
+        self.loaded = {}
+        self.lost = []
+        self.restarted = []
+        self.states = {}
+        self.interrupt = lambda: None
+        for unit in ("inside", "outside", "between"):
+            self.put("%s/%s.service" % (UNITS, unit), "[Service]\nExecStart=/bin/true\n")
+        self.put("%s/%s" % (VENDOR_UNITS, IRQBALANCE), "[Service]\n[Install]\nWantedBy=multi-user.target\n")
+        os.makedirs(self.path(WANTS))
+        os.symlink("../../../.." + VENDOR_UNITS + "/" + IRQBALANCE, self.path("%s/%s" % (WANTS, IRQBALANCE)))
+        for folder in ("/etc/udev/rules.d", "/run/systemd"):
+            os.makedirs(self.path(folder))
+        for folder in ("", "/system.slice"):
+            self.put(CGROUPS + folder + "/cpuset.cpus.effective", "0-7")
+            self.put(CGROUPS + folder + "/cpuset.mems.effective", "0-1")
+        self.put("/proc/interrupts", "      CPU0\n" + "".join("%5d: 0 MSI %d Edge %s\n" % row for row in self.vectors()))
+        for irq, _number, _name in self.vectors():
+            self.put("/sys/bus/pci/devices/%s/msi_irqs/%d" % (FUNCTION, irq), "msix")
+            self.put("/proc/irq/%d/smp_affinity_list" % irq, "0-3\n")
+        self.put("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask", "ff\n")
+        for unit in ("outside.service", IRQBALANCE):
+            self.begin(unit)
+        self.running |= {"between.service", "system.slice"}
+
+    @staticmethod
+    def vectors():
+        return [(irq, irq, name) for irq, name in enumerate(["trs-mbox-0-0", _irq.SQ, _irq.CQ, _irq.CQ], 60)]
+
+    def home(self, unit):
+        values = self.loaded.get(unit, {})
+        return slice_path(unit) if unit.endswith(".slice") else "%s/%s" % (slice_path(values.get("Slice", "system.slice")), unit)
+
+    def begin(self, unit):
+        """Start a unit with a process, where its slice is now."""
+        self.running.add(unit)
+        self.states[unit] = self.home(unit)
+        folder = self.states[unit]
+        while folder != "/":
+            self.put(CGROUPS + folder + "/cgroup.events", "populated 1\nfrozen 0")
+            folder = posixpath.dirname(folder)
+
+    def set_attribute(self, path, value):
+        self.interrupt()
+        Host.set_attribute(self, path, value)
+
+    def run(self, argv, stdin="", timeout=None):
+        if argv[0] != "systemctl":
+            if argv[1] == "set":
+                self.interrupt()
+            return Host.run(self, argv, stdin, timeout)
+        self.calls.append(" ".join(argv[1:]))
+        verb, names = argv[1], [word for word in argv[2:] if not word.startswith("-")]
+        if verb in CHANGES_SOMETHING:
+            self.interrupt()
+        if verb == "is-active":
+            return Result(argv, 0, "\n".join("active" if unit in self.running else "inactive" for unit in names))
+        if verb == "show":
+            return Result(argv, 0, "\n\n".join(self.shown(name) for name in self.matching(names)))
+        getattr(self, "do_" + verb.replace("-", "_"))(names)
+        return Result(argv, 0, "")
+
+    def matching(self, names):
+        return [unit for name in names for unit in (sorted(fnmatch.filter(self.running, name)) if "*" in name else [name])]
+
+    def shown(self, unit):
+        values = dict(self.loaded.get(unit, {}), Id=unit, ActiveState="active" if unit in self.running else "inactive")
+        values["RequiredBy"] = " ".join(other for other, its in sorted(self.loaded.items()) if its.get("Slice") == unit)
+        values["ControlGroup"] = self.states.get(unit, "")
+        return "\n".join("%s=%s" % pair for pair in values.items())
+
+    def do_daemon_reload(self, _names):
+        files = ["%s/%s" % (UNITS, name) for name in self.names(UNITS, "*.*") if not name.endswith((".d", ".wants"))]
+        for folder in (UNITS, "/run/systemd/system.control"):
+            for name in self.names(folder, "*.d"):
+                files += ["%s/%s/%s" % (folder, name, inner) for inner in self.names("%s/%s" % (folder, name), "*.conf")]
+        self.loaded = {}
+        for path in files:
+            unit = unit_of(path.replace("/run/systemd/system.control", UNITS))
+            if unit:
+                self.loaded.setdefault(unit, {}).update(settings(self.read(path)))
+        for unit in sorted(self.running):
+            self.follow(unit)
+
+    def follow(self, unit):
+        """The kernel takes a set from systemd; it never gives an empty one, so that a set stays narrow (systemd issue 43846)."""
+        folder = CGROUPS + self.states.get(unit, self.home(unit))
+        for key, kind in (("AllowedCPUs", "cpus"), ("AllowedMemoryNodes", "mems")):
+            if self.loaded.get(unit, {}).get(key):
+                self.put("%s/cpuset.%s.effective" % (folder, kind), compress(expand(self.loaded[unit][key])))
+
+    def do_start(self, names):
+        for unit in names:
+            self.running.add(unit)
+            if unit.endswith(".slice") and not self.exists(CGROUPS + self.home(unit) + "/cgroup.events"):
+                self.put(CGROUPS + self.home(unit) + "/cgroup.events", "populated 0\nfrozen 0")
+            self.follow(unit)
+
+    def do_stop(self, names):
+        for unit in self.matching(names):
+            self.running.discard(unit)
+            taken = [other for other, values in self.loaded.items() if values.get("Slice") == unit and other in self.running]
+            self.lost += taken
+            self.running.difference_update(taken)
+            if unit.endswith(".slice"):
+                shutil.rmtree(self.path(CGROUPS + slice_path(unit)), ignore_errors=True)
+
+    def do_restart(self, names):
+        self.restarted += names
+
+    def do_enable(self, names):
+        for unit in names:
+            file = next(folder for folder in (UNITS, VENDOR_UNITS) if self.exists("%s/%s" % (folder, unit)))
+            for target in settings(self.read("%s/%s" % (file, unit))).get("WantedBy", "").split():
+                link = self.path("%s/%s.wants/%s" % (UNITS, target, unit))
+                os.makedirs(os.path.dirname(link), exist_ok=True)
+                if not os.path.lexists(link):
+                    os.symlink("%s/%s" % (file, unit), link)
+
+    def do_disable(self, names):
+        for wants in self.names(UNITS, "*.wants"):
+            for unit in names:
+                if self.exists("%s/%s/%s" % (UNITS, wants, unit)):
+                    os.unlink(self.path("%s/%s/%s" % (UNITS, wants, unit)))
+
+    def do_set_property(self, names):
+        unit, values = names[0], settings("\n".join(names[1:]))
+        for key, value in values.items():
+            self.put("/run/systemd/system.control/%s.d/50-%s.conf" % (unit, key), "[Unit]\n%s=%s\n" % (key, value))
+        self.loaded.setdefault(unit, {}).update(values)
+        self.follow(unit)
+
+    def do_reset_failed(self, _names):
+        """Nothing fails here."""
+
+    def effective(self, unit):
+        folder = CGROUPS + self.states.get(unit, self.home(unit))
+        return self.read(folder + "/cpuset.cpus.effective"), self.read(folder + "/cpuset.mems.effective")
+
+
+def snapshot(root):
+    """``{path: content and mode}`` of everything that a bind can touch, folders included."""
+    found = {}
+    for folder, folders, files in os.walk(root):
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            shown = "/" + os.path.relpath(path, root)
+            if shown.startswith(NOT_OURS):
+                continue
+            if os.path.islink(path):
+                found[shown] = os.readlink(path)
+            elif os.path.isdir(path):
+                found[shown] = oct(os.stat(path).st_mode)
+            else:
+                with open(path, "rb") as file:
+                    found[shown] = (oct(os.stat(path).st_mode), file.read())
+    return found
+
+
+PLAN = {"npus": [{"id": 0, "pci": FUNCTION, "pool": "0-3", "irq": "0-1"}]}
+POLICY = UNITS + "/irqbalance.service.d/50-npu-affinity-irq.conf"
+FILES_OF_SLICES = [
+    a_file("/etc/npu-affinity/plan.json", _previous.dump("Managed by npu.affinity: the plan in force.", PLAN)),
+    a_file(UNITS + "/npu.slice", slice_text("0-3") + "[Install]\nWantedBy=multi-user.target\n"),
+    a_file(UNITS + "/npu-0.slice", slice_text("0-3")),
+    a_file(UNITS + "/npu-1.slice", slice_text("2-3")),
+    a_file(UNITS + "/system.slice.d/50-npu-affinity.conf", MARK + "[Slice]\nAllowedCPUs=4-7\n"),
+] + [
+    a_file("%s/%s.service.d/50-npu-affinity.conf" % (UNITS, unit), MARK + "[Service]\nSlice=%s\n" % home)
+    for unit, home in (("inside", "npu-0.slice"), ("outside", "npu-1.slice"), ("between", "npu-1.slice"))
+]
+FILES_OF_IRQ = [
+    a_file(UNITS + "/npu-affinity-irq.service", MARK + "[Service]\n[Install]\nWantedBy=multi-user.target\n"),
+    a_file(UNITS + "/npu-affinity-irq@.service", MARK + "[Service]\n"),
+    a_file(UNITS + "/npu-affinity-irq.timer", MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"),
+    a_file("/etc/udev/rules.d/90-npu-affinity.rules", MARK),
+    a_file("/usr/local/lib/npu-affinity/npu_affinity/_irq.py", MARK),
+]
+FILES_OF_POLICY = [
+    a_file("/usr/local/lib/npu-affinity/irqbalance-policy", "#!/bin/sh\n" + MARK),
+    a_file("/etc/npu-affinity/irqbalance.env", MARK),
+    a_file(POLICY, MARK + "[Service]\nEnvironmentFile=/etc/npu-affinity/irqbalance.env\n"),
+]
+
+
+def bind(machine, irqbalance="policy", share=False, files=()):
+    """What the roles do to a host, then one service started in its slice, and the boot units run once."""
+    slices = ["npu.slice", "npu-0.slice", "npu-1.slice"]
+    apply(machine, Request(files=FILES_OF_SLICES + list(files), enabled=["npu.slice"], started=slices))
+    _previous.record(machine, _irq.SECTION, _irq.previous(machine, PLAN))
+    assert _irq.bind(machine, PLAN)["failed"] == []
+    policy = FILES_OF_POLICY if irqbalance == "policy" else []
+    request = Request(
+        files=FILES_OF_IRQ + policy,
+        enabled=["npu-affinity-irq.service", "npu-affinity-irq.timer"],
+        started=["npu-affinity-irq.timer"],
+        stopped=[IRQBALANCE] if irqbalance == "stop" else [],
+        restarted=[{"unit": IRQBALANCE, "files": [POLICY]}],
+    )
+    apply(machine, request)
+    if share:
+        tool = ShareTool(machine)
+        assert not _device_share.switch(machine, tool, tool.cards(), True, recover=True).failed
+    machine.begin("inside.service")
+    machine.put(_irq.MEMORY, "{}")
+    machine.calls.clear()
+    machine.restarted.clear()
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(str(tmp_path))
+
+
+def test_a_bound_machine_is_what_it_was_before_and_no_workload_is_stopped_or_restarted(machine):
+    before = snapshot(machine.root)
+    bind(machine)
+    assert machine.effective("npu-0.slice") == ("0-3", "0")
+    assert machine.effective("system.slice") == ("4-7", "0-1")
+    predicted = unbind(machine, check=True)
+    report = unbind(machine)
+    assert snapshot(machine.root) == before
+    assert report.changed and report.bound and not (report.failed or report.warnings or report.kept)
+    assert (sorted(predicted.changes), predicted.actions) == (sorted(report.changes), report.actions)
+    assert machine.lost == [] and "inside.service" in machine.running
+    assert machine.restarted == [IRQBALANCE]
+    assert report.restart_needed == ["inside.service"]
+    assert report.slices_left == predicted.slices_left == ["npu-0.slice", "npu.slice"]
+    assert machine.effective("npu-0.slice") == machine.effective("npu.slice") == machine.effective("system.slice") == ("0-7", "0-1")
+    assert not machine.running & {"npu-1.slice", "npu-affinity-irq.timer"}
+    assert not machine.exists("/run/systemd/system.control")
+
+
+def test_live_sets_are_widened_before_their_files_go_and_idle_slices_stopped_after_systemd_followed(machine):
+    bind(machine)
+    unbind(machine)
+    order = [call.split()[0] for call in machine.calls if call.split()[0] in ("set-property", "disable", "daemon-reload", "stop")]
+    assert order == ["stop"] + ["set-property"] * 3 + ["disable"] * 3 + ["daemon-reload", "stop"]
+    assert "set-property --runtime system.slice AllowedCPUs=0-7" in machine.calls
+    assert [call for call in machine.calls if call.startswith("stop")] == ["stop npu-affinity-irq.timer", "stop npu-1.slice"]
+
+
+def test_a_service_without_a_process_that_names_a_slice_itself_keeps_it_alive(machine):
+    machine.put(UNITS + "/oneshot.service", "[Service]\nSlice=npu-1.slice\nRemainAfterExit=yes\n")
+    bind(machine)
+    machine.running.add("oneshot.service")
+    report = unbind(machine)
+    assert machine.lost == []
+    assert "oneshot.service" in report.restart_needed
+    assert "npu-1.slice" in machine.running and "npu-1.slice" in report.slices_left
+    assert machine.effective("npu-1.slice") == ("0-7", "0-1")
+
+
+def test_a_second_run_touches_nothing_and_asks_systemd_nothing(machine):
+    bind(machine)
+    unbind(machine)
+    before = snapshot(machine.root)
+    machine.calls.clear()
+    report = unbind(machine)
+    assert not (report.bound or report.changed or report.actions)
+    assert snapshot(machine.root) == before
+    assert machine.calls == []
+
+
+def test_a_machine_that_was_never_bound_is_left_alone(machine):
+    machine.put(UNITS + "/npu-mine.slice", "[Slice]\nAllowedCPUs=0\n")
+    os.makedirs(machine.path(UNITS + "/npu-mine.slice.d"))
+    machine.put(UNITS + "/inside.service.d/50-npu-affinity.conf", "[Service]\n# mine, in spite of its name\n")
+    before = snapshot(machine.root)
+    assert not unbind(machine).changed
+    assert snapshot(machine.root) == before
+    assert machine.calls == []
+
+
+def test_a_check_writes_nothing(machine):
+    bind(machine)
+    before = snapshot(machine.root)
+    machine.calls.clear()
+    report = unbind(machine, check=True)
+    assert snapshot(machine.root) == before
+    assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
+    assert report.affinities["changed"]
+
+
+def test_an_irqbalance_that_a_bind_stopped_runs_again_by_the_link_that_it_had(machine):
+    before = snapshot(machine.root)
+    bind(machine, irqbalance="stop")
+    assert IRQBALANCE not in machine.running and not machine.exists("%s/%s" % (WANTS, IRQBALANCE))
+    report = unbind(machine)
+    assert snapshot(machine.root) == before
+    assert IRQBALANCE in machine.running
+    assert "start irqbalance.service" in report.actions
+    assert machine.restarted == []
+
+
+def test_an_irqbalance_that_was_started_by_hand_is_not_enabled(machine):
+    os.unlink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
+    before = snapshot(machine.root)
+    bind(machine, irqbalance="stop")
+    assert _previous.recorded(machine)[IRQBALANCE] == {"running": True, "enabled": False}
+    unbind(machine)
+    assert IRQBALANCE in machine.running
+    assert snapshot(machine.root) == before
+
+
+def test_an_irqbalance_that_was_removed_meanwhile_is_a_warning(machine):
+    bind(machine, irqbalance="stop")
+    os.unlink(machine.path("%s/%s" % (VENDOR_UNITS, IRQBALANCE)))
+    report = unbind(machine)
+    assert report.warnings == ["irqbalance.service was stopped by a bind and is not installed any more"]
+    assert not machine.exists("/etc/npu-affinity")
+
+
+def test_foreign_files_and_links_come_back_with_their_mode_and_bytes(machine):
+    own = machine.path(UNITS + "/npu-1.slice")
+    with open(own, "wb") as file:
+        file.write(b"[Unit]\nDescription=caf\xe9\n")
+    os.chmod(own, 0o640)
+    os.symlink("/dev/null", machine.path(UNITS + "/npu.slice"))
+    before = snapshot(machine.root)
+    bind(machine)
+    bind(machine, files=[a_file(UNITS + "/gpu.slice", slice_text("4"))])
+    report = unbind(machine)
+    assert snapshot(machine.root) == before
+    assert {path for path, (_before, after) in report.changes.items() if after.text is not None} == {
+        UNITS + "/npu-1.slice",
+        UNITS + "/npu.slice",
+    }
+
+
+def test_what_someone_else_wrote_since_stays(machine):
+    machine.put(UNITS + "/npu-1.slice", "[Slice]\nAllowedCPUs=0\n")
+    bind(machine)
+    machine.put(UNITS + "/npu-1.slice", "[Slice]\nAllowedCPUs=1\n")
+    machine.put("/etc/npu-affinity/notes", "mine")
+    report = unbind(machine)
+    assert report.warnings == [UNITS + "/npu-1.slice was changed by someone else since the first bind and stays as it is"]
+    assert machine.read(UNITS + "/npu-1.slice").endswith("AllowedCPUs=1")
+    assert machine.names("/etc/npu-affinity") == ["notes"]
+
+
+def test_memory_of_a_running_workload_moves_to_a_foreign_slice_s_nodes_only_on_request(machine):
+    machine.put(UNITS + "/npu-0.slice", "[Slice]\nAllowedMemoryNodes=1\n")
+    before = snapshot(machine.root)
+    bind(machine)
+    bound = snapshot(machine.root)
+    with pytest.raises(ValueError, match="npu-0.slice has running processes: changing its memory nodes from 0 to 1"):
+        unbind(machine)
+    assert snapshot(machine.root) == bound
+    unbind(machine, move_memory=True)
+    assert snapshot(machine.root) == before
+    assert machine.effective("npu-0.slice")[1] == "1"
+
+
+def test_what_our_programs_and_killed_runs_left_goes_too(machine):
+    before = snapshot(machine.root)
+    bind(machine)
+    cache = "/usr/local/lib/npu-affinity/npu_affinity/__pycache__"
+    for path in (UNITS + "/.npu-affinity-x1", UNITS + "/inside.service.d/.npu-affinity-x2", cache + "/_irq.cpython-39.pyc"):
+        machine.put(path, "")
+    unbind(machine)
+    assert snapshot(machine.root) == before
+
+
+def test_without_the_record_the_files_go_and_a_warning_says_what_cannot_be_put_back(machine):
+    bind(machine)
+    os.unlink(machine.path(_previous.PATH))
+    report = unbind(machine)
+    assert "previous.json is missing" in report.warnings[0]
+    assert not machine.exists("/etc/npu-affinity")
+    assert machine.read("/proc/irq/61/smp_affinity_list") == "0"
+
+
+def test_an_npu_that_came_after_the_first_bind_is_recorded_before_its_first_change(machine):
+    before = snapshot(machine.root)
+    bind(machine)
+    late = "0000:c2:00.0"
+    machine.put("/sys/bus/pci/devices/%s/msi_irqs/90" % late, "msix")
+    machine.put("/proc/irq/90/smp_affinity_list", "5\n")
+    machine.put("/proc/interrupts", machine.read("/proc/interrupts") + "\n   90: 0 MSI 90 Edge %s\n" % _irq.SQ)
+    plan = {"npus": PLAN["npus"] + [{"id": 1, "pci": late, "pool": "4-7", "irq": "4"}]}
+    _previous.record(machine, _irq.SECTION, _irq.previous(machine, plan))
+    _irq.bind(machine, plan)
+    assert machine.read("/proc/irq/90/smp_affinity_list") == "4"
+    unbind(machine)
+    assert machine.read("/proc/irq/90/smp_affinity_list") == "5"
+    after = snapshot(machine.root)
+    assert {path: after[path] for path in before if path != "/proc/interrupts"} == {
+        path: state for path, state in before.items() if path != "/proc/interrupts"
+    }
+
+
+def test_an_interrupt_that_the_kernel_refuses_for_now_is_named_and_put_back_by_the_next_run(machine):
+    before = snapshot(machine.root)
+    bind(machine)
+    place = machine.path("/proc/irq/62/smp_affinity_list")
+    os.rename(place, place + ".away")
+    os.makedirs(place)
+    report = unbind(machine)
+    assert len(report.failed) == 1 and "IRQ 62 cq_update_irq" in report.failed[0]
+    assert report.kept == {"interrupts"}
+    assert machine.names("/etc/npu-affinity") == ["previous.json"]
+    os.rmdir(place)
+    os.rename(place + ".away", place)
+    assert not unbind(machine).failed
+    assert snapshot(machine.root) == before
+
+
+def test_a_live_set_that_stays_narrow_is_a_failure_and_the_next_run_tries_again(machine):
+    bind(machine)
+    stubborn, machine.follow = machine.follow, lambda unit: None
+    report = unbind(machine)
+    assert report.failed[0] == "npu.slice has no setting for CPUs any more and is still confined to 0-3; restart what runs in it"
+    assert report.kept == {"undo"}
+    machine.follow = stubborn
+    assert not unbind(machine).failed
+    assert machine.effective("npu-0.slice") == machine.effective("system.slice") == ("0-7", "0-1")
+    assert not unbind(machine).changed
+
+
+BROKEN = [
+    ("", "is not valid JSON"),
+    ('{"interrupts": ', "is not valid JSON"),
+    ("[]", "does not hold sections"),
+    ({"interrupts": {}}, "section 'interrupts' cannot be undone"),
+    ({"interrupts": {"functions": {FUNCTION: []}, "workqueues": {}, "threads": {}}}, "section 'interrupts' cannot be undone"),
+    (
+        {"interrupts": {"functions": {FUNCTION: {"1 " + _irq.SQ: "0-x"}}, "workqueues": {}, "threads": {}}},
+        "'0-x' is not a CPU number or range",
+    ),
+    ({"files": {UNITS + "/npu.slice": "text"}}, "section 'files' cannot be undone"),
+    ({"files": {UNITS + "/npu.slice": {"content": "text", "mode": "rw"}}}, "section 'files' cannot be undone"),
+    ({"device_share": {"chips": {"one": {}}}}, "section 'device_share' cannot be undone"),
+    ({"folders": "/etc"}, "section 'folders' cannot be undone"),
+    ({"of a newer version": {}}, "section 'of a newer version' cannot be undone .* undo with the version of the collection"),
+]
+
+
+@pytest.mark.parametrize("content, sentence", BROKEN)
+def test_a_broken_record_is_refused_before_anything_is_touched(machine, content, sentence):
+    bind(machine)
+    machine.put(_previous.PATH, content if isinstance(content, str) else json.dumps(content))
+    before = snapshot(machine.root)
+    with pytest.raises(ValueError, match=sentence):
+        unbind(machine)
+    assert snapshot(machine.root) == before
+    assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
+
+
+# --- device share ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def box(tmp_path):
+    """A machine with three cards and the simulated npu-smi."""
+    vendor = Box(tmp_path, "a2")
+    machine = Machine(str(tmp_path))
+    machine.box = vendor
+    return machine
+
+
+def test_device_share_and_the_driver_s_recovery_are_put_back(box):
+    before = snapshot(box.root)
+    bind(box, share=True)
+    assert len(box.box.shared) == 3
+    report = unbind(box)
+    assert box.box.shared == []
+    assert report.share.recover == (True, False)
+    assert not (report.failed or report.kept)
+    assert snapshot(box.root) == before
+
+
+def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
+    before = snapshot(box.root)
+    bind(box, share=True)
+    box.box.faults(busy=[1])
+    report = unbind(box)
+    assert report.share.busy == [1] and report.kept == {"device_share"}
+    assert box.box.shared == ["1:0"]
+    left = snapshot(box.root)
+    assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json"}
+    assert list(_previous.recorded(box)) == ["device_share"]
+    box.calls.clear()
+    again = unbind(box)
+    assert not again.changed and again.share.busy == [1]
+    assert snapshot(box.root) == left and box.calls == []
+    box.box.faults()
+    assert unbind(box).kept == set()
+    assert box.box.shared == []
+    assert snapshot(box.root) == before
+
+
+def test_device_share_can_be_left_for_later(box):
+    before = snapshot(box.root)
+    bind(box, share=True)
+    report = unbind(box, device_share=False)
+    assert report.kept == {"device_share"} and report.share is None and len(box.box.shared) == 3
+    assert not unbind(box, device_share=False).changed
+    assert unbind(box).changed
+    assert box.box.shared == [] and snapshot(box.root) == before
+
+
+def test_a_tool_that_does_not_answer_holds_up_nothing_else(box):
+    bind(box, share=True)
+    box.box.faults(error=-8005)
+    report = unbind(box)
+    assert "device share could not be put back" in report.failed[0] and "-8005" in report.failed[0]
+    assert box.names("/etc/npu-affinity") == ["previous.json"]
+    assert box.effective("npu-0.slice") == ("0-7", "0-1")
+
+
+def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
+    bind(box, share=True)
+    recorded = _previous.recorded(box)
+    del recorded["device_share"]["chips"]["2"]
+    machine_wide = dict(recorded["device_share"], chips=recorded["device_share"]["chips"])
+    _previous.keep(box, set(recorded) - {"device_share"})
+    _previous.record(box, "device_share", machine_wide)
+    tool = ShareTool(box)
+    _device_share.switch(box, tool, tool.cards(), False, [2], only_ours=False)
+    _device_share.switch(box, tool, tool.cards(), True, [2])
+    assert _previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
+    unbind(box)
+    assert box.box.shared == ["2:0"]
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 4])
+def test_a_run_that_is_killed_between_two_cards_is_finished_by_the_next_one(box, killed_at):
+    before = snapshot(box.root)
+    bind(box, share=True)
+    unbind(box, device_share=False)
+    calls = []
+
+    def interrupt():
+        calls.append(1)
+        if len(calls) == killed_at:
+            raise Killed
+
+    box.interrupt = interrupt
+    with pytest.raises(Killed):
+        unbind(box)
+    box.interrupt = lambda: None
+    assert not unbind(box).failed
+    assert box.box.shared == [] and snapshot(box.root) == before
+
+
+# --- killed, and failing, at every step -----------------------------------------------------------------------------
+
+
+class Steps:
+    """Everything that changes a machine, counted: commands, attributes, and files below its root. Ends a run at a step."""
+
+    def __init__(self, monkeypatch):
+        self.root = None
+        self.last = None
+        self.count = 0
+        self.error = None
+        for name in ("rename", "unlink", "rmdir", "symlink"):
+            monkeypatch.setattr(os, name, self.counted(getattr(os, name)))
+
+    def counted(self, function):
+        def call(*arguments, **options):
+            if self.root and str(arguments[-1]).startswith(self.root):
+                self.step()
+            return function(*arguments, **options)
+
+        return call
+
+    def step(self):
+        self.count += 1
+        if self.count == self.last:
+            raise self.error
+
+    def run(self, machine, last, error, function, *arguments):
+        """Run a function and return whether it ended before its step ``last``."""
+        self.root, self.last, self.count, self.error = machine.root, last, 0, error
+        machine.interrupt = self.step
+        try:
+            function(machine, *arguments)
+        except (Killed, ValueError, OSError, CommandError):
+            pass
+        finally:
+            self.root = None
+            machine.interrupt = lambda: None
+        return self.count < last
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    return Steps(monkeypatch)
+
+
+def moved_to(machine, root):
+    """Return the machine at another root, with what its systemd knows."""
+    shutil.copytree(machine.root, root, symlinks=True)
+    twin = copy.copy(machine)
+    twin.root = root
+    for name in ("loaded", "running", "states", "lost", "restarted", "calls"):
+        setattr(twin, name, copy.deepcopy(getattr(machine, name)))
+    return twin
+
+
+def assert_free(machine, before, step):
+    """Assert that nothing of a bind is left, neither on the disk nor in systemd nor in the live sets."""
+    assert snapshot(machine.root) == before, step
+    assert machine.effective("system.slice") == ("0-7", "0-1"), step
+    assert not machine.running & {"npu-affinity-irq.timer", "npu-1.slice"}, step
+    assert IRQBALANCE in machine.running and machine.lost == [], step
+    assert set(machine.loaded) <= {"inside.service", "outside.service", "between.service"}, step
+
+
+WAYS = [
+    ("killed", Killed(), "policy"),
+    ("killed, irqbalance stopped", Killed(), "stop"),
+    ("a command or a file fails", OSError(28, "No space left on device"), "stop"),
+]
+
+
+@pytest.mark.parametrize("error, irqbalance", [way[1:] for way in WAYS], ids=[way[0] for way in WAYS])
+def test_whatever_the_step_at_which_a_run_ends_the_next_one_finishes(machine, tmp_path_factory, steps, error, irqbalance):
+    machine.put("/etc/udev/rules.d/90-npu-affinity.rules", "# mine")
+    before = snapshot(machine.root)
+    bind(machine, irqbalance)
+    folder = str(tmp_path_factory.mktemp("ended"))
+    for last in range(1, 500):
+        twin = moved_to(machine, "%s/%d" % (folder, last))
+        finished = steps.run(twin, last, error, unbind)
+        unbind(twin)
+        assert_free(twin, before, "step %d" % last)
+        assert twin.effective("npu-0.slice") == ("0-7", "0-1"), "step %d" % last
+        assert irqbalance == "stop" or IRQBALANCE in twin.restarted, "step %d" % last
+        assert not unbind(twin, check=True).changed, "step %d" % last
+        shutil.rmtree(twin.root)
+        if finished:
+            break
+    assert 30 < last < 499
+
+
+def test_whatever_the_step_at_which_a_bind_is_killed_it_can_be_undone(machine, tmp_path_factory, steps):
+    before = snapshot(machine.root)
+    folder = str(tmp_path_factory.mktemp("ended"))
+    for last in range(1, 500):
+        twin = moved_to(machine, "%s/%d" % (folder, last))
+        finished = steps.run(twin, last, Killed(), bind, "stop")
+        unbind(twin)
+        assert_free(twin, before, "step %d" % last)
+        shutil.rmtree(twin.root)
+        if finished:
+            break
+    assert 30 < last < 499

@@ -1,0 +1,642 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts are bound by the real code, then one thing changes, and exactly that is listed. Nothing is ever written by a comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from test_device_share import Box
+from test_host_files import MARK, UNITS, ModelledSystemd
+from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
+
+from ansible_collections.npu.affinity.plugins.module_utils import _irq, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._driver_drift import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path
+from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
+
+NPUS = [
+    {"id": 0, "pci": FIRST, "pool": "24-35", "irq": "24-25", "mems": "1", "slice": "npu-0.slice"},
+    {"id": 1, "pci": SECOND, "pool": "0-11", "irq": "0-1", "mems": "0", "slice": "npu-1.slice"},
+]
+PLAN = {"npus": NPUS, "housekeeping": "40-47"}
+SLICE = UNITS + "/npu-0.slice"
+TIMER = UNITS + "/npu-affinity-irq.timer"
+QUEUE = "/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask"
+IRQBALANCE = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
+
+
+def slice_text(cpus, mems):
+    return MARK + "[Slice]\nAllowedCPUs=%s\nAllowedMemoryNodes=%s\n" % (cpus, mems)
+
+
+FILES = [{"path": "%s/%s" % (UNITS, npu["slice"]), "content": slice_text(npu["pool"], npu["mems"])} for npu in NPUS]
+FILES.append({"path": TIMER, "content": MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"})
+OWNED = [UNITS + "/npu*.slice", UNITS + "/*.d/50-npu-affinity*.conf"]
+WANTED = Wanted(files=FILES, owned=OWNED, folders={_runtime.FOLDER: {"_a.py": MARK, "_b.py": MARK}}, enabled=["npu-affinity-irq.timer"])
+
+
+def put_plan(host, plan):
+    os.makedirs(os.path.dirname(host.path(_irq.PLAN)), exist_ok=True)
+    with open(host.path(_irq.PLAN), "w") as file:
+        json.dump(plan, file)
+
+
+def state(host):
+    found = {}
+    for folder, _folders, files in os.walk(host.root):
+        for path in (os.path.join(folder, name) for name in files):
+            information = os.lstat(path)
+            found[path] = (information.st_mtime_ns, information.st_ino, information.st_size)
+    return found
+
+
+def compared(host, wanted, plan=None):
+    """Compare, make sure that nothing was written, and return ``(bound, findings)``."""
+    before = state(host)
+    result = verify(host, wanted, plan)
+    assert state(host) == before
+    return result
+
+
+def lines(findings):
+    return ["%(object)s: %(expected)s, not %(found)s; %(cause)s" % entry for entry in findings.drift]
+
+
+@pytest.fixture
+def bound(tmp_path):
+    """A tree of 48 CPUs and two NPUs that was bound."""
+    host = Kernel(tmp_path)
+    host.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    host.put("/proc/interrupts", "      CPU0       CPU1\n    3: 0 0  GICv3 27 Level  arch_timer")
+    for number, (pci, first) in enumerate([(FIRST, 2752), (SECOND, 3008)]):
+        add_function(host, pci, first, names_of(number))
+        add_device(host, number)
+    package = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": MARK} for name in ("_a.py", "_b.py")]
+    apply(host, Request(files=FILES + package, owned=OWNED, enabled=["npu-affinity-irq.timer"]))
+    _irq.bind(host, PLAN)
+    put_plan(host, PLAN)
+    return host
+
+
+def move(host, irq, cpus):
+    host.put("/proc/irq/%d/smp_affinity_list" % irq, cpus)
+
+
+def move_thread(host, cpus):
+    status = host.read("/proc/900/status")
+    host.put("/proc/900/status", status.replace("Cpus_allowed_list:\t24", "Cpus_allowed_list:\t" + cpus))
+
+
+def move_everything(host):
+    for irq in range(2753, 2770):
+        move(host, irq, EVERYWHERE)
+    host.put(QUEUE, EVERYWHERE_MASK)
+    move_thread(host, EVERYWHERE)
+
+
+def forget_interrupts(host):
+    table = host.read("/proc/interrupts").splitlines()
+    host.put("/proc/interrupts", "\n".join(line for line in table if not line.strip().startswith("27")))
+
+
+def run_irqbalance(host, policy=None, arguments=""):
+    host.put(IRQBALANCE, "901")
+    host.put("/proc/901/cmdline", "/usr/sbin/irqbalance\0--foreground\0" + arguments)
+    if policy is not None:
+        host.put(POLICY, policy)
+    move(host, 2753, "7")
+
+
+def offline(host, cpus, online):
+    host.put("/sys/devices/system/cpu/online", online)
+    for irq in range(2753, 2770):
+        if host.read("/proc/irq/%d/smp_affinity_list" % irq) == cpus:
+            move(host, irq, online)
+
+
+def remove(host, path):
+    os.unlink(host.path(path))
+
+
+def edit(host, path, old, new):
+    with open(host.path(path)) as file:
+        text = file.read()
+    assert old in text
+    with open(host.path(path), "w") as file:
+        file.write(text.replace(old, new))
+
+
+def append(host, path, text):
+    with open(host.path(path), "ab") as file:
+        file.write(text)
+
+
+def test_a_bound_host_has_no_drift_and_names_what_was_compared(bound):
+    was_bound, findings = compared(bound, WANTED)
+    assert (was_bound, findings.drift, findings.remarks) == (True, [], [])
+    assert findings.checked == {
+        "plan": [_irq.PLAN],
+        "npus": ["NPU 0", "NPU 1"],
+        "cpus": ["pool of NPU 0", "pool of NPU 1", "housekeeping"],
+        "files": [entry["path"] for entry in FILES] + [_runtime.FOLDER],
+        "units": ["npu-affinity-irq.timer at boot"],
+        "interrupts": ["NPU %d %s" % (number, name) for number in (0, 1) for name in (_irq.CQ, _irq.SQ)],
+        "workqueues": ["NPU 0 dev0_sq_send_wq", "NPU 1 dev1_sq_send_wq"],
+        "threads": ["NPU 0 dev0_sq_task", "NPU 1 dev1_sq_task"],
+    }
+
+
+TOLD = "#!/bin/sh\ncase */%s) echo ban=true ;; esac" % FIRST
+CHANGES = [
+    (
+        "an interrupt was moved",
+        lambda host: move(host, 2755, "7"),
+        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2755); someone's edit: moved by hand",
+    ),
+    (
+        "several interrupts were moved, to different places",
+        lambda host: [move(host, 2754, "7"), move(host, 2755, "7"), move(host, 2769, "3")],
+        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2755), CPUs 3 (IRQ 2769); someone's edit",
+    ),
+    (
+        "irqbalance, told nothing",
+        run_irqbalance,
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); irqbalance: it runs, and nothing",
+    ),
+    (
+        "irqbalance, told of others",
+        lambda host: run_irqbalance(host, TOLD.replace(FIRST, SECOND), "--policyscript=" + POLICY),
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); irqbalance: it runs, and its policy does not name",
+    ),
+    (
+        "irqbalance, not restarted since it was told",
+        lambda host: run_irqbalance(host, TOLD),
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); irqbalance: it runs without the policy",
+    ),
+    (
+        "irqbalance leaves alone what it was told to",
+        lambda host: run_irqbalance(host, TOLD, "--policyscript=" + POLICY),
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); someone's edit",
+    ),
+    (
+        "the interrupt's CPU was offline for a while",
+        lambda host: [offline(host, "24", "0-23,25-47"), host.put("/sys/devices/system/cpu/online", EVERYWHERE)],
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 0-23,25-47 (IRQ 2753); offline CPU: CPU 24 was offline for a while",
+    ),
+    (
+        "a CPU of the pool is offline",
+        lambda host: offline(host, "30", "0-29,31-47"),
+        "pool of NPU 0: 24-35 online, not 30 offline; offline CPU: CPU 30",
+    ),
+    (
+        "a housekeeping CPU is offline",
+        lambda host: offline(host, "40", "0-39,41-47"),
+        "housekeeping: 40-47 online, not 40 offline; offline CPU: CPU 40",
+    ),
+    ("the workqueue", lambda host: host.put(QUEUE, EVERYWHERE_MASK), "NPU 0 dev0_sq_send_wq: CPUs 24, not CPUs 0-47; someone's edit"),
+    ("the thread", lambda host: move_thread(host, "3"), "NPU 0 dev0_sq_task: CPUs 24, not CPUs 3; someone's edit"),
+    (
+        "a slice was edited",
+        lambda host: edit(host, SLICE, "AllowedCPUs=24-35", "AllowedCPUs=24-40"),
+        SLICE + ": AllowedCPUs=24-35, not AllowedCPUs=24-40; someone's edit: changed by hand",
+    ),
+    ("a slice was deleted", lambda host: remove(host, SLICE), SLICE + ": a file, not no such file; someone's edit: removed"),
+    (
+        "a slice was replaced",
+        lambda host: edit(host, SLICE, MARK, "# mine\n"),
+        SLICE + ": %s, not # mine; someone's edit: another file took its place" % MARK.strip(),
+    ),
+    ("a slice has other rights", lambda host: os.chmod(host.path(SLICE), 0o600), SLICE + ": mode 0644, not mode 0600; someone's edit"),
+    (
+        "a slice holds what no text can",
+        lambda host: append(host, SLICE, b"caf\xe9\n"),
+        SLICE + ": no further line, not caf\ufffd; someone's edit",
+    ),
+    (
+        "a slice of an earlier plan is left",
+        lambda host: host.put(UNITS + "/npu-7.slice", slice_text("1", "0")),
+        UNITS + "/npu-7.slice: no such file, not a file of an earlier bind; changed settings",
+    ),
+    (
+        "the host code is another version",
+        lambda host: edit(host, _runtime.FOLDER + "/_b.py", "changes", "edits"),
+        _runtime.FOLDER + ": 2 files of this version, not other _b.py; changed settings: the collection was updated",
+    ),
+    (
+        "the timer was disabled",
+        lambda host: remove(host, UNITS + "/timers.target.wants/npu-affinity-irq.timer"),
+        "npu-affinity-irq.timer at boot: enabled, not not enabled; someone's edit",
+    ),
+    ("plan.json is no JSON", lambda host: host.put(_irq.PLAN, "{"), _irq.PLAN + ": the plan in force, not "),
+    ("plan.json is no plan", lambda host: host.put(_irq.PLAN, "[1]"), _irq.PLAN + ": the plan in force, not the plan has no list 'npus'"),
+    (
+        "plan.json has a wrong pool",
+        lambda host: edit(host, _irq.PLAN, '"24-35"', '"24-"'),
+        _irq.PLAN + ": the plan in force, not pool of NPU 0: '24-' in '24-'",
+    ),
+    (
+        "plan.json is gone",
+        lambda host: remove(host, _irq.PLAN),
+        _irq.PLAN + ": the plan in force, not no such file; someone's edit: removed by hand; " + SLICE,
+    ),
+    (
+        "a card is gone",
+        lambda host: shutil.rmtree(host.path("/sys/bus/pci/devices/" + FIRST)),
+        "NPU 0: PCI function 0000:c1:00.0, not no such function; lost card",
+    ),
+]
+
+
+@pytest.mark.parametrize("change, line", [row[1:] for row in CHANGES], ids=[row[0] for row in CHANGES])
+def test_one_change_is_one_line_with_its_cause(bound, change, line):
+    change(bound)
+    was_bound, findings = compared(bound, WANTED)
+    assert was_bound
+    (said,) = lines(findings)
+    assert said.startswith(line)
+
+
+def test_a_driver_that_was_loaded_again_is_told_from_hands_and_daemons(bound):
+    run_irqbalance(bound)
+    move_everything(bound)
+    _was_bound, findings = compared(bound, WANTED)
+    assert [entry["object"] for entry in findings.drift] == [
+        "NPU 0 cq_update_irq",
+        "NPU 0 sq_send_trigger_irq",
+        "NPU 0 dev0_sq_send_wq",
+        "NPU 0 dev0_sq_task",
+    ]
+    assert {entry["cause"].partition(":")[0] for entry in findings.drift} == {"driver reload"}
+    assert {entry["npu"] for entry in findings.drift} == {0}
+
+
+def test_a_driver_that_is_not_loaded_is_named(bound):
+    forget_interrupts(bound)
+    _was_bound, findings = compared(bound, WANTED)
+    assert [line.partition(":")[0] for line in lines(findings)] == ["NPU 0 sq_send_trigger_irq", "NPU 0 cq_update_irq"]
+    assert all("requested, not not requested; driver reload" in line for line in lines(findings))
+
+
+def test_an_offline_irq_cpu_explains_only_what_belongs_there(bound):
+    offline(bound, "24", "0-23,25-47")
+    bound.put(QUEUE, "0000,00000080")
+    move(bound, 2760, "7")
+    said = dict(line.split(": ", 1) for line in lines(compared(bound, WANTED)[1]))
+    assert sorted(said) == [
+        "NPU 0 cq_update_irq",
+        "NPU 0 dev0_sq_send_wq",
+        "NPU 0 dev0_sq_task",
+        "NPU 0 sq_send_trigger_irq",
+        "pool of NPU 0",
+    ]
+    assert "CPUs 25, not CPUs 7 (IRQ 2760); someone's edit" in said["NPU 0 cq_update_irq"]
+    assert all("offline CPU" in said[name] for name in said if name != "NPU 0 cq_update_irq")
+
+
+def test_all_cpus_of_an_npu_offline_is_one_line(bound):
+    bound.put("/sys/devices/system/cpu/online", "0-23,36-47")
+    (said,) = lines(compared(bound, WANTED)[1])
+    assert said.startswith("pool of NPU 0: 24-35 online, not 24-35 offline; offline CPU")
+
+
+def test_what_the_kernel_manages_is_a_remark(bound):
+    move(bound, 2753, "7")
+    os.chmod(bound.path("/proc/irq/2753/smp_affinity_list"), 0o444)
+    _was_bound, findings = compared(bound, WANTED)
+    assert findings.drift == []
+    assert findings.remarks == ["NPU 0 (%s): IRQ 2753 sq_send_trigger_irq is placed by the kernel itself and stays on CPUs 7" % FIRST]
+
+
+def test_interrupts_can_be_left_out(bound):
+    move_everything(bound)
+    assert compared(bound, WANTED._replace(interrupts=False))[1].drift == []
+
+
+def test_a_host_that_was_never_bound_says_so_and_is_drift_only_on_request(tmp_path):
+    host = Kernel(tmp_path)
+    was_bound, findings = compared(host, WANTED)
+    assert (was_bound, findings.drift, findings.checked) == (False, [], {})
+    was_bound, findings = compared(host, WANTED._replace(must_be_bound=True))
+    assert not was_bound
+    assert lines(findings) == [_irq.PLAN + ": the plan in force, not no such file; never bound: bind the host"]
+
+
+def test_a_given_plan_is_compared_with_the_one_in_force(bound):
+    assert compared(bound, WANTED, PLAN)[1].drift == []
+    other = {"npus": [dict(NPUS[0], pool="24-31"), NPUS[1]]}
+    (said,) = lines(compared(bound, WANTED, other)[1])
+    expected = "NPU 0 has irq 24-25, mems 1, pool 24-31, not NPU 0 has irq 24-25, mems 1, pool 24-35; changed settings"
+    assert said.startswith("%s: %s" % (_irq.PLAN, expected))
+    (said,) = lines(compared(bound, WANTED, {"npus": NPUS[:1]})[1])
+    assert "no NPU 1, not NPU 1 has irq 0-1" in said
+    remove(bound, _irq.PLAN)
+    (said,) = lines(compared(bound, WANTED, PLAN)[1])
+    assert said.startswith(_irq.PLAN + ": the plan in force, not no such file")
+
+
+class Live(ModelledSystemd):
+    """A running machine with a slice and services: ``shown`` is what ``systemctl show`` says, by unit."""
+
+    def __init__(self, root):
+        ModelledSystemd.__init__(self, root)
+        self.shown = {}
+
+    def run(self, argv, stdin="", timeout=None):
+        result = ModelledSystemd.run(self, argv, stdin, timeout)
+        if argv[1] != "show":
+            return result
+        units = [word for word in argv[2:] if not word.startswith("-")]
+        blocks = [dict(self.shown.get(unit, {}), Id=unit) for unit in units]
+        return result._replace(output="\n\n".join("\n".join("%s=%s" % pair for pair in block.items()) for block in blocks) + "\n")
+
+    def add_process(self, pid, group, cpus, mems="0", threads=()):
+        self.put("/sys/fs/cgroup%s/cgroup.procs" % group, "%d\n" % pid)
+        for folder, allowed in [("", cpus)] + [("/task/%d" % (pid + number), thread) for number, thread in enumerate(threads)]:
+            self.put("/proc/%d%s/comm" % (pid, folder), "worker")
+            self.put("/proc/%d%s/status" % (pid, folder), "Cpus_allowed_list:\t%s\nMems_allowed_list:\t%s\n" % (allowed, mems))
+
+
+SERVICES = [
+    {"name": "vllm@0.service", "settings": {"Slice": "npu-0.slice"}},
+    {"name": "tp.service", "settings": {"Slice": "npu.slice", "AllowedCPUs": "2-3", "AllowedMemoryNodes": "0"}},
+]
+BINDING = {
+    "parents": [{"name": "npu.slice"}],
+    "slices": [{"name": "npu-0.slice"}],
+    "services": SERVICES,
+    "expected": [{"unit": "npu.slice", "cpus": "0-3", "mems": "0"}, {"unit": "npu-0.slice", "cpus": "0-1", "mems": "0"}],
+}
+LIVE_FILES = [
+    {"path": UNITS + "/npu.slice", "content": slice_text("0-3", "0") + "[Install]\nWantedBy=multi-user.target\n"},
+    {"path": SLICE, "content": slice_text("0-1", "0")},
+]
+LIVE_WANTED = Wanted(files=LIVE_FILES, owned=OWNED, binding=BINDING)
+GROUP = "/sys/fs/cgroup" + slice_path("npu-0.slice")
+
+
+def in_slice(group):
+    return {"ActiveState": "active", "ControlGroup": group}
+
+
+@pytest.fixture
+def live(tmp_path):
+    host = Live(str(tmp_path))
+    put_plan(host, {"npus": [{"id": 0, "pci": "", "pool": "0-1", "irq": "", "mems": "0", "slice": "npu-0.slice"}]})
+    units = ["npu.slice", "npu-0.slice"]
+    apply(host, Request(files=LIVE_FILES, started=units, expected=BINDING["expected"]))
+    os.makedirs(host.path(UNITS + "/multi-user.target.wants"))
+    os.symlink("../npu.slice", host.path(UNITS + "/multi-user.target.wants/npu.slice"))
+    host.shown = {"vllm@0.service": in_slice("/npu.slice/npu-0.slice/vllm@0.service"), "tp.service": in_slice("/npu.slice/tp.service")}
+    host.add_process(100, "/npu.slice/npu-0.slice/vllm@0.service", "0-1")
+    host.add_process(200, "/npu.slice/tp.service", "2")
+    for kind, value in (("cpus", "2-3"), ("mems", "0")):
+        host.put("/sys/fs/cgroup/npu.slice/tp.service/cpuset.%s.effective" % kind, value)
+    host.calls.clear()
+    return host
+
+
+def test_a_running_host_is_asked_little_and_told_nothing(live):
+    was_bound, findings = compared(live, LIVE_WANTED)
+    assert (was_bound, findings.drift) == (True, [])
+    assert findings.checked["cpusets"] == [
+        "%s %s" % (unit, word) for unit in ("npu.slice", "npu-0.slice", "tp.service") for word in ("CPUs", "memory nodes")
+    ]
+    assert findings.checked["services"] == ["vllm@0.service", "tp.service"]
+    assert findings.checked["processes"] == ["processes of npu-0.slice", "processes of tp.service"]
+    assert {call.split()[0] for call in live.calls} == {"is-active", "show"}
+    assert len(live.calls) <= 4
+
+
+def test_a_tree_that_does_not_run_has_neither_sets_nor_processes_to_compare(bound):
+    bound.put("/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs", "951")
+    bound.put("/proc/951/status", "Cpus_allowed_list:\t0-47\nMems_allowed_list:\t0")
+    wanted = WANTED._replace(binding={"expected": [{"unit": "system.slice", "cpus": "40-47", "mems": ""}]})
+    _was_bound, findings = compared(bound, wanted)
+    assert findings.drift == [] and "processes" not in findings.checked and "cpusets" not in findings.checked
+    bound.put("/etc/systemd/system.control/system.slice.d/50-AllowedCPUs.conf", "[Slice]\nAllowedCPUs=")
+    (said,) = lines(compared(bound, wanted)[1])
+    assert said.startswith("system.slice CPUs: 40-47, not AllowedCPUs= in /etc/systemd/system.control/system.slice.d/50-AllowedCPUs.conf")
+
+
+def set_property(host, value):
+    host.put("/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf", "[Slice]\nAllowedCPUs=%s\n" % value)
+
+
+def edit_and_reload(host):
+    edit(host, SLICE, "AllowedCPUs=0-1", "AllowedCPUs=0")
+    host.grant("npu-0.slice", settings(host.read(SLICE)))
+
+
+LIVE_CHANGES = [
+    (
+        "set-property",
+        lambda host: [set_property(host, "0-7"), host.put(GROUP + "/cpuset.cpus.effective", "0-7")],
+        ["npu-0.slice CPUs: 0-1, not 0-7; someone's edit: overridden by /run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"],
+    ),
+    (
+        "set-property without effect so far",
+        lambda host: set_property(host, "0-99"),
+        ["npu-0.slice CPUs: 0-1, not AllowedCPUs=0-99 in /run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf; someone's edit"],
+    ),
+    ("set-property to what it is anyway", lambda host: set_property(host, "0-1"), []),
+    (
+        "edited and reloaded",
+        edit_and_reload,
+        [
+            SLICE + ": AllowedCPUs=0-1, not AllowedCPUs=0; someone's edit: changed by hand",
+            "npu-0.slice CPUs: 0-1, not 0; someone's edit: its unit file was changed",
+        ],
+    ),
+    (
+        "systemd has not read the file",
+        lambda host: [
+            host.shown.update({"npu-0.slice": {"NeedDaemonReload": "yes"}}),
+            host.put(GROUP + "/cpuset.cpus.effective", "0-7"),
+        ],
+        ["npu-0.slice CPUs: 0-1, not 0-7; changed cpuset: systemd has not read the unit file"],
+    ),
+    (
+        "left narrow",
+        lambda host: host.put(GROUP + "/cpuset.cpus.effective", "0"),
+        ["npu-0.slice CPUs: 0-1, not 0; changed cpuset: something other than systemd"],
+    ),
+    (
+        "the parent was narrowed",
+        lambda host: [
+            host.put("/sys/fs/cgroup/npu.slice/cpuset.cpus.effective", "1-3"),
+            host.put(GROUP + "/cpuset.cpus.effective", "1"),
+        ],
+        [
+            "npu.slice CPUs: 0-3, not 1-3; changed cpuset: something other than systemd",
+            "npu-0.slice CPUs: 0-1, not 1; changed cpuset: npu.slice above it",
+        ],
+    ),
+    (
+        "the controller is off",
+        lambda host: os.unlink(host.path(GROUP + "/cpuset.cpus.effective")),
+        ["npu-0.slice CPUs: 0-1, not no cpuset; changed cpuset: the cpuset controller is off"],
+    ),
+    (
+        "other memory nodes",
+        lambda host: host.put(GROUP + "/cpuset.mems.effective", "0-1"),
+        ["npu-0.slice memory nodes: 0, not 0-1; changed cpuset"],
+    ),
+    (
+        "a CPU is offline",
+        lambda host: [
+            host.put("/sys/devices/system/cpu/online", "0,2-7"),
+            host.put(GROUP + "/cpuset.cpus.effective", "0"),
+            host.put("/sys/fs/cgroup/npu.slice/cpuset.cpus.effective", "0,2-3"),
+        ],
+        ["pool of NPU 0: 0-1 online, not 1 offline; offline CPU: CPU 1"],
+    ),
+    (
+        "all its CPUs are offline",
+        lambda host: [
+            host.put("/sys/devices/system/cpu/online", "2-7"),
+            host.put(GROUP + "/cpuset.cpus.effective", "2-3"),
+            host.put("/sys/fs/cgroup/npu.slice/cpuset.cpus.effective", "2-3"),
+        ],
+        ["pool of NPU 0: 0-1 online, not 0-1 offline", "npu-0.slice CPUs: 0-1, not 2-3; offline CPU: none of them is online"],
+    ),
+    (
+        "a slice was stopped",
+        lambda host: [host.running.discard("npu-0.slice"), shutil.rmtree(host.path(GROUP)), host.shown.clear()],
+        ["npu-0.slice: active, not inactive; someone's edit: stopped"],
+    ),
+    (
+        "a process has other CPUs",
+        lambda host: host.add_process(100, "/npu.slice/npu-0.slice/vllm@0.service", "0-7"),
+        ["processes of npu-0.slice: CPUs 0-1, memory nodes 0, not CPUs 0-7, memory nodes 0 of 100 (worker); changed cpuset"],
+    ),
+    (
+        "a service still runs where it was",
+        lambda host: host.shown.update({"vllm@0.service": in_slice("/system.slice/vllm@0.service")}),
+        ["vllm@0.service: in npu-0.slice, not in system.slice; not restarted"],
+    ),
+    (
+        "a service in the slice of another NPU",
+        lambda host: host.shown.update({"vllm@0.service": in_slice("/npu.slice/npu-1.slice/vllm@0.service")}),
+        ["vllm@0.service: in npu-0.slice, not in npu-1.slice; not restarted"],
+    ),
+    (
+        "a service of several NPUs with other CPUs",
+        lambda host: host.put("/sys/fs/cgroup/npu.slice/tp.service/cpuset.cpus.effective", "0-3"),
+        ["tp.service CPUs: 2-3, not 0-3; changed cpuset"],
+    ),
+    ("a stopped service is nobody's drift", lambda host: host.shown.update({"vllm@0.service": {"ActiveState": "inactive"}}), []),
+]
+
+
+@pytest.mark.parametrize("change, expected", [row[1:] for row in LIVE_CHANGES], ids=[row[0] for row in LIVE_CHANGES])
+def test_what_the_kernel_grants_is_compared_on_a_running_host(live, change, expected):
+    change(live)
+    said = lines(compared(live, LIVE_WANTED)[1])
+    assert len(said) == len(expected), said
+    assert all(line.startswith(start) for line, start in zip(said, expected)), said
+    assert {call.split()[0] for call in live.calls} <= {"is-active", "show"}
+
+
+def test_a_service_whose_drop_in_was_changed_is_not_blamed_for_running_on(live):
+    drop_in = UNITS + "/vllm@0.service.d/50-npu-affinity.conf"
+    wanted = LIVE_WANTED._replace(files=LIVE_FILES + [{"path": drop_in, "content": MARK + "[Service]\nSlice=npu-0.slice\n"}])
+    live.shown["vllm@0.service"] = in_slice("/system.slice/vllm@0.service")
+    first, second = lines(compared(live, wanted)[1])
+    assert first.startswith(drop_in + ": a file, not no such file")
+    assert second.startswith("vllm@0.service: in npu-0.slice, not in system.slice; someone's edit: its drop-in was changed")
+
+
+@pytest.mark.parametrize("top", ["", "/systemd", "/unified"])
+def test_threads_of_services_without_slices_are_compared_one_by_one(live, top):
+    wanted = Wanted(binding={"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5"}}]})
+    live.shown["old.service"] = in_slice("/system.slice/old.service")
+    live.add_process(300, top + "/system.slice/old.service", "4-5", threads=["4-5", "4"])
+    assert compared(live, wanted)[1].drift == []
+    live.add_process(300, top + "/system.slice/old.service", "4-5", threads=["4-5", "0-7", "6"])
+    (said,) = lines(compared(live, wanted)[1])
+    assert said.startswith("threads of old.service: CPUs 4-5, not CPUs 0-7 of 301 (worker) and 1 more; not restarted")
+
+
+def test_the_timer_must_run(live):
+    wanted = Wanted(started=["npu-affinity-irq.timer"])
+    (said,) = lines(compared(live, wanted)[1])
+    assert said.startswith("npu-affinity-irq.timer: active, not inactive; someone's edit: stopped by hand")
+    live.running.add("npu-affinity-irq.timer")
+    assert compared(live, wanted)[1].drift == []
+
+
+def test_an_irqbalance_that_was_stopped_by_a_bind_must_stay_so(live):
+    wanted = Wanted(stopped=["irqbalance.service"])
+    assert compared(live, wanted)[1].checked["units"] == ["irqbalance.service"]
+    live.running.add("irqbalance.service")
+    (said,) = lines(compared(live, wanted)[1])
+    assert said.startswith("irqbalance.service: stopped and disabled, not active; someone's edit")
+
+
+SHARED = {"npus": [dict(NPUS[0], pci="", irq="")]}
+ON = {"enabled": True, "npus": [], "only_ours": True, "recover": None}
+OFF = dict(ON, enabled=False)
+SHARES = [
+    # what we switched on before, what is wanted, the lines
+    ("as wanted", ["0", "1", "2"], ON, []),
+    (
+        "forgotten by the driver",
+        [],
+        dict(ON, npus=[0, 2]),
+        ["card 0: on, not off; driver reload: the driver forgets", "card 2: on, not off; driver reload"],
+    ),
+    ("one card switched off", ["0", "2"], ON, ["card 1: on, not off; someone's edit"]),
+    ("one card switched on", ["1"], dict(OFF, only_ours=False), ["card 1: off, not on; someone's edit"]),
+    ("recovery", ["0", "1", "2"], dict(ON, recover=True), ["recovery by the driver: on, not off; someone's edit"]),
+    ("a card that is not there", [], dict(ON, npus=[7]), ["device share: on, not npus: there is no card 7"]),
+]
+
+
+@pytest.mark.parametrize("shared, wanted, expected", [row[1:] for row in SHARES], ids=[row[0] for row in SHARES])
+def test_device_share_is_compared_card_by_card(tmp_path, shared, wanted, expected):
+    box = Box(tmp_path, "a2")
+    if shared:
+        box.switch(True, *[int(card) for card in shared])
+    put_plan(box.host, SHARED)
+    box.forget_calls()
+    said = lines(verify(box.host, Wanted(device_share=wanted))[1])
+    assert len(said) == len(expected), said
+    assert all(line.startswith(start) for line, start in zip(said, expected)), said
+    assert box.sets == []
+
+
+def test_a_card_that_others_switched_on_may_stay_on(tmp_path):
+    box = Box(tmp_path, "a2")
+    box.switch(True, 1)
+    shutil.rmtree(str(tmp_path / "etc/npu-affinity"))
+    put_plan(box.host, SHARED)
+    assert lines(verify(box.host, Wanted(device_share=OFF))[1]) == []
+    assert len(lines(verify(box.host, Wanted(device_share=dict(OFF, only_ours=False)))[1])) == 1
+
+
+def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
+    box = Box(tmp_path, "310p")
+    box.switch(True)
+    box.switch(False, {"card": 2, "chip": 1}, only_ours=False)
+    put_plan(box.host, SHARED)
+    assert lines(verify(box.host, Wanted(device_share=ON))[1])[0].startswith("card 2: on, not off (chips 1); someone's edit")
+    box.faults(answers={"info -t device-share -i 5": {"text": "dcmi module initialize failed. ret is -8005", "status": 187}})
+    said = lines(verify(box.host, Wanted(device_share=ON))[1])
+    assert any(line.startswith("card 5: on, not ") and "; npu-smi: it gave no answer" in line for line in said), said
+
+
+@pytest.mark.parametrize("topology", [None, {"npus": []}], ids=["asked", "gathered without an answer"])
+def test_a_missing_npu_smi_is_said_where_the_plan_has_npus(tmp_path, topology):
+    host = Kernel(tmp_path)
+    put_plan(host, SHARED)
+    (said,) = lines(compared(host, Wanted(device_share=ON, topology=topology))[1])
+    assert said.startswith("device share: on, not npu-smi was not found") and "; npu-smi: it gave no answer" in said
+    for npus in ([], [dict(NPUS[0], pci="", irq="", slice="gpu-0.slice")]):
+        put_plan(host, {"npus": npus})
+        assert compared(host, Wanted(device_share=ON, topology=topology))[1].drift == []

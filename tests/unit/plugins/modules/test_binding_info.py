@@ -1,0 +1,121 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on a simulated host, as Ansible runs it: bound by the other modules, then looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+simulator = pytest.importorskip("tests.simulator.generate")
+from tests.simulator.reboot import reboot  # noqa: E402
+
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
+    },
+}
+PLAN = {
+    "npus": [
+        {"id": 0, "pci": "0000:c1:00.0", "pool": "0-15", "irq": "0-1", "mems": "0", "slice": "npu-0.slice"},
+        {"id": 1, "pci": "0000:01:00.0", "pool": "16-31", "irq": "16-17", "mems": "1", "slice": "npu-1.slice"},
+    ]
+}
+SLICE = "/etc/systemd/system/npu-0.slice"
+FILES = [{"path": SLICE, "content": "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-15\n"}]
+OWNED = ["/etc/systemd/system/npu-*.slice"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    program = tmp_path / "usr/local/Ascend/driver/tools/npu-smi"
+    program.write_text("#!%s -IS\n%s" % (sys.executable, program.read_text()))
+    return tmp_path
+
+
+@pytest.fixture
+def look(run_module, root):
+    return lambda **arguments: run_module("binding_info", root=str(root), files=FILES, owned=OWNED, runtime=True, **arguments)
+
+
+@pytest.fixture
+def bound(run_module, root):
+    for module, arguments in (
+        ("host_files", {"files": FILES, "owned": OWNED, "runtime": True, "plan": PLAN}),
+        ("irq_affinity", {"plan": PLAN}),
+        ("device_share", {"enabled": True}),
+    ):
+        assert run_module(module, root=str(root), **arguments)["changed"]
+    return root
+
+
+def content(root):
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.name.endswith("calls.log")}
+
+
+def test_a_host_before_and_after_a_bind(look, root, request):
+    first = look()
+    assert (first["bound"], first["drift"], first["checked"]) == (False, [], {})
+    assert look(must_be_bound=True)["drift"][0]["cause"] == "never bound: bind the host"
+    request.getfixturevalue("bound")
+    before = content(root)
+    result = look(device_share={"enabled": True})
+    assert (result["changed"], result["bound"], result["drift"], result["remarks"]) == (False, True, [], [])
+    assert {kind: len(objects) for kind, objects in result["checked"].items()} == {
+        "plan": 1,
+        "npus": 2,
+        "cpus": 2,
+        "files": 2,
+        "interrupts": 4,
+        "workqueues": 2,
+        "threads": 2,
+        "device_share": 2,
+    }
+    assert look(_ansible_check_mode=True)["checked"].keys() == result["checked"].keys() - {"device_share"}
+    assert content(root) == before
+
+
+def test_after_a_reboot_without_boot_units_all_that_a_driver_forgets_is_listed(look, bound):
+    reboot(bound)
+    result = look(device_share={"enabled": True})
+    assert not result.get("failed")
+    assert [(entry["kind"], entry["npu"]) for entry in result["drift"]] == [
+        *[(kind, npu) for npu in (0, 1) for kind in ("interrupts", "interrupts", "workqueues", "threads")],
+        ("device_share", None),
+        ("device_share", None),
+    ]
+    assert {entry["cause"].partition(":")[0] for entry in result["drift"]} == {"driver reload"}
+
+
+def test_a_changed_file_and_a_broken_plan(look, bound):
+    (bound / SLICE[1:]).write_text(FILES[0]["content"].replace("0-15", "0-7"))
+    (entry,) = look()["drift"]
+    assert entry == {
+        "kind": "files",
+        "object": SLICE,
+        "expected": "AllowedCPUs=0-15",
+        "found": "AllowedCPUs=0-7",
+        "cause": "someone's edit: changed by hand, or the settings changed since the last bind",
+        "npu": None,
+        "unit": "npu-0.slice",
+    }
+    assert look(plan=PLAN)["drift"] == [entry]
+    (bound / "etc/npu-affinity/plan.json").write_text(json.dumps(PLAN)[:-1])
+    (entry,) = look()["drift"]
+    assert (entry["kind"], entry["cause"].partition(":")[0]) == ("plan", "someone's edit")
+
+
+def test_what_cannot_be_compared_fails_the_task(look, bound):
+    assert "unknown" in look(device_share={"enabled": True, "recover": "unknown"})["msg"]
+    (bound / SLICE[1:]).unlink()
+    (bound / SLICE[1:]).mkdir()
+    assert "Is a directory" in look()["msg"]

@@ -1,0 +1,110 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on a simulated host with two cards, as Ansible runs it, after what the roles' modules did to the host."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+simulator = pytest.importorskip("tests.simulator.generate")
+faults = pytest.importorskip("tests.simulator.faults")
+
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
+    },
+}
+PLAN = {
+    "npus": [
+        {"id": 0, "pci": "0000:c1:00.0", "pool": "0-7", "irq": "0-1"},
+        {"id": 1, "pci": "0000:01:00.0", "pool": "16-23", "irq": "16-17"},
+    ]
+}
+SLICE = "/etc/systemd/system/npu-0.slice"
+
+
+@pytest.fixture
+def root(tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def bound(run_module, root):
+    """The tree of a host whose slice, interrupts, host code and device share a bind has changed, and what it was before."""
+    before = files_of(root)
+    (root / SLICE[1:]).write_text("[Slice]\nAllowedCPUs=0\n")
+    before[SLICE] = "[Slice]\nAllowedCPUs=0\n"
+    content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
+    run_module("host_files", root=str(root), plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}])
+    assert run_module("irq_affinity", root=str(root), plan=PLAN)["changed"]
+    assert run_module("device_share", root=str(root), enabled=True)["changed"]
+    return root, before
+
+
+def files_of(root):
+    vendor = ("/simulator", "/var/log", "/run/npu-smi", "/etc/device_share.cfg")
+    paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+    return {path: (root / path[1:]).read_text() for path in paths if not path.startswith(vendor)}
+
+
+def test_a_run_puts_everything_back_and_says_what(run_module, bound):
+    root, before = bound
+    predicted = run_module("unbind", root=str(root), _ansible_check_mode=True)
+    assert SLICE in predicted["files"] and files_of(root) != before
+    result = run_module("unbind", root=str(root))
+    assert files_of(root) == before
+    assert predicted == result
+    assert result["changed"] and result["message"] == "This host is as it was before the first bind."
+    assert result["files"] == [SLICE]
+    assert {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"} <= set(result["removed"])
+    assert [(chip["card"], chip["before"], chip["after"]) for chip in result["chips"]] == [(0, True, False), (1, True, False)]
+    (entry,) = [entry for entry in result["interrupts"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
+    assert (result["interrupts"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
+    texts = {entry["before_header"]: (entry["before"], entry["after"]) for entry in result["diff"]}
+    assert texts[SLICE][1] == before[SLICE]
+    assert "0000:c1:00.0 IRQ" in texts["affinity"][0] and texts["device share"][1] == "card 0 chip 0: off\ncard 1 chip 0: off\n"
+    again = run_module("unbind", root=str(root))
+    assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
+    assert again["message"] == "This host is not bound: there is nothing to undo."
+
+
+def test_a_busy_card_fails_the_task_at_its_end_or_is_a_warning_on_request(run_module, bound):
+    root, before = bound
+    faults.set_faults(root, busy=[1])
+    result = run_module("unbind", root=str(root))
+    assert result["failed"] and result["busy"] == [1] and result["kept"] == ["device_share"]
+    assert "not everything could be put back: card 1: chip 0 is not off, because a container holds the card" in result["msg"]
+    assert set(files_of(root)) - set(before) == {"/etc/npu-affinity/previous.json"}
+    result = run_module("unbind", root=str(root), ignore_busy=True)
+    assert not result.get("failed") and not result["changed"]
+    assert "card 1" in str(result["warnings"])
+    assert result["message"] == "What is left is in /etc/npu-affinity/previous.json (device_share), for a later run."
+    faults.set_faults(root)
+    assert run_module("unbind", root=str(root))["message"] == "This host is as it was before the first bind."
+    assert files_of(root) == before
+
+
+def test_a_broken_record_is_refused_in_a_sentence(run_module, bound):
+    root, _before = bound
+    (root / "etc/npu-affinity/previous.json").write_text(json.dumps({"interrupts": {}}))
+    touched = files_of(root)
+    result = run_module("unbind", root=str(root))
+    assert result["failed"]
+    assert "previous.json: section 'interrupts' cannot be undone" in result["msg"] and "Nothing was touched" in result["msg"]
+    assert files_of(root) == touched
+
+
+def test_a_host_that_was_never_bound_is_left_alone(run_module, root):
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    result = run_module("unbind", root=str(root))
+    assert (result["changed"], result["bound"], result["removed"], result["kept"]) == (False, False, [], [])
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before

@@ -1,0 +1,88 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reports as a CI system reads them: parsed back, counted, and with whatever text a host comes up with."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter.junit import FilterModule
+
+junit = FilterModule().filters()["junit"]
+MOVED = {
+    "kind": "interrupts",
+    "object": "NPU 0 cq_update_irq",
+    "expected": "CPUs 25",
+    "found": "CPUs 0-47 (IRQ 2754-2769)",
+    "cause": "irqbalance: it runs, and nothing tells it to leave the NPUs alone",
+    "npu": 0,
+    "unit": None,
+}
+CHECKED = {"files": ["/etc/systemd/system/npu-0.slice"], "interrupts": ["NPU 0 cq_update_irq", "NPU 0 sq_send_trigger_irq"]}
+
+
+def report(result, host="node1"):
+    """The suite of a report, as a dictionary of test cases by class and name."""
+    root = ElementTree.fromstring(junit(result, host).encode())
+    (suite,) = root
+    assert root.tag == "testsuites" and suite.tag == "testsuite" and suite.get("name") == host
+    cases = {(case.get("classname"), case.get("name")): list(case) for case in suite}
+    outcomes = [outcome.tag for found in cases.values() for outcome in found]
+    for element in (root, suite):
+        assert int(element.get("tests")) == len(suite) == len(cases)
+        assert int(element.get("failures")) == outcomes.count("failure")
+        assert int(element.get("errors")) == outcomes.count("error")
+        assert int(element.get("skipped")) == outcomes.count("skipped")
+    return cases
+
+
+def test_every_object_is_a_test_case_and_a_drift_a_failure():
+    cases = report({"bound": True, "drift": [MOVED], "checked": CHECKED, "remarks": []})
+    assert list(cases) == [
+        ("node1.files", "/etc/systemd/system/npu-0.slice"),
+        ("node1.interrupts", "NPU 0 cq_update_irq"),
+        ("node1.interrupts", "NPU 0 sq_send_trigger_irq"),
+    ]
+    (failure,) = cases["node1.interrupts", "NPU 0 cq_update_irq"]
+    line = "NPU 0 cq_update_irq: expected CPUs 25, found CPUs 0-47 (IRQ 2754-2769); likely " + MOVED["cause"]
+    assert (failure.tag, failure.get("type"), failure.get("message"), failure.text) == ("failure", "irqbalance", line, "node1: " + line)
+    assert sum(map(len, cases.values())) == 1
+
+
+OUTCOMES = [
+    ({"bound": True, "drift": [], "checked": CHECKED}, None),
+    ({"bound": False, "drift": [], "checked": {}}, ("skipped", "The host was never bound.")),
+    ({"msg": "'npu-smi' did not answer", "failed": True}, ("error", "'npu-smi' did not answer")),
+]
+
+
+@pytest.mark.parametrize("result, outcome", OUTCOMES, ids=["clean", "never bound", "not comparable"])
+def test_what_else_a_comparison_ends_with(result, outcome):
+    cases = report(result)
+    found = [(element.tag, element.get("message")) for elements in cases.values() for element in elements]
+    assert found == ([outcome] if outcome else [])
+
+
+def test_a_host_that_must_be_bound_and_is_not_is_a_failure():
+    drift = dict(MOVED, kind="plan", object="plan.json", cause="never bound: bind the host")
+    ((failure,),) = report({"bound": False, "drift": [drift], "checked": {"plan": ["plan.json"]}}).values()
+    assert (failure.tag, failure.get("type")) == ("failure", "never bound")
+
+
+@pytest.mark.parametrize("found", ["<a&b>\"'", "bell \a and escape \x1b[0m", "half of a pair \ud800", "\ufffe", "tab\tand 中文", "]]>"])
+def test_texts_of_any_kind_stay_well_formed(found):
+    cases = report({"bound": True, "drift": [dict(MOVED, found=found)], "checked": CHECKED}, host="nöde <1>")
+    (failure,) = cases["nöde <1>.interrupts", "NPU 0 cq_update_irq"]
+    shown = failure.get("message").partition("found ")[2].partition("; likely")[0]
+    readable = "".join(character for character in found if character.isprintable() and character != "\ufffe")
+    assert [character for character in readable if character not in shown] == []
+
+
+@pytest.mark.parametrize("wrong", [None, [], {}, {"drift": []}, "text"])
+def test_what_is_no_comparison_is_refused(wrong):
+    with pytest.raises(AnsibleFilterError, match="expected what npu.affinity.binding_info returned"):
+        junit(wrong, "node1")
