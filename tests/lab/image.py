@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once into ``.cache/lab``.
 
-    python -m tests.lab.image       builds it, when it is not there or its inputs changed: a minute (five for the other architecture)
-
+``python -m tests.lab.image`` builds it when it is not there or its inputs changed: a minute, five for the other architecture.
 ``LAB_ARCH`` is amd64 (default) or arm64. Needs root, for mmdebstrap keeps file owners.
 """
 
@@ -61,6 +60,7 @@ def build():
     """Build the image unless it is there already. The log is in the cache's ``build.log``."""
     if _up_to_date():
         return
+    inputs = _inputs()
     CACHE.mkdir(parents=True, exist_ok=True)
     _STAMP.unlink(missing_ok=True)
     log = CACHE / "build.log"
@@ -72,7 +72,7 @@ def build():
         except subprocess.CalledProcessError as error:
             last = "\n".join(log.read_text().splitlines()[-20:])
             raise RuntimeError(f"'{error.cmd[0]}' failed while the lab's image was built, see {log}:\n{last}")
-    _STAMP.write_text(_inputs())
+    _STAMP.write_text(inputs)
 
 
 def _build(root, output):

@@ -56,7 +56,7 @@ def vectors(function):
     found, unused = {}, 0
     for irq in sorted(os.listdir(function + "/msi_irqs") if os.path.exists(function + "/msi_irqs") else [], key=int):
         folder = "/proc/irq/%s/" % irq
-        handlers = [name for name in os.listdir(folder) if os.path.isdir(folder + name)]
+        handlers = [name for name in os.listdir(folder) if os.path.isdir(folder + name)] if os.path.exists(folder) else []
         if not handlers:
             unused += 1
             continue

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One running guest of the lab: boot it, run commands in it over ssh, save and restore its state, reboot it.
 
-    python -m tests.lab.machine a2      boots one to look around in, until Enter is pressed
+``python -m tests.lab.machine a2`` boots one to look around in, until Enter is pressed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,12 @@ class Machine:
                 raise RuntimeError(f"guest {self.shape.name} does not answer, see {self.serial}")
             time.sleep(0.5)
 
+    @property
+    def runs(self):
+        return self._qemu is not None and self._qemu.poll() is None
+
     def _alive(self):
-        if self._qemu.poll() is not None:
+        if not self.runs:
             raise RuntimeError(f"guest {self.shape.name} has ended: {(self._folder / 'qemu.log').read_text()}, see {self.serial}")
 
     def _described(self):
@@ -139,7 +143,7 @@ class Machine:
         """Read QEMU's messages up to one that has one of the keys."""
         deadline = time.monotonic() + CONTROL_SECONDS
         while True:
-            ready, _, _ = select.select([self._qemu.stdout], [], [], max(0, deadline - time.monotonic()))
+            ready, _write, _error = select.select([self._qemu.stdout], [], [], max(0, deadline - time.monotonic()))
             line = self._qemu.stdout.readline() if ready else b""
             if not line:
                 self._qemu.wait(5) if ready else None
@@ -187,7 +191,7 @@ class Machine:
     def stop(self):
         """End the guest at once and remove its disk."""
         self._disconnect()
-        if self._qemu and self._qemu.poll() is None:
+        if self.runs:
             self._qemu.kill()
             self._qemu.wait()
         self._disk.unlink(missing_ok=True)

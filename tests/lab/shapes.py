@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-import struct
 import subprocess
-import tempfile
 from dataclasses import dataclass
 
 from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU
@@ -20,7 +19,7 @@ VECTORS = 80
 
 @dataclass(frozen=True)
 class Node:
-    """A NUMA node: its memory in MiB, its NPUs, and whether its CPUs are there (an absent node is a gap in the ids)."""
+    """A NUMA node: its memory in MiB, its NPUs, and whether its CPUs are plugged in (if not, the kernel's node ids have a gap)."""
 
     memory: int = 0
     npus: int = 0
@@ -50,17 +49,15 @@ class Shape:
     def per_node(self):
         return self.cores * self.threads
 
-    def first_cpus(self):
-        """The first CPU of every node. CPUs of absent nodes come last: they are those that are not plugged in."""
-        order = sorted(range(len(self.nodes)), key=lambda node: not self.nodes[node].present)
-        return [order.index(node) * self.per_node for node in range(len(self.nodes))]
+    @property
+    def cpus(self):
+        return sum(node.present for node in self.nodes) * self.per_node
 
     def arguments(self):
         """The QEMU arguments that shape the machine; disk, network and control are not part of it."""
         return [*self._machine(), *self._memory(), *self._devices(), *self._kernel()]
 
     def _machine(self):
-        plugged = sum(node.present for node in self.nodes) * self.per_node
         sockets = len(self.nodes) // self.per_socket
         if ARCHITECTURE == "arm64":
             # ACPI, and with it the NUMA nodes of PCI devices, needs the firmware
@@ -71,13 +68,21 @@ class Shape:
             accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=multi", "max,vendor=GenuineIntel")
             machine = ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on", "-accel", accelerator, "-cpu", cpu]
             split = f"dies={self.per_socket}"
-        total = len(self.nodes) * self.per_node
-        smp = f"cpus={plugged},maxcpus={total},sockets={sockets},{split},cores={self.cores},threads={self.threads}"
-        return [*machine, "-smp", smp]
+        first_gap = next((number for number, node in enumerate(self.nodes) if not node.present), len(self.nodes))
+        smp = f"cpus={first_gap * self.per_node},maxcpus={len(self.nodes) * self.per_node}"
+        smp += f",sockets={sockets},{split},cores={self.cores},threads={self.threads}"
+        plugged = []
+        for number in range(first_gap, len(self.nodes)):
+            socket, die = divmod(number, self.per_socket)
+            for core, thread in itertools.product(range(self.cores), range(self.threads) if self.nodes[number].present else ()):
+                place = f"socket-id={socket},die-id={die},core-id={core},thread-id={thread}"
+                plugged += ["-device", f"{cpu.partition(',')[0]}-x86_64-cpu,{place}"]
+        return [*machine, "-smp", smp, *plugged]
 
     def _memory(self):
         arguments = []
-        for number, (node, first) in enumerate(zip(self.nodes, self.first_cpus(), strict=True)):
+        for number, node in enumerate(self.nodes):
+            first = number * self.per_node
             spec = f"node,nodeid={number},cpus={first}-{first + self.per_node - 1}"
             if node.memory:
                 arguments += ["-object", f"memory-backend-ram,id=mem{number},size={node.memory}M"]
@@ -110,7 +115,7 @@ class Shape:
         words += ["console=ttyAMA0" if ARCHITECTURE == "arm64" else "console=ttyS0"]
         # Interrupt remapping only: with DMA remapping a saved guest does not load, for the BIOS set the disk's buffer up outside of it.
         words += ["intel_iommu=off"] if ARCHITECTURE == "amd64" else []
-        words += [f"nr_cpus={sum(node.present for node in self.nodes) * self.per_node}"]
+        words += [f"nr_cpus={self.cpus}"]
         words += [f"davinci_mock.device_id={'0xd803' if self.family == 'a3' else '0xd802'}"]
         return ["-kernel", str(KERNEL), "-initrd", str(INITRD), "-append", " ".join(words)]
 
@@ -154,16 +159,13 @@ NVME = Shape(
 
 @functools.cache
 def kvm_works():
-    """Whether a guest really runs on this machine's KVM: a boot sector that ends QEMU is tried, for /dev/kvm alone proves nothing."""
+    """Whether this machine's KVM really runs a guest's kernel: it must come as far as missing its disk. /dev/kvm alone proves nothing."""
     if ARCHITECTURE != "amd64" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
-    end_qemu = b"\xba\xf4\x00\xb0\x00\xee\xf4"  # mov dx, 0xf4; mov al, 0; out dx, al; hlt
-    with tempfile.NamedTemporaryFile() as disk:
-        disk.write(end_qemu.ljust(510, b"\0") + struct.pack("<H", 0xAA55))
-        disk.flush()
-        command = [QEMU, "-accel", "kvm", "-cpu", "host", "-m", "32", "-display", "none", "-monitor", "none", "-serial", "none"]
-        command += ["-drive", f"file={disk.name},format=raw", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]
-        try:
-            return subprocess.run(command, capture_output=True, timeout=5, check=False).returncode == 1
-        except subprocess.TimeoutExpired:
-            return False
+    command = [QEMU, "-machine", "q35", "-accel", "kvm", "-cpu", "host", "-m", "256", "-display", "none", "-monitor", "none", "-no-reboot"]
+    command += ["-serial", "stdio", "-kernel", str(KERNEL), "-append", "console=ttyS0 panic=-1"]
+    try:
+        trial = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=8, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return b"Unable to mount root fs" in trial.stdout

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 
@@ -16,28 +17,29 @@ PYTHON = re.compile(r"invalid literal|Error\b|Traceback|NoneType|\bobject\b|not 
 """What only Python says; a sentence for a user has none of it."""
 
 
+@lru_cache(maxsize=4096)
 def cpu_set(text):
-    return set(expand(text))
+    return frozenset(expand(text))
 
 
 def slice_of(card):
     return f"{card['kind']}-{card['id']}.slice"
 
 
-def cores_of(topology):
+@lru_cache(maxsize=4)
+def cores_of(online, siblings):
     """Return the core of every CPU as a frozen set of threads."""
-    cores = {cpu: frozenset([cpu]) for cpu in cpu_set(topology["cpus"]["online"])}
-    for text in topology["cpus"]["siblings"]:
+    cores = {cpu: frozenset([cpu]) for cpu in cpu_set(online)}
+    for text in siblings:
         core = frozenset(expand(text))
         cores.update(dict.fromkeys(core, core))
     return cores
 
 
-def set_aside(topology, allowed, housekeeping, smt):
+def set_aside(topology, cores, allowed, housekeeping, smt):
     """Return the CPUs that ``housekeeping`` keeps for the system, of those that it may keep."""
-    cores = cores_of(topology)
     if isinstance(housekeeping, int):
-        kept = set()
+        kept = frozenset()
         for node in topology["numa"]:
             of_node = sorted({cores[cpu] for cpu in cpu_set(node["cpus"]) & allowed}, key=min)
             kept = kept.union(*of_node[:housekeeping])
@@ -54,7 +56,7 @@ class Look:
     smt: str
     min_cpus: int
     sizes: dict
-    usable: set
+    usable: frozenset
     cores: dict
 
     @property
@@ -85,10 +87,11 @@ def look(topology, cpus=None, housekeeping="", smt="cores", min_cpus=5, roles=No
     online = cpu_set(topology["cpus"]["online"])
     allowed = online - cpu_set(topology["cpus"]["isolated"]) if exclude_isolated else online
     usable = allowed & cpu_set(cpus) if cpus else allowed
-    usable = usable - set_aside(topology, allowed, housekeeping, smt)
+    cores = cores_of(topology["cpus"]["online"], tuple(topology["cpus"]["siblings"]))
+    usable -= set_aside(topology, cores, allowed, housekeeping, smt)
     for text in ((topology["kubelet"] or {}).get("exclusive") or {}).values():
         usable -= cpu_set(text)
-    return Look(topology, smt, min_cpus, {**PUBLISHED, **(roles or {})}, usable, cores_of(topology))
+    return Look(topology, smt, min_cpus, {**PUBLISHED, **(roles or {})}, usable, cores)
 
 
 def defects(topology, plan, **options):
@@ -145,9 +148,9 @@ def wrong_roles(seen, plan):
 
 def shared_cores(seen, name, pool, roles):
     """Yield which of irq, acl and release are on cores that they share although there are enough to keep them apart."""
-    cores = {seen.cores.get(cpu) for cpu in pool}
+    cores = {seen.cores[cpu] for cpu in pool & seen.cores.keys()}
     ends = [cpu for role in PUBLISHED for cpu in roles[role]]
-    of_role = {role: {seen.cores.get(cpu) for cpu in roles[role]} for role in PUBLISHED}
+    of_role = {role: {seen.cores[cpu] for cpu in roles[role]} for role in PUBLISHED}
     apart = sum(map(len, of_role.values())) == len(set().union(*of_role.values()))
     least_threads = min(len(core & pool) for core in cores)
     if len(cores) >= len(ends):
@@ -178,7 +181,7 @@ def wrong_report(seen, plan, pools):
     if plan["npus"] and (cpu_set(quality["idle"]) != seen.usable - union or cpu_set(plan["cpus"]) != seen.usable):
         yield f"idle {quality['idle']} of {plan['cpus']}"
     nodes = {node["id"]: cpu_set(node["cpus"]) for node in seen.topology["numa"]}
-    own = all(pools[name] <= nodes.get(card["numa"], set()) for name, card in seen.cards.items() if name in pools)
+    own = all(pools[name] <= nodes.get(card["numa"], frozenset()) for name, card in seen.cards.items() if name in pools)
     if not 0 <= quality["local"] <= 1 or own and quality["local"] != 1:
         yield f"local {quality['local']}"
     if plan["violations"]:

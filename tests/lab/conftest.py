@@ -1,0 +1,144 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's fixtures: one machine at a time, a fresh one for every test, the real playbooks over ssh, and a log of what was asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.conftest import Run
+from tests.lab import image
+from tests.lab.machine import Machine
+from tests.lab.shapes import A2, A3, NVME, ODD
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHAPES = [A2, A3, ODD, NVME]
+PLAN = "/etc/npu-affinity/plan.json"
+QUIET = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal"}
+
+
+class Claims:
+    """What a test asserts, written down for the reader of the log as it is asserted."""
+
+    def __init__(self, say):
+        self._say = say
+
+    def equal(self, what, found, wanted):
+        assert found == wanted, f"{what}: found {found}, wanted {wanted}"
+        self._say(f"{what}: {found}")
+
+    def true(self, what, condition, details=""):
+        assert condition, f"not so: {what} {details}"
+        self._say(what)
+
+
+class Lab:
+    """The machine that runs at the moment, and its saved states: ``booted`` (as installed) and ``bound`` (after the first bind)."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._machine = None
+        self._saved = {}
+
+    def fresh(self, shape):
+        """A machine as it is right after its boot."""
+        if self._restored(shape, "booted"):
+            return self._machine
+        self.close()
+        self._machine = Machine(shape)
+        self._machine.boot()
+        self._save("booted", None)
+        return self._machine
+
+    def bound(self, shape):
+        """A machine right after its first bind, and that run."""
+        if self._restored(shape, "bound"):
+            return self._machine, self._saved["bound"]
+        machine = self.fresh(shape)
+        run = self.play(machine, "bind")
+        assert run.status == 0, run.output
+        self._save("bound", run)
+        return machine, run
+
+    def _restored(self, shape, name):
+        usable = self._machine and self._machine.shape is shape and self._machine.runs and name in self._saved
+        if usable:
+            self._machine.restore(name)
+        return usable
+
+    def _save(self, name, value):
+        if self._machine.shape.saveable:
+            self._machine.save(name)
+            self._saved[name] = value
+
+    def play(self, machine, playbook, *arguments, **variables):
+        """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
+        name = machine.shape.name
+        inventory, journal = self._folder / "inventory.yml", self._folder / "journal"
+        journal.unlink(missing_ok=True)
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": "/usr/bin/python3"}}}}))
+        environment = {
+            **os.environ,
+            **QUIET,
+            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
+            "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
+            "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}",
+            "AFFINITY_JOURNAL": str(journal),
+        }
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        command = [program, "-i", str(inventory), f"playbooks/{playbook}.yml", *arguments, "-e", json.dumps(variables)]
+        process = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        return Run(process, journal)
+
+    def close(self):
+        if self._machine:
+            self._machine.stop()
+        self._machine, self._saved = None, {}
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of one machine follow each other, so that each machine boots once."""
+    items.sort(key=lambda item: SHAPES.index(item.callspec.params["shape"]) if hasattr(item, "callspec") else 0)
+
+
+def changes(run):
+    """The exit status of a run, and every task that changed something, with what it wrote."""
+    changed = [entry for entry in run.results if entry["outcome"] == "ok" and entry["result"].get("changed")]
+    return run.status, [(entry["task"], entry["result"].get("files", []), entry["result"].get("actions", [])) for entry in changed]
+
+
+def plan_of(machine):
+    """The plan in force on a machine."""
+    return json.loads(machine.run(f"cat {PLAN}"))
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    if lacking := image.missing():
+        pytest.skip(lacking)
+    image.build()
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def claims(request):
+    reporter, capture = (request.config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager"))
+
+    def say(line):
+        with capture.global_and_fixture_disabled():
+            reporter.write_line(line)
+
+    say("")
+    say(request.function.__doc__)
+    return Claims(lambda line: say(f"    ok  {line}"))

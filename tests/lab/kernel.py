@@ -1,0 +1,76 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Questions about the kernel's view of a machine that several stories ask."""
+
+from __future__ import annotations
+
+import re
+
+SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
+
+
+def numbers(cpulist):
+    """The set of numbers of a cpulist."""
+    found = set()
+    for part in filter(None, cpulist.split(",")):
+        first, _dash, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def irqs(function, name):
+    """The interrupt numbers of a function that have a handler of this name."""
+    return sorted(int(irq) for irq, vector in function["vectors"].items() if vector["name"] == name)
+
+
+def where(function, name):
+    """The distinct (affinity, effective affinity) of the function's interrupts of a name."""
+    return sorted({(vector["affinity"], vector["effective"]) for vector in function["vectors"].values() if vector["name"] == name})
+
+
+def on_their_cpus(claims, machine, plan, look=None):
+    """Claim that every NPU of the plan has its interrupts, workqueue and kernel thread on its IRQ CPUs."""
+    look = look or machine.look()
+    for npu in plan["npus"]:
+        function = look["functions"][npu["pci"]]
+        first, second = sorted(numbers(npu["irq"]))[:2]
+        title, device = f"NPU {npu['id']} ({npu['pci']})", function["number"]
+        claims.equal(f"{title} {SQ}, affinity and effective affinity", where(function, SQ), [(str(first), str(first))])
+        claims.equal(f"{title} number of {CQ}", len(irqs(function, CQ)), 16)
+        claims.equal(f"{title} every {CQ}, affinity and effective affinity", where(function, CQ), [(str(second), str(second))])
+        claims.equal(f"workqueue dev{device}_sq_send_wq, cpumask", look["workqueues"][f"dev{device}_sq_send_wq"], str(first))
+        claims.equal(f"kernel thread dev{device}_sq_task, Cpus_allowed_list", look["threads"][f"dev{device}_sq_task"], str(first))
+
+
+def in_their_slices(claims, machine, plan, look=None):
+    """Claim that every slice of the plan has its CPUs and memory nodes, and so has a process started in it."""
+    look = look or machine.look()
+    for npu in plan["npus"]:
+        found = look["slices"][npu["slice"]]
+        claims.equal(f"{npu['slice']} cpuset.cpus.effective", found["cpus"], npu["pool"])
+        claims.equal(f"{npu['slice']} cpuset.mems.effective", found["mems"], npu["mems"])
+        allowed = allowed_to(machine, f"systemd-run --quiet --pipe --wait --collect --slice={npu['slice']} cat /proc/self/status")
+        claims.equal(f"a process started in {npu['slice']}, Cpus_allowed_list and Mems_allowed_list", allowed, (npu["pool"], npu["mems"]))
+
+
+def allowed_to(machine, command):
+    """The CPUs and memory nodes that a status of /proc, which a command prints, allows to a process."""
+    status = machine.run(command)
+    return tuple(re.search(rf"^{key}_allowed_list:\s*(\S+)", status, re.MULTILINE).group(1) for key in ("Cpus", "Mems"))
+
+
+def start_worker(machine, unit, slice_name, mebibytes):
+    """Start a process that holds memory and computes a little, in a slice; return its id when it holds it."""
+    program = f"import time; held = bytearray({mebibytes} << 20); held[::4096] = b'x' * len(held[::4096]); open('/run/{unit}','w')"
+    command = f'systemd-run --quiet --collect --unit={unit} --slice={slice_name} python3 -c "{program}; time.sleep(3600)"'
+    wait = f"for i in $(seq 100); do [ -e /run/{unit} ] && break; sleep 0.3; done; [ -e /run/{unit} ]"
+    return int(machine.run(f"{command} && {wait} && systemctl show --property=MainPID --value {unit}"))
+
+
+def pages(machine, pid):
+    """How many pages a process has on each memory node."""
+    found = {}
+    for node, count in re.findall(r" N(\d+)=(\d+)", machine.run(f"cat /proc/{pid}/numa_maps")):
+        found[int(node)] = found.get(int(node), 0) + int(count)
+    return found

@@ -1,0 +1,107 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the kernel refuses, it is said per interrupt or unit, and everything else is bound all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.conftest import changes, plan_of
+from tests.lab.image import ARCHITECTURE
+from tests.lab.kernel import CQ, SQ, irqs, numbers, on_their_cpus, where
+from tests.lab.shapes import A2
+
+FILL = """
+filled=0
+for irq in {irqs}; do
+  echo {cpu} 2>/dev/null >/proc/irq/$irq/smp_affinity_list || break
+  filled=$((filled + 1))
+done
+echo $filled
+"""
+
+
+def interrupts(run):
+    """The entries of the interrupt module's result: ``[(pci, entry)]``."""
+    results = [entry["result"] for entry in run.results if entry["action"].endswith("irq_affinity")]
+    return [(npu["pci"], entry) for npu in results[-1]["npus"] for entry in npu["interrupts"]]
+
+
+def test_interrupts_that_the_kernel_manages(lab, claims):
+    """A2-like machine: completion queues whose interrupts the kernel places itself (EIO)"""
+    machine = lab.fresh(A2)
+    machine.run("rmmod davinci_mock && modprobe davinci_mock managed=1 vectors=18")
+    before = machine.look()
+    pci = next(iter(before["functions"]))
+    refused = machine.run(f"echo 1 2>&1 >/proc/irq/{irqs(before['functions'][pci], CQ)[0]}/smp_affinity_list || true")
+    claims.true(f"the kernel refuses a write: {refused.strip().rpartition(': ')[2]}", "Input/output error" in refused)
+    run = lab.play(machine, "bind")
+    claims.equal("exit status of bind", run.status, 0)
+    states = {(entry["name"], entry["state"]) for _pci, entry in interrupts(run)}
+    claims.equal("reported as", sorted(states), [(CQ, "managed"), (SQ, "changed")])
+    claims.true(f"bind says it of every {CQ}", run.output.count(f"{CQ} is placed by the kernel itself") >= len(before["functions"]))
+    plan, look = plan_of(machine), machine.look()
+    for npu in plan["npus"]:
+        first, device = str(min(numbers(npu["irq"]))), look["functions"][npu["pci"]]["number"]
+        claims.equal(f"NPU {npu['id']} {SQ}", where(look["functions"][npu["pci"]], SQ), [(first, first)])
+        claims.equal(f"workqueue dev{device}_sq_send_wq", look["workqueues"][f"dev{device}_sq_send_wq"], first)
+        claims.equal(f"{npu['slice']} cpuset.cpus.effective", look["slices"][npu["slice"]]["cpus"], npu["pool"])
+    again = lab.play(machine, "bind")
+    claims.equal("exit status and changes of a second bind", changes(again), (0, []))
+
+
+@pytest.mark.skipif(ARCHITECTURE != "amd64", reason="only x86 has few interrupt vectors for each CPU")
+def test_a_cpu_without_free_vectors(lab, claims):
+    """A2-like machine: the CPU for the completion queues of an NPU has no interrupt vectors left (ENOSPC)"""
+    machine = lab.fresh(A2)
+    machine.run("rmmod davinci_mock && modprobe davinci_mock spares=1")
+    look = machine.look()
+    spares = sorted(irq for function in look["functions"].values() for irq in irqs(function, "spare_irq"))
+    filled = int(machine.run(FILL.format(irqs=" ".join(map(str, spares)), cpu=1)))
+    claims.true(f"CPU 1 is full after {filled} of {len(spares)} spare interrupts", 100 < filled < len(spares))
+    run = lab.play(machine, "bind")
+    claims.equal("exit status of bind", run.status, 0)
+    plan, look = plan_of(machine), machine.look()
+    full = next(npu for npu in plan["npus"] if 1 in numbers(npu["irq"]))
+    states = {entry["state"] for pci, entry in interrupts(run) if pci == full["pci"] and entry["name"] == CQ}
+    claims.true(f"{CQ} of NPU {full['id']} is reported as full", "full" in states, states)
+    claims.true("bind says which CPU is full", "no interrupt vectors are left on CPU 1" in run.output, run.output)
+    for affinity, effective in where(look["functions"][full["pci"]], CQ):
+        in_pool = numbers(effective) <= numbers(full["pool"])
+        claims.true(f"{CQ} of NPU {full['id']} is on CPU {effective} of its pool {full['pool']}", in_pool)
+        claims.equal("its affinity", affinity, effective)
+    others = dict(plan, npus=[npu for npu in plan["npus"] if npu is not full])
+    on_their_cpus(claims, machine, others, look)
+
+
+def test_vectors_without_a_handler(lab, claims):
+    """A2-like machine: the driver of one NPU has requested the mailbox's interrupt only"""
+    machine = lab.fresh(A2)
+    pci = sorted(machine.look()["functions"])[0]
+    driver = "/sys/bus/pci/drivers/davinci_mock"
+    machine.run(f"echo {pci} >{driver}/unbind; echo 3600000 >/sys/module/davinci_mock/parameters/late_ms; echo {pci} >{driver}/bind")
+    function = machine.look()["functions"][pci]
+    claims.equal(f"handlers of {pci}", [vector["name"] for vector in function["vectors"].values()], [f"trs-mbox-{function['number']}-0"])
+    run = lab.play(machine, "bind")
+    claims.true("bind fails", run.status != 0)
+    claims.true("and says why", f"has not requested {SQ} and {CQ}" in run.failure("a2"), run.failure("a2"))
+    results = [entry["result"] for entry in run.results if entry["action"].endswith("irq_affinity")]
+    facts = [entry["result"].get("ansible_facts", {}) for entry in run.results]
+    plan = next(found["npu_affinity_plan"] for found in facts if "npu_affinity_plan" in found)
+    others = dict(plan, npus=[npu for npu in plan["npus"] if npu["pci"] != pci])
+    claims.equal("NPUs in the report", len(results[-1]["npus"]), len(plan["npus"]))
+    on_their_cpus(claims, machine, others)
+
+
+def test_a_set_that_the_kernel_does_not_grant(lab, claims):
+    """A2-like machine: somebody narrowed a slice by hand; systemd says nothing, bind does"""
+    machine, _run = lab.bound(A2)
+    machine.run("systemctl set-property npu-1.slice AllowedCPUs=0")
+    pool = next(npu["pool"] for npu in plan_of(machine)["npus"] if npu["slice"] == "npu-1.slice")
+    found = machine.look()["slices"]["npu-1.slice"]["cpus"]
+    claims.true(f"npu-1.slice has CPUs {found} instead of {pool}", found != pool)
+    run = lab.play(machine, "bind")
+    claims.true("bind fails", run.status != 0)
+    said = f"npu-1.slice should have CPUs {pool} and has {found} (overridden by /etc/systemd/system.control/npu-1.slice.d/"
+    claims.true(f"and says: {said}...)", said in run.failure("a2"), run.failure("a2"))

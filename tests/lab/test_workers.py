@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bind while a worker runs in a slice: its CPUs follow at once, its memory moves only when asked."""
+
+from __future__ import annotations
+
+from tests.lab.conftest import plan_of
+from tests.lab.kernel import allowed_to, pages, start_worker
+from tests.lab.shapes import A2
+
+MEBIBYTES = 40
+HALF = MEBIBYTES << 20 >> 13
+"""Half of the worker's pages of 4096 bytes."""
+
+
+def of_node(plan, machine, node):
+    functions = machine.look()["functions"]
+    return next(npu for npu in plan["npus"] if functions[npu["pci"]]["node"] == node)
+
+
+def test_cpus_of_a_running_worker_follow(lab, claims):
+    """A2-like machine: bind with fewer CPUs while a worker runs in a slice"""
+    machine, _run = lab.bound(A2)
+    npu = of_node(plan_of(machine), machine, 1)
+    worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
+    status = f"cat /proc/{worker}/status"
+    claims.equal("the worker's CPUs and memory nodes before", allowed_to(machine, status), (npu["pool"], npu["mems"]))
+    before = pages(machine, worker)
+    run = lab.play(machine, "bind", npu_affinity_cpus="0-8,10-23", npu_affinity_smt="threads", npu_affinity_replan=True)
+    claims.equal("exit status", (run.status, run.output if run.status else ""), (0, ""))
+    now = of_node(plan_of(machine), machine, 1)
+    claims.true(f"the plan has other CPUs now: {now['pool']}", now["pool"] != npu["pool"])
+    claims.equal("the same worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], npu["mems"]))
+    claims.true(f"its pages are where they were: {before}", pages(machine, worker).get(1, 0) >= HALF)
+
+
+def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
+    """A2-like machine: a plan that gives a slice other memory nodes while a worker runs in it"""
+    machine, _run = lab.bound(A2)
+    npu = of_node(plan_of(machine), machine, 0)
+    worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
+    status = f"cat /proc/{worker}/status"
+    before = pages(machine, worker)
+    claims.true(f"the worker's pages by node: {before}", before.get(0, 0) >= HALF)
+    elsewhere = {"npu_affinity_strategy": "global_slice", "npu_affinity_replan": True}
+    refused = lab.play(machine, "bind", **elsewhere)
+    claims.true("bind refuses", refused.status != 0, refused.output)
+    claims.true("and says why, and how to insist", f"{npu['slice']} has running processes" in refused.failure("a2"), refused.failure("a2"))
+    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["mems"]))
+    claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
+    moved = lab.play(machine, "bind", npu_affinity_move_memory=True, **elsewhere)
+    claims.equal("exit status with npu_affinity_move_memory", (moved.status, moved.output if moved.status else ""), (0, ""))
+    now = next(entry for entry in plan_of(machine)["npus"] if entry["id"] == npu["id"])
+    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], now["mems"]))
+    after = pages(machine, worker)
+    claims.true(f"its pages moved: {after}", sum(count for node, count in after.items() if node != 0) >= HALF)
