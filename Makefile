@@ -76,6 +76,10 @@ molecule: setup-test ## the default Molecule scenario, on simulated hosts
 	rm -rf build/molecule
 	cd extensions && PATH="$(CURDIR)/$(BIN):$$PATH" MOLECULE_PROJECT_DIRECTORY=$(CURDIR)/extensions molecule test
 
+lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); not part of make test
+	tests/lab/setup
+	$(BIN)/python -m pytest -q tests/lab $(ARGS)
+
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
 	$(BIN)/python -m pytest -q -n 2 tests/conformance --shared=$(abspath $(SHARED))
@@ -100,4 +104,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan verify unbind test lint unit integration molecule conformance sanity matrix bench package clean
+.PHONY: help setup setup-test fleet bind plan verify unbind test lint unit integration molecule lab conformance sanity matrix bench package clean

@@ -121,9 +121,9 @@ def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     after = state(tree)
     gone = before.keys() - lost.keys()
     differing = {path for path in before.keys() - gone if before[path] != after.get(path)}
-    assert differing == {"/proc/interrupts", "/sys/bus/pci/drivers/devdrv_device_driver"} & differing
+    assert differing == {"/proc/interrupts"}
     assert after.keys() <= before.keys()
-    assert shared(tree) == []
+    assert shared(tree) == ["3:0"], "only the card that is not there keeps it"
 
 
 def test_a_busy_card_stops_the_fleet_at_the_canary_and_the_next_run_finishes(fleet):

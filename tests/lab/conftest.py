@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -40,6 +41,14 @@ class Claims:
         self._say(what)
 
 
+class Bound(NamedTuple):
+    """A machine right after its first bind, that run, and what the kernel said before it."""
+
+    machine: Machine
+    run: Run
+    before: dict
+
+
 class Lab:
     """The machine that runs at the moment, and its saved states: ``booted`` (as installed) and ``bound`` (after the first bind)."""
 
@@ -59,14 +68,15 @@ class Lab:
         return self._machine
 
     def bound(self, shape):
-        """A machine right after its first bind, and that run."""
+        """A :class:`Bound` machine."""
         if self._restored(shape, "bound"):
-            return self._machine, self._saved["bound"]
+            return self._saved["bound"]
         machine = self.fresh(shape)
-        run = self.play(machine, "bind")
-        assert run.status == 0, run.output
-        self._save("bound", run)
-        return machine, run
+        before = machine.look()
+        bound = Bound(machine, self.play(machine, "bind"), before)
+        assert bound.run.status == 0, bound.run.output
+        self._save("bound", bound)
+        return bound
 
     def _restored(self, shape, name):
         usable = self._machine and self._machine.shape is shape and self._machine.runs and name in self._saved

@@ -27,7 +27,7 @@ def settle(machine):
 
 def test_after_a_reboot(lab, claims):
     """A2-like machine: after a reboot"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     plan = plan_of(machine)
     machine.reboot()
     machine.await_idle("npu-affinity-irq*.service", seconds=120)
@@ -39,7 +39,7 @@ def test_after_a_reboot(lab, claims):
 
 def test_after_the_driver_was_loaded_again(lab, claims):
     """A2-like machine: rmmod and modprobe of the driver, which then has other interrupt numbers"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     plan, before = plan_of(machine), numbers_of(machine.look())
     machine.run("rmmod davinci_mock && modprobe davinci_mock vectors=33")
     settle(machine)
@@ -51,7 +51,7 @@ def test_after_the_driver_was_loaded_again(lab, claims):
 
 def test_vectors_that_the_driver_requests_late(lab, claims):
     """A2-like machine: a driver that requests its interrupts eight seconds after it was loaded"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     plan = plan_of(machine)
     machine.run("rmmod davinci_mock && modprobe davinci_mock late_ms=8000 && udevadm settle")
     early = machine.look()["functions"][plan["npus"][0]["pci"]]
@@ -62,7 +62,7 @@ def test_vectors_that_the_driver_requests_late(lab, claims):
 
 def test_functions_that_swap_their_numbers(lab, claims):
     """A2-like machine: two functions bound to the driver again in the other order, so that their numbers swap"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     plan, before = plan_of(machine), machine.look()
     one, other = sorted(before["functions"])[:2]
     first_again, then = sorted((one, other), key=lambda pci: -before["functions"][pci]["number"])
@@ -80,7 +80,7 @@ def test_functions_that_swap_their_numbers(lab, claims):
 
 def test_a_function_that_appears_later(lab, claims):
     """A2-like machine: an NPU drops off the bus and comes back"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     plan = plan_of(machine)
     late = plan["npus"][-1]["pci"]
     machine.run(f"echo 1 >/sys/bus/pci/devices/{late}/remove")
@@ -92,7 +92,7 @@ def test_a_function_that_appears_later(lab, claims):
 
 def test_irqbalance_leaves_them_alone(lab, claims):
     """A2-like machine: irqbalance runs for a minute"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     plan = plan_of(machine)
     machine.run("systemctl start irqbalance")
     pid = machine.run("systemctl show --property=MainPID --value irqbalance").strip()

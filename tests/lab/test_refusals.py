@@ -96,7 +96,7 @@ def test_vectors_without_a_handler(lab, claims):
 
 def test_a_set_that_the_kernel_does_not_grant(lab, claims):
     """A2-like machine: somebody narrowed a slice by hand; systemd says nothing, bind does"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     machine.run("systemctl set-property npu-1.slice AllowedCPUs=0")
     pool = next(npu["pool"] for npu in plan_of(machine)["npus"] if npu["slice"] == "npu-1.slice")
     found = machine.look()["slices"]["npu-1.slice"]["cpus"]

@@ -24,7 +24,7 @@ def needs(playbook):
 @needs("verify")
 def test_verify(lab, claims):
     """A2-like machine: verify after bind, and after an interrupt was moved by hand"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     run = lab.play(machine, "verify")
     claims.equal("exit status of verify right after bind", (run.status, run.output if run.status else ""), (0, ""))
     before = machine.look()
@@ -42,9 +42,7 @@ def test_verify(lab, claims):
 @needs("unbind")
 def test_unbind(lab, claims):
     """A2-like machine: unbind after bind"""
-    machine = lab.fresh(A2)
-    before = machine.look()
-    machine, _run = lab.bound(A2)
+    machine, _run, before = lab.bound(A2)
     claims.true("bind changed what is compared", machine.look() != before)
     run = lab.play(machine, "unbind")
     claims.equal("exit status", (run.status, run.output if run.status else ""), (0, ""))

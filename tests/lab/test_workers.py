@@ -21,7 +21,7 @@ def of_node(plan, machine, node):
 
 def test_cpus_of_a_running_worker_follow(lab, claims):
     """A2-like machine: bind with fewer CPUs while a worker runs in a slice"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     npu = of_node(plan_of(machine), machine, 1)
     worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
     status = f"cat /proc/{worker}/status"
@@ -37,7 +37,7 @@ def test_cpus_of_a_running_worker_follow(lab, claims):
 
 def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
     """A2-like machine: a plan that gives a slice other memory nodes while a worker runs in it"""
-    machine, _run = lab.bound(A2)
+    machine = lab.bound(A2).machine
     npu = of_node(plan_of(machine), machine, 0)
     worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
     status = f"cat /proc/{worker}/status"
