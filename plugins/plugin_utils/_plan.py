@@ -160,9 +160,7 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
         )
 
 
-def _entries(
-    machine: Machine, made: Pools, options: Options, asked: Collection[Card]
-) -> tuple[dict[Card, Entry], list[str], list[str]]:
+def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[Card]) -> tuple[dict[Card, Entry], list[str], list[str]]:
     """Return the entries of the plan for the cards asked for, with what was mended of their roles and what could not be.
 
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
