@@ -16,7 +16,8 @@ description:
   - When any step fails, all files are put back and systemd is told again.
   - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
     CPU set of their unit was widened.
-  - Foreign files that would be overwritten are kept in C(/etc/npu-affinity/previous.json).
+  - Foreign files and links that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
+  - A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
 options:
   root:
     description:
@@ -71,7 +72,7 @@ options:
     elements: str
     default: []
   stopped:
-    description: Units that must be neither active nor enabled. What they were is recorded once.
+    description: Units that must be neither active nor enabled. What they were, and the links that enabled them, is recorded once.
     type: list
     elements: str
     default: []
@@ -204,7 +205,9 @@ actions:
   elements: str
   sample: [enable npu.slice, start npu.slice]
 restart_needed:
-  description: Running services whose unit changed and which follow only when they are started again. They are not restarted here.
+  description:
+    - Running services whose unit changed, and units that run in a slice that was removed. They follow only when they are started again.
+    - They are not restarted here.
   returned: success
   type: list
   elements: str

@@ -106,7 +106,8 @@ actions:
   elements: str
   sample: [stop npu-affinity-irq.timer, widen npu-0.slice, stop npu-1.slice, restart irqbalance.service]
 interrupts:
-  description: What was put back of interrupts, workqueues and kernel threads, as in RV(npu.affinity.irq_affinity#module:npus), by PCI function.
+  description:
+    - What was put back of interrupts, workqueues and kernel threads, as in RV(npu.affinity.irq_affinity#module:npus), by PCI function.
   returned: success
   type: list
   elements: dict
@@ -144,7 +145,9 @@ restart_needed:
   elements: str
   sample: [vllm@0.service]
 slices_left:
-  description: Slices without a file and without limits that live on until what runs in them is restarted, and then until they are stopped or the host is.
+  description:
+    - Slices without a file and without limits that live on because of what runs in them.
+    - When that was restarted they are empty; C(systemctl stop) or the next boot then removes them.
   returned: success
   type: list
   elements: str
