@@ -56,7 +56,7 @@ verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every 
 unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
 	$(PLAYBOOK) playbooks/unbind.yml
 
-test: lint unit integration molecule sanity matrix package ## everything that proves this checkout
+test: lint unit properties integration molecule sanity matrix package ## everything that proves this checkout
 
 lint: setup-test ## ruff, mypy, yamllint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
@@ -68,6 +68,9 @@ lint: setup-test ## ruff, mypy, yamllint, ansible-lint (production), changelog f
 
 unit: setup-test ## unit and property tests
 	$(BIN)/python -m pytest -q -n 2 tests/unit
+
+properties: setup-test ## plans of 20,000 machines that nobody has built
+	HYPOTHESIS_EXAMPLES=20000 $(BIN)/python -m pytest -q -n 2 tests/unit/plugins/plugin_utils/test_plan_properties.py
 
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
 	$(BIN)/python -m pytest -q -n 2 tests/integration
@@ -104,4 +107,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan verify unbind test lint unit integration molecule lab conformance sanity matrix bench package clean
+.PHONY: help setup setup-test fleet bind plan verify unbind test lint unit properties integration molecule lab conformance sanity matrix bench package clean

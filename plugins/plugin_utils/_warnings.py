@@ -53,7 +53,12 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float
         yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so nothing tells whether the CPUs of a pool are near."
     if local < 1:
         far = [card for card, cpus in pools.items() if (near := local_cpus(groups, card)) is not None and cpus & ~near]
-        yield f"{strategy} gives {cards_named(far)} CPUs of other NUMA nodes (local: {local}); even_split keeps every card on its own."
+        nearer = (
+            "topo_affinity takes near nodes, even_split the card's own alone"
+            if strategy == "global_slice"
+            else "even_split takes no others"
+        )
+        yield f"{strategy} gives {cards_named(far)} CPUs of other NUMA nodes (local: {local}); {nearer}."
 
 
 def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:

@@ -214,14 +214,19 @@ def test_what_is_published_is_mended(topology, options, expected, told):
     assert defects(topology, made) == []
 
 
-def test_a_published_plan_that_holds_is_kept_wherever_it_lies():
-    made = plan(host([0, 0, 1, 1], nodes=2, cores=[12, 16]))
+@pytest.mark.parametrize(
+    "strategy, local, nearer",
+    [
+        ("topo_affinity", 0.929, "even_split takes no others"),
+        ("global_slice", 0.929, "topo_affinity takes near nodes, even_split the card's own alone"),
+    ],
+)
+def test_a_published_plan_that_holds_is_kept_wherever_it_lies(strategy, local, nearer):
+    made = plan(host([0, 0, 1, 1], nodes=2, cores=[12, 16]), strategy=strategy)
     assert pools(made) == {0: "0-6", 1: "7-13", 2: "14-20", 3: "21-27"}
     assert made["repaired"] == []
     assert made["npus"][1]["mems"] == "0-1"
-    assert made["warnings"] == [
-        "topo_affinity gives NPU 1 CPUs of other NUMA nodes (local: 0.929); even_split keeps every card on its own."
-    ]
+    assert made["warnings"] == [f"{strategy} gives NPU 1 CPUs of other NUMA nodes (local: {local}); {nearer}."]
 
 
 def test_without_any_affinity_topo_affinity_slices_the_host():
