@@ -1,0 +1,96 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A bind walks through the fleet in batches: what a failure stops, what is said, and how a second run goes on."""
+
+from __future__ import annotations
+
+from tests.integration.conftest import touched
+from tests.simulator.generate import load
+
+SLICE = "etc/systemd/system/npu-0.slice"
+
+
+def told(run):
+    """The sentences on the state of the fleet."""
+    return [
+        line for entry in run.results if entry["task"] == "Say how far the fleet is" for line in entry["result"].get("msg", "").splitlines()
+    ]
+
+
+def test_a_failing_canary_leaves_every_other_host_untouched_and_a_second_run_goes_on(fleet):
+    hosts = fleet(canary="i310_pro", second="i310_pro", third="i310_pro")
+    (hosts.tree("canary") / SLICE).mkdir(parents=True)
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+    stopped = hosts.play("bind")
+    assert stopped.status != 0
+    for host in hosts.hosts:
+        assert {path for path in touched(before[host], hosts.snapshot(host)) if "npu" in path} == set(), host
+    count, failed, untouched = told(stopped)
+    assert count == "3 hosts:"
+    assert failed.startswith("1 failed: ") and SLICE in failed and failed.endswith(": canary")
+    assert untouched == "2 untouched: second, third"
+
+    (hosts.tree("canary") / SLICE).rmdir()
+    resumed = hosts.play("bind")
+    assert resumed.status == 0, resumed.output
+    assert told(resumed) == ["3 hosts:", "3 changed: canary, second, third"]
+    assert told(hosts.play("bind")) == ["3 hosts:", "3 as planned before: canary, second, third"]
+
+
+def test_a_later_batch_that_fails_says_which_hosts_are_bound_and_which_were_refused_before(fleet):
+    hosts = fleet(a0="a2_broken", a1="i310_pro", a2="i310_pro", a3="i310_pro", a4="i310_pro")
+    (hosts.tree("a3") / SLICE).mkdir(parents=True)
+    run = hosts.play("bind", npu_affinity_batches=[1])
+    assert run.status != 0
+    count, refused, changed, failed, untouched = told(run)
+    assert refused == "1 refused while planning or not reached, untouched: a0"
+    assert changed == "2 changed: a1, a2"
+    assert failed.endswith(": a3")
+    assert untouched == "1 untouched: a4"
+
+
+def test_every_changed_host_is_compared_before_the_next_batch(fleet):
+    hosts = fleet(first="i310_pro", second="i310_pro")
+    run = hosts.play("bind")
+    compared = [(place, entry["host"]) for place, entry in enumerate(run.results) if entry["action"].endswith("binding_info")]
+    assert [host for _place, host in compared] == ["first", "second"]
+    started = [place for place, entry in enumerate(run.results) if entry["host"] == "second" and entry["action"].endswith("host_files")]
+    assert compared[0][0] < started[0]
+    assert not [entry for entry in hosts.play("bind").results if entry["action"].endswith("binding_info")]
+
+
+def test_hosts_in_use_can_be_left_for_later(fleet):
+    machine = load("i310_pro")
+    worker = {"npu": 5, "pid": 900, "comm": "VLLMWorker_TP", "memory_mib": 1024}
+    hosts = fleet(idle=machine, busy={**machine, "npus": {**machine["npus"], "processes": [worker]}})
+    before = hosts.snapshot("busy")
+    run = hosts.play("bind", npu_affinity_skip_busy=True)
+    assert run.status == 0, run.output
+    assert told(run)[1:] == ["1 skipped: processes use NPU 1: busy", "1 changed: idle"]
+    assert {path for path in touched(before, hosts.snapshot("busy")) if path.startswith("/etc")} == set()
+    assert hosts.play("bind").changed("busy") > 0
+
+
+def test_hosts_are_drained_only_when_something_will_change(fleet, tmp_path):
+    hosts = fleet(a="i310_pro", b="i310_pro")
+    hooks = {}
+    for moment in ("before", "after"):
+        hooks[f"npu_affinity_{moment}_host"] = str(tmp_path / f"{moment}.yml")
+        (tmp_path / f"{moment}.yml").write_text(
+            f'- name: Hook {moment}\n  ansible.builtin.debug:\n    msg: "{moment} {{{{ inventory_hostname }}}}"\n'
+        )
+
+    def drained(run):
+        return [entry["result"]["msg"] for entry in run.results if entry["task"].startswith("Hook ")]
+
+    assert drained(hosts.play("bind", "--check", **hooks)) == []
+    first = hosts.play("bind", **hooks)
+    assert first.status == 0, first.output
+    assert drained(first) == ["before a", "after a", "before b", "after b"]
+    (hosts.tree("b") / SLICE).unlink()
+    assert drained(hosts.play("bind", **hooks)) == ["before b", "after b"]
+    (hosts.tree("a") / SLICE).unlink()
+    (hosts.tree("a") / SLICE).mkdir()
+    broken = hosts.play("bind", **hooks)
+    assert broken.status != 0 and drained(broken) == []
