@@ -49,6 +49,11 @@ options:
       - The plan in force (the fact C(npu_affinity_plan)), which belongs to the files as C(/etc/npu-affinity/plan.json).
       - The next gathering of facts and the boot units read it there.
     type: dict
+  interrupts:
+    description:
+      - A plan whose interrupts, workqueues and kernel threads are bound first, as P(npu.affinity.irq_affinity#module) does it.
+      - One module call then serves the units that bind them at boot, and what they would do now. Nothing is written when they cannot be bound.
+    type: dict
   owned:
     description:
       - Shell patterns of absolute paths. A file that matches, is marked as the collection's own and is not in O(files) is removed.
@@ -179,6 +184,19 @@ EXAMPLES = r"""
         files:
           - /etc/systemd/system/irqbalance.service.d/50-npu-affinity.conf
 
+- name: The interrupts of all NPUs now, and at every boot
+  npu.affinity.host_files:
+    interrupts: "{{ npu_affinity_plan }}"
+    runtime: true
+    files:
+      - path: /etc/systemd/system/npu-affinity-irq.service
+        content: |
+          # Managed by npu.affinity: changes are overwritten.
+          [Service]
+          Type=oneshot
+          Environment=PYTHONPATH=/usr/local/lib/npu-affinity
+          ExecStart=/usr/bin/python3 -m npu_affinity._irq --plan /etc/npu-affinity/plan.json
+
 - name: No irqbalance at all
   npu.affinity.host_files:
     stopped:
@@ -204,6 +222,13 @@ actions:
   type: list
   elements: str
   sample: [enable npu.slice, start npu.slice]
+interrupts:
+  description:
+    - What was found and done for the interrupts, workqueues and threads of each NPU, as RV(npu.affinity.irq_affinity#module:npus),
+      RV(npu.affinity.irq_affinity#module:unchangeable) and RV(npu.affinity.irq_affinity#module:failures).
+  returned: success, and when they could not be bound; none without O(interrupts)
+  type: dict
+  sample: {npus: [], unchangeable: [], failures: []}
 restart_needed:
   description:
     - Running services whose unit changed, and units that run in a slice that was removed. They follow only when they are started again.
@@ -216,7 +241,7 @@ restart_needed:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _previous, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
@@ -239,6 +264,7 @@ def argument_spec():
             },
         },
         "plan": {"type": "dict"},
+        "interrupts": {"type": "dict"},
         "owned": strings,
         "runtime": {"type": "bool", "default": False},
         "enabled": strings,
@@ -277,20 +303,27 @@ def main():
     if module.params["runtime"]:
         files += [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
         owned.append(_runtime.FOLDER + "/*.py")
+    changed, interrupts, warnings, moved = False, None, [], []
     try:
         host = Host(module.params["root"], module.params["timeout"])
+        if module.params["interrupts"]:
+            changed, interrupts, warnings, diff = _irq_task.bind(host, module.params["interrupts"], check=module.check_mode)
+            moved = [diff] if diff["before"] != diff["after"] else []
         report = apply(host, Request(files=files, owned=owned, **wanted), check=module.check_mode)
+    except _irq_task.Unbound as error:
+        module.fail_json(msg=str(error), interrupts=error.result)
     except (OSError, ValueError, CommandError) as error:
-        module.fail_json(msg=str(error))
-    for sentence in report.narrow:
+        module.fail_json(msg=str(error), changed=changed)
+    for sentence in warnings + report.narrow:
         module.warn(sentence)
     module.exit_json(
-        changed=report.changed,
+        changed=changed or report.changed,
         files=[path for path, (before, after) in report.changes.items() if after.text is not None],
         removed=[path for path, (before, after) in report.changes.items() if after.text is None],
         actions=report.actions,
         restart_needed=report.restart_needed,
-        diff=_diffs.of_files(report.changes),
+        interrupts=interrupts,
+        diff=moved + _diffs.of_files(report.changes),
     )
 
 

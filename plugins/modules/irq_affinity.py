@@ -99,8 +99,7 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _previous
-from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped
+from ansible_collections.npu.affinity.plugins.module_utils import _irq_task
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 
 
@@ -115,29 +114,17 @@ def argument_spec():
 
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    host, plan = Host(module.params["root"], module.params["timeout"]), module.params["plan"]
+    given = module.params
     try:
-        if module.params["wait"]:
-            _irq.await_vectors(host, plan, module.params["wait"])
-        report = _irq.bind(host, plan, check=True)
-        if report["changed"] and not module.check_mode:
-            _previous.record(host, _irq.SECTION, _irq.previous(host, plan))
-        if (report["changed"] or report["unchangeable"]) and not module.check_mode:
-            report = _irq.bind(host, plan)
+        host = Host(given["root"], given["timeout"])
+        changed, result, warnings, diff = _irq_task.bind(host, given["plan"], given["wait"], module.check_mode)
+    except _irq_task.Unbound as error:
+        module.fail_json(msg=str(error), **error.result)
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    for sentence in report["warnings"]:
+    for sentence in warnings:
         module.warn(sentence)
-    result = {
-        "changed": report["changed"],
-        "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report["npus"]],
-        "unchangeable": report["unchangeable"],
-        "failures": report["failed"],
-        "diff": _diffs.of_affinities(report["npus"]),
-    }
-    if report["failed"]:
-        module.fail_json(msg="not everything could be bound: " + "; ".join(report["failed"]), **result)
-    module.exit_json(**result)
+    module.exit_json(changed=changed, diff=diff, **result)
 
 
 if __name__ == "__main__":

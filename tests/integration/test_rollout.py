@@ -67,7 +67,7 @@ def test_hosts_in_use_can_be_left_for_later(fleet):
     before = hosts.snapshot("busy")
     run = hosts.play("bind", npu_affinity_skip_busy=True)
     assert run.status == 0, run.output
-    assert told(run)[1:] == ["1 skipped: processes use NPU 1: busy", "1 changed: idle"]
+    assert told(run)[1:] == ["1 skipped, processes use NPU 1: busy", "1 changed: idle"]
     assert {path for path in touched(before, hosts.snapshot("busy")) if path.startswith("/etc")} == set()
     assert hosts.play("bind").changed("busy") > 0
 
