@@ -58,13 +58,21 @@ unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before 
 
 test: lint unit properties integration molecule sanity matrix package ## everything that proves this checkout
 
-lint: setup-test ## ruff, mypy, yamllint, ansible-lint (production), changelog fragments
+lint: setup-test types docs licence ## ruff, yamllint, ansible-lint (production), changelog fragments, types, docs, licence
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/mypy
 	$(BIN)/yamllint --strict .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
+
+types: setup-test ## mypy on module_utils, plugin_utils and filters
+	$(BIN)/mypy
+
+docs: setup-test ## check the documentation of plugins and roles, and build the site below build/docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-docs
+
+licence: ## every program says under which licence it is
+	tests/check-licence
 
 unit: setup-test ## unit and property tests
 	$(BIN)/python -m pytest -q -n 2 tests/unit
@@ -107,4 +115,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan verify unbind test lint unit properties integration molecule lab conformance sanity matrix bench package clean
+.PHONY: help setup setup-test fleet bind plan verify unbind test lint types docs licence unit properties integration molecule lab conformance sanity matrix bench package clean
