@@ -86,3 +86,14 @@ def card_sentences(failed):
         cards.setdefault(text, []).append(card)
     titles = [(text, "recovery" if None in found else "card %s" % compress(found)) for text, found in cards.items()]
     return ["%s: %s" % (title, text) for text, title in titles]
+
+
+def of_threads(processes):
+    """Return the diff of the processes of a report of :func:`_processes.place`: a line for every thread that moves."""
+    moved = [
+        ("%s, thread %d %s: CPUs " % (row["title"], entry["tid"], entry["name"]), entry["before"], entry["after"])
+        for row in processes
+        for entry in row["threads"]
+        if entry["before"] != entry["after"]
+    ]
+    return _diff("threads", moved)

@@ -1,0 +1,272 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which processes belong to which NPUs, as procfs tells it. Reads only.
+
+A process is found by the slice or unit that its cgroup lies in, by its number, or by the device files ``/dev/davinci<N>`` that it has open.
+Everything is read from procfs and not through a library: names of threads, cgroups and open devices are there only, another tree than the
+running machine's can be read, and the boot units need nothing but Python. Sources: Linux ``Documentation/filesystems/proc.rst``,
+cgroups(7), and systemd's ``docs/CGROUP_DELEGATION.md`` for the paths.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import stat
+import sys
+
+from ._cpulist import expand
+from ._interrupts import interrupt_names, vectors
+from ._irq import PLAN, plan_npus, share_out
+
+CGROUPS = "/sys/fs/cgroup"
+_DEVICE = re.compile(r"^/dev/davinci(\d+)$")
+ROLES = ("main", "acl", "release")
+
+
+class Process:
+    """A process and where it was found: ``npus`` are the plan's entries that it belongs to, ``found_by`` a short text."""
+
+    def __init__(self, pid, name, npus, found_by):
+        self.pid = pid
+        self.name = name
+        self.npus = npus
+        self.found_by = found_by
+
+    @property
+    def title(self):
+        return "process %d (%s) of %s" % (self.pid, self.name, titles_of(self.npus))
+
+
+class Found:
+    """``processes`` by number, and ``warnings``: sentences on what was asked for and is not there, or is left alone."""
+
+    def __init__(self, processes, warnings):
+        self.processes = processes
+        self.warnings = warnings
+
+
+def plan_in_force(host, path=PLAN):
+    """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence where there is none, or a broken one."""
+    text = host.read(path)
+    if text is None:
+        raise ValueError("there is no %s: this host was never bound; bind it, or give a plan" % path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError("%s is no JSON (%s); bind the host again, and it is written anew" % (path, error))
+
+
+def title_of(npu):
+    """Return how sentences call an entry of the plan."""
+    return "%s %s" % ("GPU" if (npu.get("slice") or "").startswith("gpu") else "NPU", npu["id"])
+
+
+def titles_of(npus):
+    return " and ".join(title_of(npu) for npu in npus)
+
+
+class Group:
+    """Processes that are asked for, and the plan's entries ``npus`` that they belong to.
+
+    They are those of a ``unit`` (a slice or a service), those with certain ``pids``, or those that have a device of the NPUs open.
+    """
+
+    def __init__(self, npus, unit=None, pids=None):
+        self.npus = npus
+        self.unit = unit
+        self.pids = pids
+        self.ids = {npu["id"] for npu in npus}
+
+    @property
+    def by_device(self):
+        return self.unit is None and self.pids is None
+
+    @property
+    def title(self):
+        return self.unit or ("an open device" if self.by_device else "its number")
+
+    def rank(self, pid, paths):
+        """Return how near the group is to a process, or None: a number is nearer than any unit, an inner unit nearer than an outer."""
+        if self.pids is not None:
+            return sys.maxsize if pid in self.pids else None
+        return depth_of(paths, self.unit) if self.unit else None
+
+
+def groups_of(plan, wanted=()):
+    """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
+
+    ``npus`` are logic ids. An element without slice, unit, pids and devices means the slices of its NPUs. Raises ``ValueError`` for what
+    is no plan, for an NPU that the plan has not, and for roles with CPUs outside their pool.
+    """
+    known = {}
+    for npu in reversed(plan_npus(plan)):
+        known[npu["id"]] = npu
+        _refuse_outside(npu)
+    if not wanted:
+        return [Group([npu], npu["slice"]) for npu in plan["npus"] if npu.get("slice")]
+    groups = []
+    for entry in wanted:
+        missing = [str(number) for number in entry["npus"] if number not in known]
+        if missing or not entry["npus"]:
+            has = ", ".join(str(number) for number in sorted(known)) or "none"
+            raise ValueError("processes: NPU %s is not in the plan, which has %s" % (", ".join(missing) or "(none named)", has))
+        npus = [known[number] for number in sorted(set(entry["npus"]))]
+        units = [unit for unit in (entry.get("slice"), entry.get("unit")) if unit]
+        groups += [Group(npus, unit) for unit in units]
+        if entry.get("pids"):
+            groups.append(Group(npus, pids=set(entry["pids"])))
+        if entry.get("devices"):
+            groups.append(Group(npus))
+        elif not units and not entry.get("pids"):
+            groups += [Group([npu], npu["slice"]) for npu in npus if npu.get("slice")]
+    return groups
+
+
+def _refuse_outside(npu):
+    pool = set(expand(npu["pool"], "pool of %s" % title_of(npu)))
+    for role in ROLES:
+        if not set(expand(npu.get(role) or "", "%s of %s" % (role, title_of(npu)))) <= pool:
+            found = (role, title_of(npu), npu[role], npu["pool"])
+            raise ValueError("role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again" % found)
+
+
+def cgroups(host, pid):
+    """Return the cgroup paths of a process as lists of names, one per hierarchy; None when there is no such process."""
+    text = host.read("/proc/%s/cgroup" % pid)
+    if text is None:
+        return None
+    return [line.split(":", 2)[2].strip("/").split("/") for line in text.splitlines() if line.count(":") >= 2]
+
+
+def of_kubernetes(paths):
+    """Whether cgroup paths are those of a pod: ``kubepods.slice``, ``/kubepods``, or these below the kubelet's own root."""
+    return any("kubepods" in name for path in paths for name in path)
+
+
+def depth_of(paths, unit):
+    """Return how deep a slice or service lies in cgroup paths, or None when it is in none of them.
+
+    Only slices may be above it: another system's unit of the same name, in a container or of a user, is not meant.
+    """
+    above = [path[: path.index(unit)] for path in paths if unit in path]
+    return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
+
+
+def _devices_of(host, plan):
+    """Return ``{N: logic id}`` of the device files ``/dev/davinci<N>``: the driver's number of a device, see :func:`_irq.share_out`.
+
+    A number that interrupts tell takes precedence of one that only stands in.
+    """
+    names = interrupt_names(host)
+    functions = {}
+    for npu in plan["npus"]:
+        if not (npu.get("slice") or "").startswith("gpu"):
+            functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
+    shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
+    return {number: npu["id"] for npu, number, _own in sorted(shares, key=lambda share: bool(share[2]))}
+
+
+def _device_files(host):
+    """Return ``{device: N}`` of the running machine's device files, by which they are known whatever a container calls them."""
+    files = {}
+    for name in host.names("/dev", "davinci[0-9]*") if host.live else ():
+        match = _DEVICE.match("/dev/" + name)
+        try:
+            state = os.stat("/dev/" + name)
+        except OSError:
+            continue
+        if match and stat.S_ISCHR(state.st_mode):
+            files[state.st_rdev] = int(match.group(1))
+    return files
+
+
+def _open_devices(host, pid, files):
+    """Return the numbers N of the device files ``/dev/davinci<N>`` that a process has open, in another tree by their names."""
+    found = set()
+    for name in host.names("/proc/%d/fd" % pid):
+        path = host.path("/proc/%d/fd/%s" % (pid, name))
+        try:
+            target = os.readlink(path)
+            if host.live and files and target.startswith("/dev/"):
+                found.add(files.get(os.stat(path).st_rdev))
+        except OSError:
+            continue
+        if not host.live and _DEVICE.match(target):
+            found.add(int(_DEVICE.match(target).group(1)))
+    return found - {None}
+
+
+def find(host, plan, groups, pods=False):
+    """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
+
+    A process that has devices of some of its group's NPUs open belongs to these only. Processes in pods are the kubelet's and left
+    alone unless ``pods``.
+    """
+    by_device = [group for group in groups if group.by_device]
+    files, ids = _device_files(host), {}
+    processes, warnings, in_pods = [], [], []
+    for pid in sorted(int(name) for name in host.names("/proc", "[0-9]*")):
+        paths = cgroups(host, pid)
+        ranks = [(group.rank(pid, paths), group) for group in groups] if paths else []
+        nearest = max((rank for rank, _group in ranks if rank is not None), default=None)
+        near = [group for rank, group in ranks if rank is not None and rank == nearest]
+        if not near and not by_device:
+            continue
+        numbers = _open_devices(host, pid, files)
+        if numbers and not ids:
+            ids = _devices_of(host, plan)
+        opened = {ids[number] for number in numbers if number in ids}
+        near = near or [group for group in by_device if opened & group.ids]
+        if not near:
+            continue
+        npus = {npu["id"]: npu for group in near for npu in group.npus}
+        chosen = sorted(opened & set(npus)) or sorted(npus)
+        process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[number] for number in chosen], near[0].title)
+        if opened and not opened & set(npus):
+            others = ", ".join(str(number) for number in sorted(opened))
+            text = "%s was found by %s and has the device of NPU %s open; start it in the slice of that NPU"
+            warnings.append(text % (process.title, process.found_by, others))
+        (in_pods if of_kubernetes(paths) and not pods else processes).append(process)
+    warnings += [
+        "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods
+    ]
+    pids = {process.pid for process in processes + in_pods}
+    for group in groups:
+        missing = sorted((group.pids or set()) - pids)
+        warnings += ["there is no process %d of %s (any more)" % (pid, titles_of(group.npus)) for pid in missing]
+    return Found(processes, warnings)
+
+
+def threads(host, pid):
+    """Return ``[(thread id, name)]`` of a process, ascending; none when it has ended. The kernel keeps 15 characters of a name."""
+    folder = "/proc/%s/task" % pid
+    found = []
+    for tid in sorted(int(name) for name in host.names(folder, "[0-9]*")):
+        name = host.read("%s/%d/comm" % (folder, tid))
+        if name is not None:
+            found.append((tid, name))
+    return found
+
+
+def cpuset(host, pid):
+    """Return the set of CPUs that the cgroup of a process grants it, or None where no cpuset controller says so."""
+    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
+        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpuset" not in controllers.split(","):
+            continue
+        top, name = (CGROUPS + "/cpuset", "cpuset.effective_cpus") if controllers else (CGROUPS, "cpuset.cpus.effective")
+        folder = path
+        while folder.startswith("/"):
+            text = host.read("%s/%s/%s" % (top, folder.strip("/"), name))
+            if text:
+                return set(expand(text, name))
+            if folder == "/":
+                break
+            folder = posixpath.dirname(folder)
+    return None

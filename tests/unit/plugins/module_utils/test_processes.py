@@ -1,0 +1,306 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Threads on the CPUs of their roles: in made-up trees, and of real processes on this machine."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _processes
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._processes import cpus_of_roles, lines, place, role_of
+
+from workers import RealWorker, allowed, npu, process
+
+PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
+WORKER = ["VLLM::Worker", "acl_thread", "release_thread", "pt_data_pin"]
+
+
+def states(report):
+    return {entry["name"]: entry["state"] for row in report["processes"] for entry in row["threads"]}
+
+
+@pytest.mark.parametrize(
+    "name, patterns, role",
+    [
+        ("acl_thread", {}, "acl"),
+        ("acl_thread_2", {}, "acl"),
+        ("release_thread", {}, "release"),
+        ("VLLM::Worker", {}, "main"),
+        ("my_acl_thread", {}, "main"),
+        ("uvb_poll_window", {}, "leave"),
+        ("my_acl_thread", {"acl": ["*acl_thread"]}, "acl"),
+        ("acl_thread", {"acl": ["*acl_thread"], "leave": ["acl*"]}, "leave"),
+        ("release_thread", {"release": []}, "main"),
+    ],
+)
+def test_the_role_of_a_thread_is_in_its_name(name, patterns, role):
+    assert role_of(name, dict(_processes.PATTERNS, **patterns)) == role
+
+
+@pytest.mark.parametrize(
+    "npus, online, roles, sentences",
+    [
+        ([npu(0, 0)], "0-31", ("2-5", "6", "7"), []),
+        ([npu(0, 0), npu(1, 8)], "0-31", ("2-5,10-13", "6,14", "7,15"), []),
+        ([npu(0, 0, irq="", main="0-7", acl="", release="")], "0-31", ("0-7", "0-7", "0-7"), []),
+        ([{"id": 0, "pool": "0-7"}], "0-31", ("0-7", "0-7", "0-7"), []),
+        (
+            [npu(0, 0)],
+            "0-5,7",
+            ("2-5", "2-5", "7"),
+            ["NPU 0: CPU 6 of role acl is offline; its threads get CPUs 2-5"],
+        ),
+        (
+            [npu(0, 0)],
+            "0-4,6-7",
+            ("2-4", "6", "7"),
+            ["NPU 0: CPU 5 of role main is offline; its threads get CPUs 2-4"],
+        ),
+        (
+            [npu(0, 0)],
+            "0-1,7",
+            ("0-1,7", "0-1,7", "7"),
+            [
+                "NPU 0: CPU 2-5 of role main is offline; its threads get CPUs 0-1,7",
+                "NPU 0: CPU 6 of role acl is offline; its threads get CPUs 0-1,7",
+            ],
+        ),
+    ],
+)
+def test_roles_have_cpus_of_the_pool_that_are_online(npus, online, roles, sentences):
+    found, said = cpus_of_roles(npus, set(expand(online)))
+    assert tuple(compress(found[role]) for role in ("main", "acl", "release")) == roles
+    assert said == sentences
+
+
+def test_a_pool_without_any_online_cpu_is_refused():
+    with pytest.raises(ValueError) as refusal:
+        cpus_of_roles([npu(0, 0)], {9})
+    assert str(refusal.value) == "NPU 0: no CPU of the pool 0-7 is online; bring one online or plan again"
+
+
+@pytest.mark.parametrize("first", [[0], [1], [2], [0, 1], [0, 2], [0, 1, 2]])
+@pytest.mark.parametrize("offline", ["", "2", "6-7", "0-5", "2-7", "10,14,22", "0-2,9,16-22"])
+def test_threads_never_leave_the_pool_whatever_is_offline(first, offline):
+    npus = [PLAN["npus"][number] for number in first]
+    pool = {cpu for entry in npus for cpu in expand(entry["pool"])}
+    online = set(range(24)) - set(expand(offline))
+    roles, _said = cpus_of_roles(npus, online)
+    for role, cpus in roles.items():
+        assert cpus and cpus <= pool & online, role
+
+
+@pytest.fixture
+def host(tree):
+    tree.write({"/sys/devices/system/cpu/online": "0-31"})
+    process(tree, 100, "/npu.slice/npu-0.slice/vllm.scope", WORKER, "0-7", granted="0-7")
+    process(tree, 200, "/npu.slice/npu-1.slice/vllm.scope", WORKER, "8-15", granted="8-15")
+    process(tree, 900, "/system.slice/cron.service", ["cron", "acl_thread"])
+    process(tree, 950, "/kubepods.slice/npu-0.slice", ["acl_thread"])
+    return tree.host
+
+
+def test_every_thread_of_a_process_goes_to_the_cpus_of_its_role_and_others_stay(tree, host):
+    report = place(host, PLAN)
+    assert report["changed"] and not report["failed"]
+    assert allowed(tree, 100) == {"VLLM::Worker": "2-5", "acl_thread": "6", "release_thread": "7", "pt_data_pin": "2-5"}
+    assert allowed(tree, 200) == {"VLLM::Worker": "10-13", "acl_thread": "14", "release_thread": "15", "pt_data_pin": "10-13"}
+    assert allowed(tree, 900) == {"cron": "0-31", "acl_thread": "0-31"}
+    assert allowed(tree, 950) == {"acl_thread": "0-31"}
+    assert list(lines(report))[:2] == [
+        "process 100 (VLLM::Worker) of NPU 0: each of 2 threads (VLLM::Worker, pt_data_pin) moved from CPUs 0-7 to 2-5",
+        "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) moved from CPUs 0-7 to 6",
+    ]
+
+
+def test_a_second_run_changes_nothing_and_a_check_never_does(tree, host):
+    predicted = place(host, PLAN, check=True)
+    assert allowed(tree, 100)["acl_thread"] == "0-7"
+    done = place(host, PLAN)
+    assert predicted == done
+    again = place(host, PLAN)
+    assert not again["changed"] and set(states(again).values()) == {"placed"}
+
+
+def test_only_the_asked_processes_are_touched(tree, host):
+    report = place(host, PLAN, [{"npus": [1]}])
+    assert [row["pid"] for row in report["processes"]] == [200]
+    assert allowed(tree, 100)["acl_thread"] == "0-7"
+
+
+def test_patterns_leave_threads_alone(tree, host):
+    report = place(host, PLAN, [{"npus": [0]}], {"leave": ["pt_*"], "acl": None})
+    assert states(report) == {"VLLM::Worker": "moved", "acl_thread": "moved", "release_thread": "moved", "pt_data_pin": "left"}
+    assert allowed(tree, 100)["pt_data_pin"] == "0-7"
+
+
+def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
+    place(host, PLAN)
+    tree.write({"/sys/fs/cgroup/npu.slice/npu-1.slice/vllm.scope/cpuset.cpus.effective": "0-31"})
+    report = place(host, PLAN, release=True)
+    assert report["changed"] and not report["failed"]
+    assert (set(allowed(tree, 100).values()), set(allowed(tree, 200).values())) == ({"0-7"}, {"0-31"})
+    assert not place(host, PLAN, release=True)["changed"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_cpuset_without_the_cpus_of_a_role_is_a_failure_in_words_and_the_others_move(tree, host, check):
+    process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted="16-22")
+    report = place(host, PLAN, check=check)
+    assert report["failed"] == [
+        "process 300 (VLLM::Worker) of NPU 2: thread 302 (release_thread) is refused the CPUs 23 of role release: its cgroup grants it "
+        "CPUs 16-22; start it in the slice of its NPU, or widen its cpuset"
+    ]
+    assert allowed(tree, 300)["acl_thread"] == ("16-22" if check else "22")
+
+
+def test_a_cpuset_with_a_part_of_a_role_gives_that_part_and_stays_so(tree, host):
+    process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted="16,18-19,22-23")
+    report = place(host, PLAN)
+    assert allowed(tree, 300)["VLLM::Worker"] == "18-19"
+    assert report["warnings"][1:] == ["process 300 (VLLM::Worker) of NPU 2: of the CPUs 18-21 of role main its cgroup grants 18-19 only"]
+    assert not place(host, PLAN)["changed"]
+
+
+def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
+    os.unlink(tree.root + "/proc/100/task/101/status")
+    report = place(host, PLAN)
+    assert (states(report)["VLLM::Worker"], report["processes"][0]["threads"][1]["state"], report["failed"]) == ("moved", "gone", [])
+
+
+@pytest.mark.parametrize(
+    "error, state, text",
+    [
+        (errno.ESRCH, "gone", ""),
+        (errno.EINVAL, "refused", "is refused the CPUs 6 of role acl: the kernel answers Invalid argument"),
+        (errno.EPERM, "failed", "could not be put on CPUs 6 (Operation not permitted); run as root on the machine itself"),
+    ],
+)
+def test_what_the_kernel_answers_is_told_per_thread(tree, host, monkeypatch, error, state, text):
+    write = _processes._Thread.write
+
+    def refusing(self, host, cpus):
+        if self.name == "acl_thread":
+            raise OSError(error, os.strerror(error))
+        write(self, host, cpus)
+
+    monkeypatch.setattr(_processes._Thread, "write", refusing)
+    report = place(host, PLAN, [{"npus": [0]}])
+    assert states(report) == {"VLLM::Worker": "moved", "acl_thread": state, "release_thread": "moved", "pt_data_pin": "moved"}
+    assert text in "".join(report["failed"]) and bool(report["failed"]) == bool(text)
+
+
+def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatch):
+    monkeypatch.setattr(_processes._Thread, "write", lambda self, host, cpus: None)
+    report = place(host, PLAN, [{"npus": [0]}])
+    assert report["failed"][1] == (
+        "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) was put on CPUs 6 and is on 0-7: something else moves it"
+    )
+
+
+def test_the_installed_program_does_the_same_by_its_settings(tree, host, capsys):
+    arguments = ["--root", tree.root]
+    assert _processes.main(arguments) == 0
+    assert capsys.readouterr().out == "There is no /etc/npu-affinity/plan.json: no thread is placed.\n"
+    settings = {"about": "Managed by npu.affinity", "processes": [{"npus": [1], "unit": "vllm.service"}], "patterns": {"leave": ["pt_*"]}}
+    tree.write({"/etc/npu-affinity/plan.json": json.dumps(PLAN), "/etc/npu-affinity/threads.json": json.dumps(settings)})
+    process(tree, 400, "/system.slice/vllm.service", WORKER)
+    assert _processes.main(arguments) == 0
+    assert "process 400 (VLLM::Worker) of NPU 1: thread 401 (acl_thread) moved from CPUs 0-31 to 14\n" in capsys.readouterr().out
+    assert allowed(tree, 100)["acl_thread"] == "0-7"
+    assert allowed(tree, 400)["pt_data_pin"] == "0-31"
+    assert (_processes.main(arguments), capsys.readouterr().out) == (0, "")
+
+
+@pytest.mark.parametrize("plan, answer", [("{", "is no JSON"), ("{}", "no list 'npus'")])
+def test_the_installed_program_tells_what_is_wrong_with_the_plan(tree, capsys, plan, answer):
+    tree.write({"/etc/npu-affinity/plan.json": plan})
+    assert _processes.main(["--root", tree.root]) == 1
+    assert answer in capsys.readouterr().out
+
+
+CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs to tell roles apart")
+
+
+def real_plan():
+    """A plan whose NPU 0 has the first two CPUs of this machine."""
+    pool = compress(CPUS[:2])
+    return {"npus": [npu(0, 0, pool=pool, irq="", main=str(CPUS[0]), acl=str(CPUS[1]), release=str(CPUS[1]), slice="npu-0.slice")]}
+
+
+@two_cpus
+def test_the_threads_of_a_real_process_are_placed_and_released():
+    with RealWorker("acl_thread", "release_thread", "uvb_poll_window") as worker, RealWorker("acl_thread") as neighbour:
+        wanted = [{"npus": [0], "pids": [worker.pid]}]
+        before, other = worker.affinities(), neighbour.affinities()
+        predicted = place(Host(), real_plan(), wanted, check=True)
+        assert worker.affinities() == before
+        done = place(Host(), real_plan(), wanted)
+        assert (predicted["changed"], done["changed"], done["failed"]) == (True, True, [])
+        after = worker.affinities()
+        main = next(name for name in after if name not in ("acl_thread", "release_thread", "uvb_poll_window"))
+        assert {name: after[name] for name in ("acl_thread", "release_thread", main)} == {
+            "acl_thread": {CPUS[1]},
+            "release_thread": {CPUS[1]},
+            main: {CPUS[0]},
+        }
+        assert after["uvb_poll_window"] == before["uvb_poll_window"]
+        assert neighbour.affinities() == other
+        assert not place(Host(), real_plan(), wanted)["changed"]
+        worker.start_thread("acl_thread_late")
+        assert worker.affinities()["acl_thread_late"] == {CPUS[0]}
+        assert place(Host(), real_plan(), wanted)["changed"]
+        assert worker.affinities()["acl_thread_late"] == {CPUS[1]}
+        place(Host(), real_plan(), wanted, release=True)
+        assert worker.affinities()["acl_thread"] >= set(CPUS)
+
+
+@two_cpus
+def test_what_is_reported_is_what_psutil_sees():
+    psutil = pytest.importorskip("psutil")
+    with RealWorker("acl_thread", "release_thread") as worker:
+        report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
+        for entry in report["processes"][0]["threads"]:
+            assert set(psutil.Process(entry["tid"]).cpu_affinity()) == set(expand(entry["after"])) <= set(CPUS[:2])
+
+
+@two_cpus
+def test_a_process_that_ends_meanwhile_is_no_failure(monkeypatch):
+    with RealWorker("acl_thread") as worker:
+        write = _processes._Thread.write
+
+        def last_words(self, host, cpus):
+            worker.process.kill()
+            worker.process.wait()
+            write(self, host, cpus)
+
+        monkeypatch.setattr(_processes._Thread, "write", last_words)
+        report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
+        assert set(states(report).values()) == {"gone"} and report["failed"] == []
+
+
+AS_NOBODY = """
+import json, os, sys
+from %s import Host, place
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+print(json.dumps(place(Host(), *map(json.loads, sys.argv[1:]))["failed"]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to become another user")
+def test_without_rights_the_sentence_says_so():
+    with RealWorker("acl_thread") as worker:
+        wanted = [{"npus": [0], "pids": [worker.pid]}]
+        command = [sys.executable, "-c", AS_NOBODY % _processes.__name__, json.dumps(real_plan()), json.dumps(wanted)]
+        done = Host().run(command)
+        assert done.rc == 0, done.output
+        assert "could not be put on CPUs" in done.output and "run as root on the machine itself" in done.output

@@ -1,0 +1,152 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which processes belong to which NPUs."""
+
+from __future__ import annotations
+
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._tasks import cgroups, cpuset, depth_of, find, groups_of, plan_in_force, threads
+
+from workers import RealWorker, npu, process
+
+PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16), npu(3, 24)]}
+
+
+@pytest.mark.parametrize(
+    "cgroup, unit, depth",
+    [
+        ("0::/npu.slice/npu-0.slice/docker-3f.scope", "npu-0.slice", 1),
+        ("0::/npu.slice/npu-0.slice", "npu.slice", 0),
+        ("0::/system.slice/vllm@0.service", "vllm@0.service", 1),
+        ("0::/system.slice/system-vllm.slice/vllm@0.service/worker", "vllm@0.service", 2),
+        ("4:memory:/\n1:name=systemd:/system.slice/vllm@0.service\n0::/", "vllm@0.service", 1),
+        ("0::/npu.slice/npu-01.slice", "npu-0.slice", None),
+        ("0::/user.slice/user-7.slice/user@7.service/app.slice/vllm.service", "vllm.service", None),
+        ("0::/system.slice/docker-3f.scope/system.slice/vllm.service", "vllm.service", None),
+        ("0::/", "npu.slice", None),
+    ],
+)
+def test_a_unit_is_found_in_a_cgroup_unless_it_is_that_of_another_systemd(tree, cgroup, unit, depth):
+    host = tree.write({"/proc/7/cgroup": cgroup})
+    assert depth_of(cgroups(host, 7), unit) == depth
+
+
+def found(host, wanted=(), plan=PLAN, **options):
+    result = find(host, plan, groups_of(plan, wanted), **options)
+    return {each.pid: ([entry["id"] for entry in each.npus], each.found_by) for each in result.processes}, result.warnings
+
+
+def populate(tree):
+    process(tree, 1, "/init.scope", ["systemd"])
+    process(tree, 100, "/npu.slice/npu-0.slice/vllm@0.service", ["VLLM::Worker"], devices=["/dev/davinci_manager", "/dev/davinci0"])
+    process(tree, 200, "/npu.slice/npu-llm.slice/docker-3f.scope", ["VLLM::Worker"], devices=["/dev/davinci2", "/dev/shm/x"])
+    process(tree, 300, "/npu.slice/npu-llm.slice/docker-3f.scope", ["VLLM::EngineCor"])
+    process(tree, 400, "/system.slice/sshd.service", ["python3"], devices=["/dev/davinci3"])
+    process(tree, 500, "/kubepods.slice/kubepods-burstable.slice/cri-5.scope", ["python3"], devices=["/dev/davinci3"])
+    process(tree, 600, "/system.slice/cron.service", ["cron"])
+    return tree.host
+
+
+TEAM = {"npus": [1, 2], "slice": "npu-llm.slice"}
+KUBERNETES = "process 500 (python3) of NPU 3 runs in a pod of Kubernetes, where the kubelet places threads, and is left alone"
+
+
+@pytest.mark.parametrize(
+    "wanted, processes, warnings",
+    [
+        ([], {100: ([0], "npu-0.slice")}, []),
+        ([{"npus": [0, 3]}], {100: ([0], "npu-0.slice")}, []),
+        ([TEAM], {200: ([2], "npu-llm.slice"), 300: ([1, 2], "npu-llm.slice")}, []),
+        (
+            [{"npus": [0], "slice": "npu.slice"}, TEAM],
+            {100: ([0], "npu.slice"), 200: ([2], "npu-llm.slice"), 300: ([1, 2], "npu-llm.slice")},
+            [],
+        ),
+        ([{"npus": [0], "unit": "vllm@0.service"}], {100: ([0], "vllm@0.service")}, []),
+        ([{"npus": [3], "devices": True}], {400: ([3], "an open device")}, [KUBERNETES]),
+        ([{"npus": [1], "pids": [600]}], {600: ([1], "its number")}, []),
+        ([TEAM, {"npus": [1], "pids": [300]}], {200: ([2], "npu-llm.slice"), 300: ([1], "its number")}, []),
+        ([{"npus": [1], "pids": [601]}], {}, ["there is no process 601 of NPU 1 (any more)"]),
+        ([{"npus": [3], "pids": [500]}], {}, [KUBERNETES]),
+        (
+            [{"npus": [1], "slice": "npu-0.slice"}],
+            {100: ([1], "npu-0.slice")},
+            [
+                "process 100 (VLLM::Worker) of NPU 1 was found by npu-0.slice and has the device of NPU 0 open; start it in the slice of "
+                "that NPU"
+            ],
+        ),
+    ],
+)
+def test_processes_are_found_by_slice_unit_number_and_open_device(tree, wanted, processes, warnings):
+    assert found(populate(tree), wanted) == (processes, warnings)
+
+
+def test_who_only_measures_may_look_into_pods(tree):
+    assert set(found(populate(tree), [{"npus": [3], "devices": True}], pods=True)[0]) == {400, 500}
+
+
+def test_a_device_file_has_the_number_that_the_driver_gave_the_device(tree):
+    host = populate(tree)
+    table = "            CPU0\n 40:   0  ITS-MSI  trs-mbox-3-0\n 41:   0  ITS-MSI  sq_send_trigger_irq"
+    tree.write({"/proc/interrupts": table})
+    for irq in (40, 41):
+        tree.write({"/sys/bus/pci/devices/%s/msi_irqs/%d" % (PLAN["npus"][1]["pci"], irq): "msix"})
+    assert found(host, [{"npus": [1], "devices": True}])[0] == {400: ([1], "an open device")}
+
+
+@pytest.mark.parametrize(
+    "plan, wanted, sentence",
+    [
+        ({}, [], "the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan"),
+        (PLAN, [{"npus": [0, 9]}], "processes: NPU 9 is not in the plan, which has 0, 1, 2, 3"),
+        (PLAN, [{"npus": []}], "processes: NPU (none named) is not in the plan, which has 0, 1, 2, 3"),
+        (
+            {"npus": [npu(0, 0, acl="9")]},
+            [],
+            "role acl of NPU 0 has CPUs 9, which are not all in its pool 0-7; plan and bind again",
+        ),
+        ({"npus": [npu(0, 0, main="a")]}, [], "main of NPU 0: 'a' in 'a' is not a CPU number or range; expected e.g. 0-3,8"),
+    ],
+)
+def test_what_is_no_plan_or_not_in_it_is_refused(plan, wanted, sentence):
+    with pytest.raises(ValueError) as refusal:
+        groups_of(plan, wanted)
+    assert str(refusal.value) == sentence
+
+
+@pytest.mark.parametrize("text, sentence", [(None, "never bound"), ("{", "is no JSON")])
+def test_a_host_without_a_readable_plan_says_so(tree, text, sentence):
+    if text:
+        tree.write({"/etc/npu-affinity/plan.json": text})
+    with pytest.raises(ValueError) as refusal:
+        plan_in_force(tree.host)
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "cgroup, files, cpus",
+    [
+        ("0::/npu.slice/a.scope", {"/sys/fs/cgroup/npu.slice/a.scope/cpuset.cpus.effective": "2-3"}, {2, 3}),
+        ("0::/npu.slice/a.scope/b", {"/sys/fs/cgroup/npu.slice/cpuset.cpus.effective": "4"}, {4}),
+        ("5:cpuset,cpu:/docker/3f\n0::/x", {"/sys/fs/cgroup/cpuset/docker/3f/cpuset.effective_cpus": "1"}, {1}),
+        ("5:cpuset:/\n1:memory:/x", {"/sys/fs/cgroup/cpuset/cpuset.effective_cpus": "0-1"}, {0, 1}),
+        ("5:memory:/x", {}, None),
+    ],
+)
+def test_the_cpuset_of_a_process_is_that_of_its_group_or_the_next_one_above(tree, cgroup, files, cpus):
+    tree.write(dict(files, **{"/proc/7/cgroup": cgroup}))
+    assert cpuset(tree.host, 7) == cpus
+
+
+def test_a_real_process_has_the_threads_that_the_kernel_and_psutil_know():
+    psutil = pytest.importorskip("psutil")
+    with RealWorker("acl_thread", "release_thread") as worker:
+        names = dict(threads(Host(), worker.pid))
+        assert set(names) == {thread.id for thread in psutil.Process(worker.pid).threads()}
+        assert {"acl_thread", "release_thread"} < set(names.values())
+        assert found(Host(), [{"npus": [1], "pids": [worker.pid]}]) == ({worker.pid: ([1], "its number")}, [])

@@ -1,0 +1,87 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on a real process of this machine, as Ansible runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "module_utils"))
+from workers import RealWorker, allowed, npu, process  # noqa: E402
+
+CPUS = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs to tell roles apart")
+
+
+@pytest.fixture
+def plan():
+    return {"npus": [npu(0, 0, pool=f"{CPUS[0]},{CPUS[1]}", irq="", main=str(CPUS[0]), acl=str(CPUS[1]), release=str(CPUS[1]))]}
+
+
+@pytest.fixture
+def worker():
+    with RealWorker("acl_thread", "release_thread") as running:
+        yield running
+
+
+def test_a_check_lists_what_would_move_a_run_moves_it_and_a_second_run_nothing(run_module, worker, plan):
+    arguments = {"plan": plan, "processes": [{"npus": [0], "pids": [worker.pid]}]}
+    before = worker.affinities()
+    predicted = run_module("process_affinity", _ansible_check_mode=True, **arguments)
+    assert predicted["changed"] and worker.affinities() == before
+    done = run_module("process_affinity", **arguments)
+    assert [done[key] for key in ("changed", "processes", "diff")] == [predicted[key] for key in ("changed", "processes", "diff")]
+    after = worker.affinities()
+    assert (after["acl_thread"], after["release_thread"]) == ({CPUS[1]}, {CPUS[1]})
+    assert f"{CPUS[0]}" in {group["after"] for group in done["processes"][0]["threads"] if group["role"] == "main"}
+    lines = done["diff"]["after"].splitlines()
+    assert len(lines) == len(after)
+    assert any(line.endswith(f"acl_thread: CPUs {CPUS[1]}") for line in lines)
+    again = run_module("process_affinity", **arguments)
+    assert not again["changed"] and again["diff"]["before"] == again["diff"]["after"] == ""
+    released = run_module("process_affinity", state="released", **arguments)
+    assert released["changed"] and worker.affinities()["acl_thread"] >= set(CPUS)
+
+
+def test_names_of_threads_can_be_given(run_module, worker, plan):
+    processes = [{"npus": [0], "pids": [worker.pid]}]
+    done = run_module("process_affinity", plan=plan, processes=processes, patterns={"leave": ["*_thread"]})
+    assert {group["state"] for group in done["processes"][0]["threads"] if group["role"] == "leave"} == {"left"}
+    assert worker.affinities()["acl_thread"] >= set(CPUS)
+
+
+def test_the_plan_in_force_and_its_slices_are_the_default(run_module, tmp_path):
+    class Tree:
+        root = str(tmp_path)
+
+        def write(self, files):
+            for path, text in files.items():
+                target = tmp_path / path[1:]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(f"{text}\n")
+
+    tree = Tree()
+    process(tree, 100, "/npu.slice/npu-0.slice", ["worker", "acl_thread"], "0-7", granted="0-7")
+    process(tree, 200, "/npu.slice/npu-1.slice", ["worker", "acl_thread"], "8-15", granted="8-14")
+    refused = run_module("process_affinity", root=tree.root)
+    assert refused["msg"] == "there is no /etc/npu-affinity/plan.json: this host was never bound; bind it, or give a plan"
+    tree.write({"/etc/npu-affinity/plan.json": json.dumps({"npus": [npu(0, 0), npu(1, 8, acl="15", release="14")]})})
+    failed = run_module("process_affinity", root=tree.root)
+    assert allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
+    assert allowed(tree, 200) == {"worker": "10-13", "acl_thread": "8-15"}
+    assert failed["changed"] and failed["failures"] == [
+        "process 200 (worker) of NPU 1: thread 201 (acl_thread) is refused the CPUs 15 of role acl: its cgroup grants it CPUs 8-14; start "
+        "it in the slice of its NPU, or widen its cpuset"
+    ]
+    assert failed["msg"] == "not every thread could be placed: " + failed["failures"][0]
+
+
+def test_an_npu_that_the_plan_has_not_is_refused(run_module, plan):
+    result = run_module("process_affinity", plan=plan, processes=[{"npus": [7]}])
+    assert result["msg"] == "processes: NPU 7 is not in the plan, which has 0"
