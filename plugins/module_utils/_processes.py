@@ -167,19 +167,20 @@ class _Process:
 
 
 def place(host, plan, wanted=(), patterns=None, check=False, release=False):
-    """Place the threads of processes and return ``{changed, processes, warnings, failed}``; the last two are sentences.
+    """Place the threads of processes and return ``{changed, processes, warnings, failed, found}``; warnings and failed are sentences.
 
     ``wanted``: see :func:`_tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
     ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it.
 
-    A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
-    cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is no failure), refused (by its
-    cpuset) and failed. Raises ``ValueError`` for what is no plan or asks for an NPU that it has not.
+    ``found`` has the :class:`_tasks.Process` objects. A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name,
+    role, before, wanted, after, state, text}`` with cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended
+    meanwhile, which is no failure), refused (by its cpuset) and failed. Raises ``ValueError`` for what is no plan or asks for an NPU that
+    it has not.
     """
     patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
     found = find(host, plan, groups_of(plan, wanted))
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
-    report = {"changed": False, "processes": [], "warnings": list(found.warnings), "failed": []}
+    report = {"changed": False, "processes": [], "warnings": list(found.warnings), "failed": [], "found": found.processes}
     roles = {}
     for process in found.processes:
         key = tuple(npu["id"] for npu in process.npus)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host code that boot units run, as texts to be installed: one truth for the modules and for the time without Ansible.
 
-Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq`` and ``_device_share`` are its programs.
+Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share`` and ``_processes`` are its programs.
 
 This module is private to the collection.
 """
@@ -27,10 +27,12 @@ from . import (
     _npus,
     _pci,
     _previous,
+    _processes,
     _share_plan,
     _share_recovery,
     _share_tool,
     _smi_text,
+    _tasks,
     _tool,
 )
 
@@ -49,10 +51,12 @@ _MODULES = (
     _npus,
     _pci,
     _previous,
+    _processes,
     _share_plan,
     _share_recovery,
     _share_tool,
     _smi_text,
+    _tasks,
     _tool,
 )
 """The programs and everything that they import, transitively. Ansible sends along with a module only what it finds imported."""

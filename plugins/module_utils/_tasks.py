@@ -101,29 +101,31 @@ class Group:
 def groups_of(plan, wanted=()):
     """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
 
-    ``npus`` are logic ids. An element without slice, unit, pids and devices means the slices of its NPUs. Raises ``ValueError`` for what
-    is no plan, for an NPU that the plan has not, and for roles with CPUs outside their pool.
+    ``npus`` are logic ids, none means all. An element without slice, unit, pids and devices means the slices of its NPUs. Raises
+    ``ValueError`` for what is no plan, for an NPU that the plan has not, and for roles with CPUs outside their pool.
     """
     known = {}
     for npu in reversed(plan_npus(plan)):
         known[npu["id"]] = npu
         _refuse_outside(npu)
-    if not wanted:
-        return [Group([npu], npu["slice"]) for npu in plan["npus"] if npu.get("slice")]
     groups = []
-    for entry in wanted:
-        missing = [str(number) for number in entry["npus"] if number not in known]
-        if missing or not entry["npus"]:
+    for entry in wanted or [{}]:
+        asked = entry.get("npus") or []
+        missing = [str(number) for number in asked if number not in known]
+        if missing:
             has = ", ".join(str(number) for number in sorted(known)) or "none"
-            raise ValueError("processes: NPU %s is not in the plan, which has %s" % (", ".join(missing) or "(none named)", has))
-        npus = [known[number] for number in sorted(set(entry["npus"]))]
-        units = [unit for unit in (entry.get("slice"), entry.get("unit")) if unit]
-        groups += [Group(npus, unit) for unit in units]
+            raise ValueError("processes: NPU %s is not in the plan, which has %s" % (", ".join(missing), has))
+        npus = [known[number] for number in sorted(set(asked))] or plan["npus"]
+        named = [name for name in (entry.get("slice"), entry.get("unit")) if name]
+        if not asked and (named or entry.get("pids")):
+            text = "processes: %s names no NPU; give the logic ids of npus"
+            raise ValueError(text % (named[0] if named else "process %s" % ", ".join(map(str, entry["pids"]))))
+        groups += [Group(npus, name) for name in named]
         if entry.get("pids"):
             groups.append(Group(npus, pids=set(entry["pids"])))
         if entry.get("devices"):
-            groups.append(Group(npus))
-        elif not units and not entry.get("pids"):
+            groups.append(Group([npu for npu in npus if title_of(npu).startswith("NPU")]))
+        elif not named and not entry.get("pids"):
             groups += [Group([npu], npu["slice"]) for npu in npus if npu.get("slice")]
     return groups
 

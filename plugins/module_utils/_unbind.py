@@ -13,14 +13,16 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import json
 import posixpath
 
-from . import _device_share, _irq, _previous, _runtime
+from . import _device_share, _irq, _memory, _previous, _processes, _runtime
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import Request, apply
 from ._share_tool import Refusal, ShareTool
 from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links, unit_of
+from ._tasks import plan_in_force
 
 IRQBALANCE = "irqbalance.service"
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
@@ -32,6 +34,7 @@ _IRQBALANCE_FILES = [
 ]
 OWNED = _IRQBALANCE_FILES + [
     _irq.PLAN,
+    _processes.SETTINGS,
     UNIT_FOLDER + "/npu.slice",
     UNIT_FOLDER + "/npu-*.slice",
     UNIT_FOLDER + "/npu-affinity-*.service",
@@ -53,9 +56,10 @@ class Report:
     """What was (or in check mode would be) undone.
 
     ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
-    told; ``affinities`` is a report of ``_irq.restore`` and ``share`` one of ``_device_share.restore``, or None; ``restart_needed`` are the
-    running units that follow at their next start, ``slices_left`` the slices without a file that live on because of them. ``failed``
-    are sentences, ``kept`` the sections of previous.json that a later run still needs.
+    told; ``affinities`` is a report of ``_irq.restore``, ``threads`` one of ``_processes.place`` and ``share`` one of
+    ``_device_share.restore``, or None; ``restart_needed`` are the running units that follow at their next start, ``slices_left`` the
+    slices without a file that live on because of them. ``failed`` are sentences, ``kept`` the sections of previous.json that a later run
+    still needs.
     """
 
     def __init__(self):
@@ -63,6 +67,7 @@ class Report:
         self.changes = {}
         self.actions = []
         self.affinities = None
+        self.threads = None
         self.share = None
         self.restart_needed = []
         self.slices_left = []
@@ -72,7 +77,7 @@ class Report:
 
     @property
     def changed(self):
-        restored = [part for part in (self.affinities, self.share) if part is not None]
+        restored = [part for part in (self.affinities, self.threads, self.share) if part is not None]
         return bool(self.changes or self.actions) or any(part["changed"] if isinstance(part, dict) else part.changed for part in restored)
 
 
@@ -154,6 +159,7 @@ class _Undo:
         self.enabled = []
         self.started = []
         self.leftovers = []
+        self.placed = None
         self.request = Request(
             files=self._foreign_files(),
             owned=OWNED,
@@ -185,6 +191,7 @@ class _Undo:
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
                 % _previous.PATH
             )
+        self._look_at_threads()
         self.leftovers = self._find_leftovers()
         report.changes = dict(found.changes)
         report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
@@ -212,13 +219,28 @@ class _Undo:
             if self.host.live and values.get("running") and not self.systemd.active([unit]):
                 self.started.append(unit)
 
+    def _look_at_threads(self):
+        """Predict the release of threads that role threads may have placed: newer kernels keep what was set when a cpuset widens."""
+        if not self.host.exists(_processes.SETTINGS):
+            return
+        try:
+            self.placed = plan_in_force(self.host), json.loads(self.host.read(_processes.SETTINGS))
+            self.report.threads = self._release_threads(check=True)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self.placed = None
+            self.report.warnings.append("threads stay where they were placed until their processes end: %s" % error)
+
+    def _release_threads(self, check=False):
+        plan, settings = self.placed
+        return _processes.place(self.host, plan, settings["processes"], settings["patterns"], check, release=True)
+
     def _find_leftovers(self):
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
         folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + _FOLDERS
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
         paths = ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, LEFTOVER + "*")]
         paths += ["%s/%s" % (_CACHE, name) for name in self.host.names(_CACHE, "*.pyc*")]
-        return paths + [path for path in [_irq.MEMORY] if self.host.exists(path)]
+        return paths + [path for path in [_irq.MEMORY, _memory.PROGRESS] if self.host.exists(path)]
 
     def _empty_folders(self):
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""
@@ -232,6 +254,9 @@ class _Undo:
             FileState(None, None).put(self.host, _irq.PLAN)
         if self.programs:
             self.systemd.stop(self.programs)
+        if self.placed is not None:
+            self.report.threads = self._release_threads()
+            self.report.warnings += self.report.threads["failed"]
         if _irq.SECTION in self.recorded:
             self.report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION])
         done = apply(self.host, self.request)

@@ -21,21 +21,23 @@ from ._host_files import Request, compare
 from ._irq import PLAN, plan_npus
 from ._pci import DEVICE_FOLDER
 from ._systemd import Systemd, unit_of
+from ._thread_drift import check_threads
 
 _SETS = ("pool", "irq", "mems")
 
 
 Wanted = collections.namedtuple(
     "Wanted",
-    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound",
-    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False),
+    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None),
 )
 """What a host is compared with.
 
 ``files``, ``owned``: as :class:`_host_files.Request` has them; ``folders``: ``{folder: {name: text}}``, files that count as one object;
 ``binding``: the result of filter ``npu.affinity.binding``; ``enabled``, ``started``, ``stopped``: further units; ``interrupts``: whether to
 look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_drift.check_device_share` has them, where it is looked at;
-``must_be_bound``: whether a host without a plan is drift.
+``must_be_bound``: whether a host without a plan is drift; ``threads``: ``{processes, patterns}`` of :func:`_processes.place`, where
+the threads of processes are looked at.
 """
 
 
@@ -63,6 +65,8 @@ def verify(host, wanted, given=None):
         check_interrupts(findings, host, plan, online, there)
     if wanted.device_share and any(title_of(npu).startswith("NPU") for npu in plan["npus"]):
         check_device_share(findings, host, wanted.device_share, wanted.topology, wanted.npu_smi)
+    if wanted.threads:
+        check_threads(findings, host, plan, wanted.threads["processes"], wanted.threads["patterns"])
     return bound, findings
 
 

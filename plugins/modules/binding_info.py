@@ -100,6 +100,53 @@ options:
         type: str
         choices: [leave, 'on', 'off']
         default: leave
+  threads:
+    description:
+      - Whose threads are compared with the CPUs of their roles, with C(processes) and C(patterns) as M(npu.affinity.process_affinity) has
+        them. Without it none.
+    type: dict
+    suboptions:
+      processes:
+        description: The processes. By default those in the slices of the plan's NPUs.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          npus:
+            description: Logic ids.
+            type: list
+            elements: int
+            default: []
+          slice:
+            description: A slice in which the processes run.
+            type: str
+          unit:
+            description: A service in which the processes run.
+            type: str
+          pids:
+            description: Numbers of processes.
+            type: list
+            elements: int
+          devices:
+            description: Whether processes with the device of one of the NPUs open are meant.
+            type: bool
+            default: false
+      patterns:
+        description: Shell patterns of the names of threads, by role.
+        type: dict
+        suboptions:
+          acl:
+            description: Threads of role acl.
+            type: list
+            elements: str
+          release:
+            description: Threads of role release.
+            type: list
+            elements: str
+          leave:
+            description: Threads that are not looked at.
+            type: list
+            elements: str
   topology:
     description: The fact C(npu_affinity_topology). It saves asking C(npu-smi) for the cards.
     type: dict
@@ -149,6 +196,13 @@ EXAMPLES = r"""
       - /etc/systemd/system/npu-*.slice
     interrupts: false
     must_be_bound: true
+
+- name: Look at the threads of one service, too
+  npu.affinity.binding_info:
+    threads:
+      processes:
+        - unit: vllm@0.service
+          npus: [0]
 """
 
 RETURN = r"""
@@ -214,11 +268,12 @@ remarks:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
 
 RECOVER = {"leave": None, "on": True, "off": False}
-AS_GIVEN = ("files", "owned", "binding", "enabled", "started", "stopped", "interrupts", "topology", "npu_smi", "must_be_bound")
+AS_GIVEN = ("files", "owned", "binding", "enabled", "started", "stopped", "interrupts", "topology", "npu_smi", "must_be_bound", "threads")
 
 
 def argument_spec():
@@ -252,6 +307,7 @@ def argument_spec():
                 "recover": {"type": "str", "choices": list(RECOVER), "default": "leave"},
             },
         },
+        "threads": {"type": "dict", "options": {"processes": PROCESSES, "patterns": PATTERNS}},
         "topology": {"type": "dict"},
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},

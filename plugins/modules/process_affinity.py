@@ -28,50 +28,6 @@ options:
   plan:
     description: The plan, as filter P(npu.affinity.plan#filter) returns it. By default the one in force, C(/etc/npu-affinity/plan.json).
     type: dict
-  processes:
-    description:
-      - The processes to place, and the NPUs that they belong to. A process in several elements belongs to the nearest one, which is the one
-        that names its number, then the innermost unit.
-      - By default the processes in the slice of every NPU of the plan.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      npus:
-        description: Logic ids. Without any further key they mean the processes in the slices of these NPUs.
-        type: list
-        elements: int
-        required: true
-      slice:
-        description: A slice in which the processes run.
-        type: str
-      unit:
-        description: A service in which the processes run.
-        type: str
-      pids:
-        description: Numbers of processes.
-        type: list
-        elements: int
-      devices:
-        description: Whether all processes of the host that have the device of one of the NPUs open are meant, wherever they run.
-        type: bool
-        default: false
-  patterns:
-    description: Shell patterns of the names of threads, of which the kernel keeps 15 characters. All other threads are main threads.
-    type: dict
-    suboptions:
-      acl:
-        description: Threads of role acl. The default is V(['acl_thread*']).
-        type: list
-        elements: str
-      release:
-        description: Threads of role release. The default is V(['release_thread*']).
-        type: list
-        elements: str
-      leave:
-        description: Threads that are left where they are. The default is V(['uvb_poll_window*']), which polls for the whole host.
-        type: list
-        elements: str
   state:
     description:
       - V(placed) puts threads on the CPUs of their roles.
@@ -79,12 +35,29 @@ options:
     type: str
     choices: [placed, released]
     default: placed
+  memory:
+    description:
+      - V(none) does not look at the memory of the processes.
+      - V(table) returns how much of it lies on which NUMA node. The kernel walks all page tables for that, which takes seconds for hundreds
+        of GiB.
+      - V(migrate) also moves what lies on other nodes than those of the plan, by C(migratepages) of numactl. The processes stall meanwhile.
+        The file C(/run/npu-affinity/migration.json) tells how far it is. A run that was killed is finished by the next one.
+    type: str
+    choices: [none, table, migrate]
+    default: table
+  memory_limit:
+    description:
+      - MiB that O(memory=migrate) may move in one run. When it would be more, nothing is touched at all.
+      - Some 430 MB/s were seen on Ascend hosts.
+    type: int
+    default: 4096
   timeout:
-    description: Seconds that each command may take.
+    description: Seconds that a command may take. C(migratepages) gets a second more for every 50 MiB.
     type: int
     default: 30
 extends_documentation_fragment:
   - npu.affinity._attributes
+  - npu.affinity._processes
 author:
   - npu.affinity contributors (@npu-affinity)
 seealso:
@@ -115,6 +88,14 @@ EXAMPLES = r"""
     patterns:
       release: [release_thread*, hcclComm_watchd]
       leave: [ping_thread*]
+
+- name: Move up to 16 GiB of a service's memory to the node of its NPU, too
+  npu.affinity.process_affinity:
+    processes:
+      - unit: vllm@0.service
+        npus: [0]
+    memory: migrate
+    memory_limit: 16384
 
 - name: Let them run everywhere again
   npu.affinity.process_affinity:
@@ -159,6 +140,25 @@ processes:
         - {role: main, threads: 212, tids: '4711-4922', names: [VLLM::Worker, python3], before: 144-167, wanted: 146-165, after: 146-165,
            state: moved, text: ''}
         - {role: acl, threads: 1, tids: '4923', names: [acl_thread], before: 144-167, wanted: '166', after: '166', state: moved, text: ''}
+memory:
+  description:
+    - How many MiB of each process lie on which NUMA node (C(mib)), and how many of them on other nodes than those of its NPUs
+      (C(wanted), C(foreign_mib)). Pages that several processes share are counted in each.
+    - In check mode as it is, not as it would be.
+  returned: with O(memory) other than V(none)
+  type: list
+  elements: dict
+  sample:
+    - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, foreign_mib: 812.4}
+migration:
+  description: What was moved, with a step for each process and source node. In check mode what would be moved, without steps.
+  returned: with O(memory=migrate)
+  type: dict
+  sample:
+    total_mib: 812.4
+    moved_mib: 811.9
+    steps:
+      - {pid: 4711, source: 0, target: '6', mib: 812.4, left_mib: 0.5, seconds: 1.9}
 failures:
   description: A sentence for everything that should have been placed and was not.
   returned: always
@@ -169,32 +169,23 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _processes
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._tasks import plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._memory import Migration, tables
+from ansible_collections.npu.affinity.plugins.module_utils._processes import grouped, place
+from ansible_collections.npu.affinity.plugins.module_utils._tasks import find, groups_of, plan_in_force
 
 
 def argument_spec():
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
-        "processes": {
-            "type": "list",
-            "elements": "dict",
-            "default": [],
-            "options": {
-                "npus": {"type": "list", "elements": "int", "required": True},
-                "slice": {"type": "str"},
-                "unit": {"type": "str"},
-                "pids": {"type": "list", "elements": "int"},
-                "devices": {"type": "bool", "default": False},
-            },
-        },
-        "patterns": {
-            "type": "dict",
-            "options": {role: {"type": "list", "elements": "str"} for role in ("acl", "release", "leave")},
-        },
+        "processes": PROCESSES,
+        "patterns": PATTERNS,
         "state": {"type": "str", "choices": ["placed", "released"], "default": "placed"},
+        "memory": {"type": "str", "choices": ["none", "table", "migrate"], "default": "table"},
+        "memory_limit": {"type": "int", "default": 4096},
         "timeout": {"type": "int", "default": 30},
     }
 
@@ -203,31 +194,45 @@ def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     host = Host(params["root"], params["timeout"])
+    migration = None
     try:
         plan = params["plan"] or plan_in_force(host)
-        released = params["state"] == "released"
-        report = _processes.place(host, plan, params["processes"], params["patterns"], module.check_mode, released)
+        if params["memory"] == "migrate":
+            asked = find(host, plan, groups_of(plan, params["processes"])).processes
+            migration = Migration(host, asked, params["timeout"])
+            migration.refuse_above(params["memory_limit"])
+        report = place(host, plan, params["processes"], params["patterns"], module.check_mode, params["state"] == "released")
+        if migration and not module.check_mode:
+            migration.carry_out()
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    for sentence in report["warnings"]:
-        module.warn(sentence)
     result = {
         "changed": report["changed"],
-        "processes": [
-            {
-                "pid": row["pid"],
-                "name": row["name"],
-                "npus": row["npus"],
-                "found_by": row["found_by"],
-                "threads": _processes.grouped(row["threads"]),
-            }
-            for row in report["processes"]
-        ],
+        "processes": [dict(row, threads=grouped(row["threads"])) for row in report["processes"]],
         "failures": report["failed"],
-        "diff": _diffs.of_threads(report["processes"]),
+        "diff": [_diffs.of_threads(report["processes"])],
     }
-    if report["failed"]:
-        module.fail_json(msg="not every thread could be placed: " + "; ".join(report["failed"]), **result)
+    for row in result["processes"]:
+        del row["title"]
+    warnings = report["warnings"]
+    if params["memory"] != "none":
+        result["memory"], unread = tables(host, report["found"])
+        warnings = warnings + unread
+    if migration:
+        result["migration"] = {
+            "total_mib": round(migration.total, 1),
+            "moved_mib": round(migration.moved, 1),
+            "steps": migration.steps,
+        }
+        result["changed"] |= bool(migration.todo) if module.check_mode else migration.moved >= 1
+        result["failures"] += migration.failed
+        result["diff"].append(_diffs.of_memory(migration, module.check_mode))
+        warnings = warnings + migration.warnings
+    for sentence in warnings:
+        module.warn(sentence)
+    result["diff"] = [entry for entry in result["diff"] if entry["before"] != entry["after"]]
+    if result["failures"]:
+        module.fail_json(msg="not everything could be placed: " + "; ".join(result["failures"]), **result)
     module.exit_json(**result)
 
 

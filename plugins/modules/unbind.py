@@ -209,6 +209,7 @@ def main():
         module.warn(sentence)
     chips, recover = (_diffs.chips_of(share), _diffs.recover_of(share)) if share else ([], None)
     diff = _diffs.of_files(report.changes) + [_diffs.of_affinities(npus), _diffs.of_device_share(chips, recover)]
+    diff += [_diffs.of_threads(report.threads["processes"])] if report.threads else []
     failures = report.failed + _diffs.card_sentences(failed)
     result = {
         "changed": report.changed,

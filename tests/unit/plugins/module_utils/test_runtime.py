@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._files import is_ours
 
 FOLDER = pathlib.Path(_runtime.__file__).parent
-PROGRAMS = ("_irq.py", "_device_share.py")
+PROGRAMS = ("_irq.py", "_device_share.py", "_processes.py")
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 
@@ -62,13 +62,16 @@ def install(folder):
     return dict(os.environ, PYTHONPATH=str(package.parent), PYTHONDONTWRITEBYTECODE="1")
 
 
-@pytest.mark.parametrize("program, answer", [("_irq", "nothing is bound"), ("_device_share", "npu-smi was not found")])
+@pytest.mark.parametrize(
+    "program, answer",
+    [("_irq", "nothing is bound"), ("_device_share", "npu-smi was not found"), ("_processes", "no thread is placed")],
+)
 def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp_path, program, answer):
     environment = install(tmp_path)
     command = [sys.executable, "-m", "npu_affinity." + program, "--root", str(tmp_path / "host")]
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert answer in done.stdout.decode()
-    assert done.returncode == (0 if program == "_irq" else 1)
+    assert done.returncode == (1 if program == "_device_share" else 0)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(_runtime.FILES)
 
 

@@ -59,6 +59,11 @@ KUBERNETES = "process 500 (python3) of NPU 3 runs in a pod of Kubernetes, where 
     "wanted, processes, warnings",
     [
         ([], {100: ([0], "npu-0.slice")}, []),
+        (
+            [{"npus": []}, {"npus": [], "devices": True}],
+            {100: ([0], "npu-0.slice"), 200: ([2], "an open device"), 400: ([3], "an open device")},
+            [KUBERNETES],
+        ),
         ([{"npus": [0, 3]}], {100: ([0], "npu-0.slice")}, []),
         ([TEAM], {200: ([2], "npu-llm.slice"), 300: ([1, 2], "npu-llm.slice")}, []),
         (
@@ -104,7 +109,8 @@ def test_a_device_file_has_the_number_that_the_driver_gave_the_device(tree):
     [
         ({}, [], "the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan"),
         (PLAN, [{"npus": [0, 9]}], "processes: NPU 9 is not in the plan, which has 0, 1, 2, 3"),
-        (PLAN, [{"npus": []}], "processes: NPU (none named) is not in the plan, which has 0, 1, 2, 3"),
+        (PLAN, [{"npus": [], "unit": "vllm.service"}], "processes: vllm.service names no NPU; give the logic ids of npus"),
+        (PLAN, [{"npus": [], "pids": [7, 8]}], "processes: process 7, 8 names no NPU; give the logic ids of npus"),
         (
             {"npus": [npu(0, 0, acl="9")]},
             [],

@@ -40,11 +40,14 @@ def test_a_check_lists_what_would_move_a_run_moves_it_and_a_second_run_nothing(r
     after = worker.affinities()
     assert (after["acl_thread"], after["release_thread"]) == ({CPUS[1]}, {CPUS[1]})
     assert f"{CPUS[0]}" in {group["after"] for group in done["processes"][0]["threads"] if group["role"] == "main"}
-    lines = done["diff"]["after"].splitlines()
+    lines = done["diff"][0]["after"].splitlines()
     assert len(lines) == len(after)
     assert any(line.endswith(f"acl_thread: CPUs {CPUS[1]}") for line in lines)
     again = run_module("process_affinity", **arguments)
-    assert not again["changed"] and again["diff"]["before"] == again["diff"]["after"] == ""
+    assert not again["changed"] and again["diff"] == []
+    (memory,) = done["memory"]
+    assert (memory["pid"], memory["wanted"], list(memory["mib"])) == (worker.pid, "0", ["0"])
+    assert memory["mib"]["0"] > 1
     released = run_module("process_affinity", state="released", **arguments)
     assert released["changed"] and worker.affinities()["acl_thread"] >= set(CPUS)
 
@@ -79,7 +82,16 @@ def test_the_plan_in_force_and_its_slices_are_the_default(run_module, tmp_path):
         "process 200 (worker) of NPU 1: thread 201 (acl_thread) is refused the CPUs 15 of role acl: its cgroup grants it CPUs 8-14; start "
         "it in the slice of its NPU, or widen its cpuset"
     ]
-    assert failed["msg"] == "not every thread could be placed: " + failed["failures"][0]
+    assert failed["msg"] == "not everything could be placed: " + failed["failures"][0]
+
+
+def test_memory_above_the_limit_is_refused_before_anything_is_touched(run_module, worker, plan):
+    elsewhere = {"npus": [{**plan["npus"][0], "mems": "7"}]}
+    arguments = {"plan": elsewhere, "processes": [{"npus": [0], "pids": [worker.pid]}], "memory": "migrate", "memory_limit": 0}
+    before = worker.affinities()
+    result = run_module("process_affinity", **arguments)
+    assert "MiB of memory would move, and memory_limit is 0 MiB" in result["msg"]
+    assert worker.affinities() == before
 
 
 def test_an_npu_that_the_plan_has_not_is_refused(run_module, plan):

@@ -1,0 +1,23 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Argument specifications that several modules share; their words are in the documentation fragment of the same options.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+PROCESSES = {
+    "type": "list",
+    "elements": "dict",
+    "default": [],
+    "options": {
+        "npus": {"type": "list", "elements": "int", "default": []},
+        "slice": {"type": "str"},
+        "unit": {"type": "str"},
+        "pids": {"type": "list", "elements": "int"},
+        "devices": {"type": "bool", "default": False},
+    },
+}
+PATTERNS = {"type": "dict", "options": {role: {"type": "list", "elements": "str"} for role in ("acl", "release", "leave")}}

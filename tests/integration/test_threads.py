@@ -1,0 +1,106 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The story of workers whose threads are placed from outside: bind, verify and unbind of one host."""
+
+from __future__ import annotations
+
+import json
+
+from tests.integration.conftest import touched
+
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number // 2} for number in range(4)],
+    },
+}
+THREADS = {"npu_affinity_threads_enabled": True}
+TEAM = {"npu_affinity_workloads": [{"name": "llm", "npus": [2, 3], "units": ["llm.service"]}]}
+UNIT = "etc/systemd/system/npu-affinity-threads."
+
+
+def start(tree, pid, cgroup, device=None):
+    """A worker whose threads are on all CPUs, in the tree of a host."""
+    folder = tree / "proc" / str(pid)
+    for number, name in enumerate(("VLLM::Worker", "acl_thread", "release_thread")):
+        task = folder / "task" / str(pid + number)
+        task.mkdir(parents=True)
+        (task / "comm").write_text(name + "\n")
+        (task / "status").write_text(f"Name:\t{name}\nCpus_allowed:\tffffffff\nCpus_allowed_list:\t0-31\n")
+    (folder / "comm").write_text("VLLM::Worker\n")
+    (folder / "cgroup").write_text(f"0::{cgroup}\n")
+    if device is not None:
+        (folder / "fd").mkdir()
+        (folder / "fd" / "9").symlink_to(f"/dev/davinci{device}")
+
+
+def placed(tree, pid):
+    """The CPUs of a worker's main thread, acl_thread and release_thread."""
+    texts = [(tree / f"proc/{pid}/task/{pid + number}/status").read_text() for number in range(3)]
+    return tuple(text.rpartition("\t")[2].strip() for text in texts)
+
+
+def test_workers_are_placed_watched_and_released(fleet):
+    hosts = fleet(a2=MACHINE)
+    tree = hosts.tree("a2")
+    untouched = hosts.snapshot("a2")
+    assert hosts.play("bind", **TEAM).status == 0
+    assert not list(tree.glob(UNIT + "*")) and not (tree / "etc/npu-affinity/threads.json").exists()
+    start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
+    start(tree, 5000, "/npu.slice/npu-llm.slice/llm.service", device=2)
+    start(tree, 6000, "/system.slice/cron.service")
+
+    predicted = hosts.play("bind", "--check", **THREADS, **TEAM)
+    assert (predicted.status, placed(tree, 4000)) == (0, ("0-31",) * 3), predicted.output
+    bound = hosts.play("bind", **THREADS, **TEAM)
+    assert bound.status == 0, bound.output
+    plan = {npu["id"]: npu for npu in json.loads((tree / "etc/npu-affinity/plan.json").read_text())["npus"]}
+    for pid, npu in ((4000, plan[0]), (5000, plan[2])):
+        assert placed(tree, pid) == (npu["main"], npu["acl"], npu["release"])
+    assert placed(tree, 6000) == ("0-31",) * 3
+    assert (tree / "etc/systemd/system/timers.target.wants/npu-affinity-threads.timer").is_symlink()
+    assert "-m npu_affinity._processes" in (tree / (UNIT + "service")).read_text()
+    assert json.loads((tree / "etc/npu-affinity/threads.json").read_text())["processes"] == [
+        {"npus": []},
+        {"npus": [2, 3], "slice": "npu-llm.slice"},
+        {"npus": [2, 3], "unit": "llm.service"},
+    ]
+    before = hosts.snapshot("a2")
+    again = hosts.play("bind", **THREADS, **TEAM)
+    assert (again.status, again.changed("a2"), touched(before, hosts.snapshot("a2"))) == (0, 0, set()), again.output
+    clean = hosts.play("verify", **THREADS, **TEAM)
+    assert clean.status == 0, clean.output
+
+    start(tree, 4500, "/npu.slice/npu-0.slice/vllm.scope")
+    timer = tree / (UNIT + "timer")
+    timer.write_text(timer.read_text().replace("=1min\nAcc", "=1h\nAcc"))
+    drifted = hosts.play("verify", **THREADS, **TEAM)
+    assert drifted.status != 0
+    assert f"acl threads of NPU 0: expected CPUs {plan[0]['acl']}, found CPUs 0-31 of thread 4501 (acl_thread)" in drifted.output
+    assert "npu-affinity-threads.timer: expected OnUnitActiveSec=1min, found OnUnitActiveSec=1h" in drifted.output
+    assert hosts.play("bind", **THREADS, **TEAM, npu_affinity_threads_timer=False).status == 0
+    assert placed(tree, 4500) == (plan[0]["main"], plan[0]["acl"], plan[0]["release"])
+    assert not list(tree.glob(UNIT + "*")) and (tree / "etc/npu-affinity/threads.json").exists()
+
+    undone = hosts.play("unbind")
+    assert undone.status == 0, undone.output
+    assert {placed(tree, pid) for pid in (4000, 4500, 5000)} == {("0-31",) * 3}
+    after = {path for path in touched(untouched, hosts.snapshot("a2")) if path.startswith(("/etc", "/usr"))}
+    assert after == set()
+
+
+def test_switched_off_it_costs_no_module_execution(fleet):
+    hosts = fleet(a2=MACHINE)
+    run = hosts.play("bind", "--check")
+    assert run.status == 0, run.output
+    assert run.modules("a2").count("npu.affinity.process_affinity") == 0
+    on = hosts.play("bind", "--check", **THREADS)
+    assert len(on.modules("a2")) == len(run.modules("a2")) + 2
+    refused = hosts.play("bind", "--check", **THREADS, npu_affinity_bound_by="workers")
+    assert refused.status != 0
+    assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.of("a2", "failed")[0]["result"]["msg"]

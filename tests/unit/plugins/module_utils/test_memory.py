@@ -1,0 +1,206 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the memory of processes lies, and moving it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+from workers import npu, process
+
+from ansible_collections.npu.affinity.plugins.module_utils import _memory
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._memory import PROGRESS, Migration, memory_of, pages_by_node, tables
+from ansible_collections.npu.affinity.plugins.module_utils._tasks import Process
+
+HEAP = "55fbe8134000 default heap anon=%d dirty=%d%s kernelpagesize_kB=4"
+HUGE = "7f2280000000 default file=/dev/hugepages/x huge dirty=3 N1=3 kernelpagesize_kB=2048"
+MOVER = """import json, os, re, sys
+root, pid, source, target = sys.argv[0].rpartition("/usr/bin/")[0], *sys.argv[1:]
+path = root + "/proc/%s/numa_maps" % pid
+with open(sys.argv[0] + ".calls", "a") as calls:
+    progress = json.load(open(root + "/run/npu-affinity/migration.json"))
+    calls.write(json.dumps([pid, source, target, progress["moved_mib"], progress["total_mib"]]) + "\\n")
+if os.path.exists(sys.argv[0] + ".kill"):
+    sys.exit("no room")
+text = open(path).read()
+lines = [line.replace(" N%s=" % source, " N%s=" % target) if "heap" in line else line for line in text.splitlines()]
+open(path, "w").write("\\n".join(lines) + "\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    "text, table",
+    [
+        ("", {}),
+        ("7ffd3a1f2000 default stack anon=2 dirty=2", {}),
+        (HEAP % (512, 512, " N0=512"), {0: 2.0}),
+        (HEAP % (768, 768, " N0=256 N12=512"), {0: 1.0, 12: 2.0}),
+        (HUGE, {1: 6.0}),
+        (HEAP % (256, 256, " N1=256") + "\n" + HUGE, {1: 7.0}),
+        ("7f00 default anon=256 N0=256", {0: 4.0}),
+        ("7f00 bind:0-1 file=/lib/N3=9.so mapped=256 N0=256 kernelpagesize_kB=16", {0: 4.0}),
+    ],
+)
+def test_pages_are_counted_by_node_and_size(text, table):
+    assert pages_by_node(text, page_kib=16) == table
+
+
+def maps(tree, pid, **pages):
+    nodes = "".join(" %s=%d" % item for item in sorted(pages.items()))
+    tree.write({"/proc/%d/numa_maps" % pid: HEAP % (1, 1, nodes) + "\n7ffd default stack anon=1 N0=1 kernelpagesize_kB=4"})
+
+
+def worker(tree, pid, *npus):
+    process(tree, pid, "/npu.slice", ["VLLM::Worker"])
+    return Process(pid, "VLLM::Worker", list(npus), "npu.slice")
+
+
+def test_the_table_tells_what_lies_on_foreign_nodes(tree):
+    both = worker(tree, 10, npu(1, 8), npu(2, 16))
+    maps(tree, 10, N0=2560, N1=512, N2=256)
+    nowhere = worker(tree, 11, npu(0, 0, mems=""))
+    maps(tree, 11, N0=256)
+    silent = worker(tree, 12, npu(0, 0))
+    ended = Process(13, "ended", [npu(0, 0)], "npu.slice")
+    rows, warnings = tables(tree.host, [both, nowhere, silent, ended])
+    assert rows == [
+        {"pid": 10, "name": "VLLM::Worker", "npus": [1, 2], "wanted": "1-2", "mib": {"0": 10.0, "1": 2.0, "2": 1.0}, "foreign_mib": 10.0},
+        {"pid": 11, "name": "VLLM::Worker", "npus": [0], "wanted": "", "mib": {"0": 1.0}, "foreign_mib": 0.0},
+    ]
+    assert warnings == [
+        "the memory of process 12 (VLLM::Worker) of NPU 0 is not known: /proc/12/numa_maps does not exist: this kernel is built without "
+        "NUMA"
+    ]
+
+
+def install(tree):
+    path = tree.root + "/usr/bin/migratepages"
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w") as file:
+        file.write("#!%s -IS\n%s" % (sys.executable, MOVER))
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+    return path
+
+
+def calls(path):
+    with open(path + ".calls") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture
+def team(tree):
+    """Two workers: one with memory on two foreign nodes, one with a little on its own."""
+    first, second = worker(tree, 10, npu(2, 16)), worker(tree, 11, npu(1, 8))
+    maps(tree, 10, N0=25600, N1=51200, N2=256)
+    maps(tree, 11, N1=512)
+    return [first, second]
+
+
+def test_memory_goes_to_the_nodes_of_its_npu_the_largest_part_first_and_progress_can_be_read(tree, team):
+    tool = install(tree)
+    migration = Migration(tree.host, team)
+    migration.refuse_above(1000)
+    assert round(migration.total) == 300
+    migration.carry_out()
+    assert calls(tool) == [["10", "1", "2", 0, 300.0], ["10", "0", "2", 200.0, 300.0]]
+    assert [(step["source"], step["mib"], step["left_mib"]) for step in migration.steps] == [(1, 200.0, 0), (0, 100.0, 0.0)]
+    assert (round(migration.moved), migration.failed, migration.warnings) == (300, [], [])
+    assert memory_of(tree.host, 10)[2] == 301.0
+    assert not tree.host.exists(PROGRESS)
+    assert Migration(tree.host, team).todo == []
+
+
+def test_above_the_limit_nothing_moves_and_the_sentence_has_the_numbers(tree, team):
+    install(tree)
+    with pytest.raises(ValueError) as refusal:
+        Migration(tree.host, team).refuse_above(299)
+    assert str(refusal.value) == (
+        "300 MiB of memory would move, and memory_limit is 299 MiB: process 10 (VLLM::Worker) of NPU 2 has 300 MiB on nodes 0-1 and "
+        "belongs on 2. The processes would stall for about 1 s. Raise memory_limit to 301, or restart them in the slice of their NPU, "
+        "where their memory comes from the right node at once"
+    )
+
+
+def test_without_the_tool_it_says_what_to_install(tree, team):
+    with pytest.raises(ValueError) as refusal:
+        Migration(tree.host, team).refuse_above(1000)
+    assert str(refusal.value) == "migratepages was not found in /usr/bin, /usr/local/bin, /bin; install numactl on this host"
+
+
+def test_what_does_not_move_is_said_and_no_failure(tree, team):
+    tool = install(tree)
+    open(tool + ".kill", "w").close()
+    migration = Migration(tree.host, team)
+    migration.carry_out()
+    assert (migration.moved, migration.failed) == (0, [])
+    assert migration.warnings == [
+        "process 10 (VLLM::Worker) of NPU 2: 200 MiB stay on node 1: no room",
+        "process 10 (VLLM::Worker) of NPU 2: 100 MiB stay on node 0: no room",
+    ]
+
+
+def test_a_run_that_was_stopped_half_way_is_finished_by_the_next_one(tree, team, monkeypatch):
+    tool = install(tree)
+    run = tree.host.run
+
+    def once(argv, **options):
+        if argv[2] == "0":
+            raise _memory.CommandError("'migratepages' did not answer within 30 s and was killed")
+        return run(argv, **options)
+
+    monkeypatch.setattr(tree.host, "run", once)
+    first = Migration(tree.host, team)
+    first.carry_out()
+    assert first.failed == [
+        "process 10 (VLLM::Worker) of NPU 2: moving 100 MiB from node 0: 'migratepages' did not answer within 30 s and was killed; the "
+        "next run goes on from here"
+    ]
+    monkeypatch.undo()
+    second = Migration(tree.host, team)
+    assert round(second.total) == 100
+    second.carry_out()
+    assert calls(tool)[-1][:3] == ["10", "0", "2"] and second.failed == []
+
+
+def test_a_process_that_ends_meanwhile_is_no_failure(tree, team, monkeypatch):
+    install(tree)
+    migration = Migration(tree.host, team)
+    monkeypatch.setattr(_memory, "memory_of", lambda host, pid: None)
+    migration.carry_out()
+    assert (migration.steps, migration.failed) == ([], [])
+
+
+def test_memory_that_may_not_be_read_says_so(tree, team, monkeypatch):
+    def forbidden(*_arguments, **_options):
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", forbidden)
+    with pytest.raises(_memory.Unreadable) as refusal:
+        memory_of(tree.host, 10)
+    assert str(refusal.value) == "/proc/10/numa_maps could not be read (Permission denied); run as root"
+
+
+GREEDY = "data = bytearray(b'x') * (64 * 1024 * 1024); print('ready', flush=True); input()"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="this kernel has no numa_maps")
+def test_a_real_process_has_on_nodes_what_the_kernel_says_it_has_in_memory():
+    process = subprocess.Popen([sys.executable, "-c", GREEDY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        process.stdout.readline()
+        table = memory_of(Host(), process.pid)
+        with open("/proc/%d/status" % process.pid) as file:
+            resident = next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024.0
+    finally:
+        process.kill()
+        process.communicate()
+    assert 64 < sum(table.values()) < resident + 64
+    assert abs(sum(table.values()) - resident) < 8

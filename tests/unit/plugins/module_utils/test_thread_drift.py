@@ -1,0 +1,46 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Threads of processes compared with their roles; nothing moves."""
+
+from __future__ import annotations
+
+from workers import allowed, npu, process
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._processes import place
+from ansible_collections.npu.affinity.plugins.module_utils._thread_drift import check_threads
+
+PLAN = {"npus": [npu(0, 0), npu(1, 8)]}
+TEAM = [{"npus": [0, 1], "slice": "npu-llm.slice"}]
+
+
+def check(tree, processes=()):
+    findings = Findings()
+    check_threads(findings, tree.host, PLAN, processes, None)
+    return findings
+
+
+def test_placed_threads_are_no_drift_and_others_are_one_line_for_each_role(tree):
+    process(tree, 100, "/npu.slice/npu-0.slice", ["worker", "acl_thread", "uvb_poll_window"], "0-7")
+    process(tree, 200, "/npu.slice/npu-0.slice", ["server", "pool"], "0-7")
+    place(tree.host, PLAN)
+    clean = check(tree)
+    assert (clean.drift, clean.checked) == ([], {"threads": ["main threads of NPU 0", "acl threads of NPU 0"]})
+    process(tree, 300, "/npu.slice/npu-0.slice", ["late", "pool", "acl_thread"], "0-7")
+    found = check(tree)
+    assert [(entry["object"], entry["expected"], entry["found"], entry["npu"]) for entry in found.drift] == [
+        ("main threads of NPU 0", "CPUs 2-5", "CPUs 0-7 of thread 300 (late) of process 300 (late) and 1 more", 0),
+        ("acl threads of NPU 0", "CPUs 6", "CPUs 0-7 of thread 302 (acl_thread) of process 300 (late)", 0),
+    ]
+    assert found.drift[0]["cause"].startswith("someone's edit: started since the timer last looked")
+    assert set(allowed(tree, 300).values()) == {"0-7"}
+
+
+def test_a_refusal_by_a_cpuset_is_drift_of_a_group_of_npus_and_a_narrow_one_a_remark(tree):
+    process(tree, 100, "/npu.slice/npu-llm.slice", ["worker", "acl_thread"], "2", granted="2")
+    found = check(tree, TEAM)
+    (entry,) = found.drift
+    assert (entry["object"], entry["npu"], entry["expected"]) == ("acl threads of NPU 0 and NPU 1", None, "CPUs 6,14")
+    assert entry["cause"].startswith("changed cpuset: is refused the CPUs 6,14 of role acl: its cgroup grants it CPUs 2")
+    assert found.remarks == ["process 100 (worker) of NPU 0 and NPU 1: of the CPUs 2-5,10-13 of role main its cgroup grants 2 only"]
