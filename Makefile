@@ -56,6 +56,9 @@ verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every 
 unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
 	$(PLAYBOOK) playbooks/unbind.yml
 
+measure: setup $(if $(INVENTORY),,fleet) ## count what disturbs the workloads, beside what was counted before; kept in build/measures
+	$(PLAYBOOK) -e npu_affinity_measures=$(CURDIR)/build/measures $(if $(INVENTORY),,-e npu_affinity_measure_seconds=1) playbooks/measure.yml
+
 test: lint unit properties integration molecule sanity matrix package ## everything that proves this checkout
 
 lint: setup-test types docs licence ## ruff, yamllint, ansible-lint (production), changelog fragments, types, docs, licence
@@ -115,4 +118,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan verify unbind test lint types docs licence unit properties integration molecule lab conformance sanity matrix bench package clean
+.PHONY: help setup setup-test fleet bind plan verify unbind measure test lint types docs licence unit properties integration molecule lab conformance sanity matrix bench package clean

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How modules are told which processes, and which of their threads, are meant. Private to the collection."""
+    """How modules are told which processes are meant, and to which NPUs they belong. Private to the collection."""
 
     DOCUMENTATION = r"""
 options:
   processes:
     description:
-      - The processes to place, and the NPUs that they belong to. A process in several elements belongs to the nearest one, which is the one
-        that names its number, then the innermost unit.
+      - The processes that are meant, and the NPUs that they belong to. A process in several elements belongs to the nearest one, which is
+        the one that names its number, then the innermost unit.
       - By default the processes in the slice of every NPU of the plan.
     type: list
     elements: dict
@@ -40,20 +40,4 @@ options:
         description: Whether all processes of the host that have the device of one of the NPUs open are meant, wherever they run.
         type: bool
         default: false
-  patterns:
-    description: Shell patterns of the names of threads, of which the kernel keeps 15 characters. All other threads are main threads.
-    type: dict
-    suboptions:
-      acl:
-        description: Threads of role acl. The default is V(['acl_thread*']).
-        type: list
-        elements: str
-      release:
-        description: Threads of role release. The default is V(['release_thread*']).
-        type: list
-        elements: str
-      leave:
-        description: Threads that are left where they are. The default is V(['uvb_poll_window*']), which polls for the whole host.
-        type: list
-        elements: str
 """

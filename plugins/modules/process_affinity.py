@@ -28,6 +28,22 @@ options:
   plan:
     description: The plan, as filter P(npu.affinity.plan#filter) returns it. By default the one in force, C(/etc/npu-affinity/plan.json).
     type: dict
+  patterns:
+    description: Shell patterns of the names of threads, of which the kernel keeps 15 characters. All other threads are main threads.
+    type: dict
+    suboptions:
+      acl:
+        description: Threads of role acl. The default is V(['acl_thread*']).
+        type: list
+        elements: str
+      release:
+        description: Threads of role release. The default is V(['release_thread*']).
+        type: list
+        elements: str
+      leave:
+        description: Threads that are left where they are. The default is V(['uvb_poll_window*']), which polls for the whole host.
+        type: list
+        elements: str
   state:
     description:
       - V(placed) puts threads on the CPUs of their roles.

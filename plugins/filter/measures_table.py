@@ -1,0 +1,72 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: measures_table
+short_description: Measurements of a host as a table, side by side with earlier ones
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Shows the figures of every workload, and with O(before) those of then beside them with the change.
+  - A figure that could not be read is shown as missing, with the reason. Figures that were counted in different ways are not compared.
+positional: before, label, before_label
+options:
+  _input:
+    description: What M(npu.affinity.measure_info) returned.
+    type: dict
+    required: true
+  before:
+    description: What it returned earlier.
+    type: dict
+  label:
+    description: The heading of the first.
+    type: str
+    default: after
+  before_label:
+    description: The heading of O(before).
+    type: str
+    default: before
+seealso:
+  - module: npu.affinity.measure_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show what changed
+  ansible.builtin.debug:
+    msg: "{{ now | npu.affinity.measures_table(then, label='bound', before_label='unbound') }}"
+  vars:
+    then: "{{ lookup('ansible.builtin.file', 'measures/node1/before.json') | from_json }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The lines of the table.
+  type: list
+  elements: str
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _measures_table
+
+
+def measures_table(
+    measured: Mapping[str, Any], before: Mapping[str, Any] | None = None, label: str = "after", before_label: str = "before"
+) -> list[str]:
+    try:
+        return _measures_table.measures_table(measured, before, label, before_label)
+    except (KeyError, TypeError, ValueError) as error:
+        raise AnsibleFilterError(f"npu.affinity.measures_table: {type(error).__name__}: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"measures_table": measures_table}

@@ -1,0 +1,153 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: measure_info
+short_description: Count what disturbs the workloads of NPUs for some seconds
+version_added: 0.1.0
+description:
+  - Measures, for the processes of each NPU or group of NPUs, what a bind is meant to change - how often their threads are pre-empted and
+    moved between CPUs, how long they wait for a CPU, how much of their memory lies on other NUMA nodes, which CPUs take the interrupts of
+    their NPUs, and how much of the pool's time other tasks use.
+  - Run before and after a bind, under the same load, the results can be compared side by side by P(npu.affinity.measures_table#filter), as
+    playbook C(npu.affinity.measure) does.
+  - Reads only. A figure that could not be read has no value and says why.
+  - Reads procfs. C(perf) is asked for the number of moves between CPUs where the kernel has no C(/proc/<pid>/sched).
+options:
+  root:
+    description: Directory below which the machine's tree lies.
+    type: path
+    default: /
+  plan:
+    description:
+      - The plan whose pools, memory nodes and IRQ CPUs count. By default the one in force, C(/etc/npu-affinity/plan.json). Before the first
+        bind give that which is to be bound.
+    type: dict
+  seconds:
+    description: How long to count.
+    type: int
+    default: 30
+  interval:
+    description: Seconds between samples of where threads run.
+    type: float
+    default: 1.0
+  timeout:
+    description: Seconds that a command may take. C(perf) gets O(seconds) more.
+    type: int
+    default: 30
+extends_documentation_fragment:
+  - npu.affinity._attributes
+  - npu.affinity._processes
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - This module does not modify the target.
+author:
+  - npu.affinity contributors (@npu-affinity)
+seealso:
+  - module: npu.affinity.process_affinity
+"""
+
+EXAMPLES = r"""
+---
+- name: Count for half a minute what disturbs everything in the slices of the NPUs
+  npu.affinity.measure_info:
+
+- name: Before the first bind, whatever has the device of an NPU open
+  npu.affinity.measure_info:
+    plan: "{{ npu_affinity_plan }}"
+    seconds: 60
+    processes:
+      - devices: true
+  register: before
+"""
+
+RETURN = r"""
+seconds:
+  description: How long was counted.
+  returned: success
+  type: float
+  sample: 30.0
+measured_at:
+  description: When it ended, in UTC by the host's clock.
+  returned: success
+  type: str
+  sample: '2026-11-20T19:10:02Z'
+workloads:
+  description:
+    - An element for the processes of each NPU, or group of NPUs that processes have in common, and for each NPU without processes.
+    - Every one of C(figures) has C(value), C(unit), C(source) and C(missing), which says why there is no value.
+    - C(involuntary_switches) and C(cpu_migrations) are those of all threads. C(waiting) is the time that runnable threads waited for a CPU.
+      C(foreign_memory) lies on other NUMA nodes than the plan's. C(interrupts) are those of the NPUs, C(interrupts_on_workers) those of them
+      on CPUs of the pool that are not of role irq. C(foreign_share) is the share of the pool's time in which tasks of others ran; interrupts
+      do not count.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - title: NPU 0
+      npus: [0]
+      pool: 144-167
+      processes: [{pid: 4711, name: 'VLLM::Worker', found_by: npu-0.slice}]
+      threads: 214
+      figures:
+        involuntary_switches: {value: 812.4, unit: per s, source: /proc/<pid>/status, missing: null}
+        cpu_migrations: {value: 96.0, unit: per s, source: /proc/<pid>/sched, missing: null}
+        waiting: {value: 41.3, unit: ms per s, source: schedstat, missing: null}
+        foreign_memory: {value: 812.4, unit: MiB, source: /proc/<pid>/numa_maps, missing: null}
+        interrupts: {value: 5210.3, unit: per s, source: /proc/interrupts, missing: null}
+        interrupts_on_workers: {value: 0.0, unit: per s, source: /proc/interrupts, missing: null}
+        foreign_share: {value: 3.1, unit: '%', source: '/proc/stat, schedstat, sampled', missing: null}
+      interrupts: {'144': 2604.1, '145': 2606.2}
+      memory:
+        - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, foreign_mib: 812.4}
+remarks:
+  description: Sentences on what was asked for and is not there, and on processes that ended meanwhile.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import PROCESSES
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._measure import measure
+from ansible_collections.npu.affinity.plugins.module_utils._tasks import plan_in_force
+
+
+def argument_spec():
+    return {
+        "root": {"type": "path", "default": "/"},
+        "plan": {"type": "dict"},
+        "processes": PROCESSES,
+        "seconds": {"type": "int", "default": 30},
+        "interval": {"type": "float", "default": 1.0},
+        "timeout": {"type": "int", "default": 30},
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    params = module.params
+    for name in ("seconds", "interval"):
+        if params[name] <= 0:
+            module.fail_json(msg="%s is %s; it must be more than 0" % (name, params[name]))
+    host = Host(params["root"], params["timeout"])
+    try:
+        result = measure(host, params["plan"] or plan_in_force(host), params["processes"], params["seconds"], params["interval"])
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **result)
+
+
+if __name__ == "__main__":
+    main()

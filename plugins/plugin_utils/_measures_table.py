@@ -1,0 +1,111 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measurements of a host side by side. Only figures are shown: what is missing is said to be missing, with the reason.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._table import REMARK_WIDTH, columns
+
+NAMES = {
+    "involuntary_switches": "involuntary context switches per s",
+    "cpu_migrations": "moves to another CPU per s",
+    "waiting": "waiting for a CPU, ms per s",
+    "foreign_memory": "memory on foreign NUMA nodes, MiB",
+    "interrupts": "NPU interrupts per s",
+    "interrupts_on_workers": "of these on CPUs of worker threads",
+    "foreign_share": "pool time used by foreign tasks, %",
+}
+
+
+def measures_table(
+    measured: Mapping[str, Any], before: Mapping[str, Any] | None = None, label: str = "after", before_label: str = "before"
+) -> list[str]:
+    """Return the lines of a table for each workload: its figures, and those of ``before`` beside them with the change.
+
+    Both are results of module ``measure_info``. Raises ``ValueError`` when one is not.
+    """
+    sides = [(before_label, before)] if before is not None else []
+    sides.append((label, measured))
+    for name, side in sides:
+        if not isinstance(side, Mapping) or not isinstance(side.get("workloads"), Sequence):
+            raise ValueError(f"{name}: expected a result of npu.affinity.measure_info with 'workloads'; got {type(side).__name__}")
+    lines = [", ".join(f"{name}: {side['seconds']:g} s until {side.get('measured_at') or '?'}" for name, side in sides if side)]
+    titles = list(dict.fromkeys(row["title"] for _name, side in reversed(sides) if side for row in side["workloads"]))
+    for title in titles:
+        lines += ["", *_workload(title, [(name, _row(side or {}, title)) for name, side in sides])]
+    remarks = [f"{name}: {remark}" for name, side in sides if side for remark in side.get("remarks") or ()]
+    return lines + ([""] if remarks else []) + [line for remark in remarks for line in _wrapped("", remark)]
+
+
+def _row(side: Mapping[str, Any], title: str) -> Mapping[str, Any]:
+    return next((row for row in side["workloads"] if row["title"] == title), {})
+
+
+def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    counts = [
+        f"{name} {_count(len(row['processes']), 'process', 'es')}, {_count(row['threads'], 'thread', 's')}" if row else f"not in {name}"
+        for name, row in sides
+    ]
+    pools = {row["pool"]: name for name, row in sides if row}
+    shown = pools if len(pools) < 2 else [f"{pool} ({name})" for pool, name in pools.items()]
+    yield f"{title}, pool {', '.join(shown)}: {'; '.join(counts)}"
+    notes: list[str] = []
+    table = [["", *(name for name, _row in sides), *(["change"] if len(sides) > 1 else [])]]
+    for key, name in NAMES.items():
+        figures = [(row.get("figures") or {}).get(key) for _name, row in sides]
+        cells = [_cell(figure, side, notes) for figure, (side, _row) in zip(figures, sides, strict=True)]
+        table.append([name, *cells, *([_change(figures, notes)] if len(sides) > 1 else [])])
+    yield from (f"  {line}" for line in columns(table))
+    for side, row in sides:
+        if row.get("interrupts"):
+            rates = ", ".join(f"{cpu}: {rate:g}" for cpu, rate in row["interrupts"].items())
+            yield from _wrapped("  ", f"{side}: NPU interrupts per s by CPU {rates}")
+    for number, note in enumerate(notes, 1):
+        yield from _wrapped("  ", f"({number}) {note}")
+
+
+def _count(number: int, noun: str, plural: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def _cell(figure: Mapping[str, Any] | None, side: str, notes: list[str]) -> str:
+    if figure is None:
+        return "-"
+    if figure["value"] is None:
+        why = figure["missing"]
+        return f"missing {_note(f'{side}: {why}', notes)}"
+    return f"{figure['value']:.1f}"
+
+
+def _note(text: str, notes: list[str]) -> str:
+    if text not in notes:
+        notes.append(text)
+    return f"({notes.index(text) + 1})"
+
+
+def _change(figures: Sequence[Mapping[str, Any] | None], notes: list[str]) -> str:
+    earlier, later = figures
+    if earlier is None or later is None or earlier["value"] is None or later["value"] is None:
+        return "-"
+    if earlier["source"] != later["source"]:
+        text = f"counted in different ways, {earlier['source']} and {later['source']}, so not compared"
+        return f"- {_note(text, notes)}"
+    if earlier["value"] == later["value"]:
+        return "none"
+    if not earlier["value"]:
+        return f"{later['value'] - earlier['value']:+.1f}"
+    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} %"
+
+
+def _wrapped(indent: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, width=REMARK_WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,106 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measurements before and after a bind, and of real processes of this machine, with ansible-playbook as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.conftest import REPOSITORY, touched
+from tests.integration.test_threads import MACHINE, start
+
+
+def test_a_host_is_measured_before_and_after_a_bind_and_shown_side_by_side(fleet, tmp_path):
+    hosts = fleet(a2=MACHINE)
+    tree = hosts.tree("a2")
+    start(tree, 4000, "/system.slice/docker-3f.scope", device=0)
+    options = {"npu_affinity_measures": str(tmp_path / "measures"), "npu_affinity_measure_seconds": 1}
+    snapshot = hosts.snapshot("a2")
+    first = hosts.play("measure", **options)
+    assert first.status == 0, first.output
+    assert touched(snapshot, hosts.snapshot("a2")) == set()
+    assert hosts.play("bind").status == 0
+    (tree / "proc/4000/cgroup").write_text("0::/npu.slice/npu-0.slice/docker-3f.scope\n")
+    second = hosts.play("measure", **options)
+    assert second.status == 0, second.output
+    before, after = (json.loads((tmp_path / f"measures/a2/{label}.json").read_text()) for label in ("before", "after"))
+    assert (before["label"], after["label"], after["host"]) == ("before", "after", "a2")
+    found = [side["workloads"][0]["processes"] for side in (before, after)]
+    assert found[0] == [{"pid": 4000, "name": "VLLM::Worker", "found_by": "an open device"}]
+    assert found[1] == [{"pid": 4000, "name": "VLLM::Worker", "found_by": "npu-0.slice"}]
+    assert after["workloads"][0]["figures"]["interrupts"]["value"] == 0.0
+    assert "NPU 0, pool" in second.output and "before 1 process, 0 threads; after 1 process, 0 threads" in second.output
+    assert "involuntary context switches per s" in second.output and "missing (1)" in second.output
+
+
+PLAYBOOK = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+    - npu.affinity.process_affinity:
+        plan: "{{ plan }}"
+        processes: "{{ processes }}"
+      register: moved
+    - npu.affinity.measure_info:
+        plan: "{{ plan }}"
+        processes: "{{ processes }}"
+        seconds: 2
+        interval: 0.5
+      register: measured
+    - ansible.builtin.copy:
+        content: "{{ {'moved': moved, 'measured': measured,
+                      'table': measured | npu.affinity.measures_table(measured, 'now', 'then')} | to_json }}"
+        dest: "{{ answer }}"
+        mode: "0600"
+"""
+SPIN = "import os, time\nprint('ready', flush=True)\nwhile True: pass"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs to tell pools apart")
+def test_real_processes_of_this_machine_are_placed_and_measured(tmp_path):
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    spinners = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _each in range(2)]
+    try:
+        for spinner in spinners:
+            spinner.stdout.readline()
+        os.sched_setaffinity(spinners[1].pid, {second})
+        pool = f"{first},{second}"
+        npu = {"id": 0, "pci": None, "pool": pool, "irq": str(first), "main": str(second), "acl": "", "release": "", "mems": ""}
+        book, answer = tmp_path / "book.yml", tmp_path / "answer.json"
+        book.write_text(PLAYBOOK)
+        values = {
+            "plan": {"npus": [{**npu, "slice": "npu-0.slice"}]},
+            "processes": [{"npus": [0], "pids": [spinners[0].pid]}],
+            "answer": str(answer),
+            "ansible_python_interpreter": sys.executable,
+        }
+        (tmp_path / "values.yml").write_text(yaml.safe_dump(values))
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
+        }
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-e", f"@{tmp_path}/values.yml", str(book)]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert os.sched_getaffinity(spinners[0].pid) == {second}
+        result = json.loads(answer.read_text())
+        assert result["moved"]["processes"][0]["threads"][0]["after"] == str(second)
+        figures = result["measured"]["workloads"][0]["figures"]
+        assert figures["involuntary_switches"]["value"] > 0
+        assert figures["foreign_share"]["value"] > 5
+        assert figures["foreign_memory"]["missing"] == "the plan has no memory nodes for it"
+        assert any(line.strip().startswith("pool time used by foreign tasks") and line.endswith("none") for line in result["table"])
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.communicate()

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two measurements of a host side by side: figures, and reasons where there is none."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter.measures_table import FilterModule
+from ansible_collections.npu.affinity.plugins.module_utils._measure import UNITS
+from ansible_collections.npu.affinity.plugins.plugin_utils._measures_table import NAMES
+
+table = FilterModule().filters()["measures_table"]
+
+
+def side(*rows, seconds=30.0, remarks=()):
+    return {"seconds": seconds, "measured_at": "2026-11-20T19:10:02Z", "workloads": list(rows), "remarks": list(remarks)}
+
+
+def workload(title="NPU 0", pool="0-7", interrupts=None, source="/proc", **values):
+    figures = {
+        name: {"value": value, "unit": UNITS[name], "source": source, "missing": None}
+        if not isinstance(value := values.get(name, 0.0), str)
+        else {"value": None, "unit": UNITS[name], "source": source, "missing": value}
+        for name in UNITS
+    }
+    return {"title": title, "pool": pool, "processes": [{}], "threads": 3, "figures": figures, "interrupts": interrupts or {}}
+
+
+def cells(lines, name):
+    return next(line for line in lines if line.strip().startswith(name)).split("  ")[-3:]
+
+
+def test_every_figure_has_a_line():
+    assert list(NAMES) == list(UNITS)
+    lines = table(side(workload()))
+    assert [line.strip().rpartition("  ")[0].strip() for line in lines[4:]] == list(NAMES.values())
+
+
+@pytest.mark.parametrize(
+    "before, after, change",
+    [
+        (200.0, 50.0, "-75 %"),
+        (50.0, 75.0, "+50 %"),
+        (0.0, 12.5, "+12.5"),
+        (3.0, 3.0, "none"),
+        (0.0, 0.0, "none"),
+        (3.0, 0.0, "-100 %"),
+    ],
+)
+def test_changes_are_shares_of_what_was(before, after, change):
+    lines = table(side(workload(involuntary_switches=after)), side(workload(involuntary_switches=before)))
+    line = next(line for line in lines if "involuntary" in line)
+    assert [cell.strip() for cell in line.split("  ") if cell.strip()][1:] == [f"{before:.1f}", f"{after:.1f}", change]
+
+
+def test_the_whole_of_two_measurements():
+    before = side(workload(waiting=40.0, cpu_migrations="perf is not installed", interrupts={"0": 5.0}), remarks=["1 process ended"])
+    after = side(workload(waiting=10.0, cpu_migrations=2.0, interrupts={"6": 2.5, "7": 1.0}), workload("NPU 1", "8-15"))
+    assert table(after, before, "bound", "unbound") == [
+        "unbound: 30 s until 2026-11-20T19:10:02Z, bound: 30 s until 2026-11-20T19:10:02Z",
+        "",
+        "NPU 0, pool 0-7: unbound 1 process, 3 threads; bound 1 process, 3 threads",
+        "                                      unbound      bound  change",
+        "  involuntary context switches per s  0.0          0.0    none",
+        "  moves to another CPU per s          missing (1)  2.0    -",
+        "  waiting for a CPU, ms per s         40.0         10.0   -75 %",
+        "  memory on foreign NUMA nodes, MiB   0.0          0.0    none",
+        "  NPU interrupts per s                0.0          0.0    none",
+        "  of these on CPUs of worker threads  0.0          0.0    none",
+        "  pool time used by foreign tasks, %  0.0          0.0    none",
+        "  unbound: NPU interrupts per s by CPU 0: 5",
+        "  bound: NPU interrupts per s by CPU 6: 2.5, 7: 1",
+        "  (1) unbound: perf is not installed",
+        "",
+        "NPU 1, pool 8-15: not in unbound; bound 1 process, 3 threads",
+        "                                      unbound  bound  change",
+        *(f"  {name:34}  -        0.0    -" for name in NAMES.values()),
+        "",
+        "unbound: 1 process ended",
+    ]
+
+
+def test_what_was_counted_in_different_ways_is_not_compared():
+    lines = table(side(workload(source="perf", waiting=1.0)), side(workload(waiting=2.0)))
+    assert next(line for line in lines if "waiting" in line).endswith("1.0    - (1)")
+    assert "  (1) counted in different ways, /proc and perf, so not compared" in lines
+
+
+def test_another_pool_then_is_shown():
+    assert table(side(workload(pool="8-15")), side(workload()))[2].startswith("NPU 0, pool 0-7 (before), 8-15 (after): ")
+
+
+@pytest.mark.parametrize("value", [[], {"seconds": 3}, {"workloads": []}, {"seconds": 1, "workloads": [{}]}])
+def test_something_else_is_refused(value):
+    with pytest.raises(AnsibleFilterError, match="npu.affinity.measures_table: "):
+        table(value)
