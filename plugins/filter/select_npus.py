@@ -1,0 +1,145 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: select_npus
+short_description: The chips of a host for a task, by the rule of the product
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Chooses among the free chips of one host as MindCluster's scheduler does. Rings of four and eight chips, modules of two dies, cards
+    of four and two, and meshes of four are kept whole for those who need them.
+  - Fails with a sentence when the number is not allowed on the product (C(size not allowed)), and when the free chips do not fit
+    (C(no fit)).
+  - Nothing is reserved; the scheduler places jobs.
+positional: count, family, multi, mode
+options:
+  _input:
+    description:
+      - The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module), of which the NPUs without processes are free.
+      - Or a list of free chip ids, or these as a list such as C(0-3,6); O(family) then says what they are.
+    type: raw
+    required: true
+  count:
+    description: The number of chips of a task.
+    type: int
+    default: 1
+  family:
+    description: The product whose rule is used. V(auto) takes it from the topology.
+    type: str
+    default: auto
+    choices:
+      - auto
+      - 300I_card
+      - 300I_chip
+      - 300I_duo_card
+      - 300I_duo_chip
+      - 300I_duo_distributed
+      - 300I_pro
+      - a2
+      - a3
+      - a3_box8
+      - atlas800_9000
+      - box16
+      - card_910_x2
+      - half_910_x4
+      - mesh4
+  multi:
+    description:
+      - Whether the task is one of several of a distributed job. V(false) is a single job.
+      - A single die of an A3 is only given to single jobs. On a Box16, tasks of distributed jobs may have more than eight chips at
+        different positions of the two rings.
+    type: bool
+    default: false
+  mode:
+    description:
+      - How chips of inference cards are handed out when O(family=auto).
+      - V(chip) may cross cards, V(card) stays on one card, V(distributed) keeps cards of the 300I Duo whole for distributed inference.
+    type: str
+    default: chip
+    choices: [chip, card, distributed]
+  allocatable:
+    description: The number of healthy chips of the host, free or not, for the score. By default all of the topology or the product.
+    type: int
+  share:
+    description:
+      - A part of a chip instead of whole chips, with the keys C(used) (chip to C(core), C(hbm) and C(policy)), C(request)
+        (C(core), C(hbm_mb), C(policy)) and C(chip_hbm_mb). The input then is the chips that nobody uses.
+    type: dict
+seealso:
+  - plugin: npu.affinity.place
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Which two chips would a job get here?
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.select_npus(2)).chips }}"
+
+- name: Two of these chips of an Atlas 800 (model 9000)
+  ansible.builtin.debug:
+    msg: "{{ [1, 2, 3, 5] | npu.affinity.select_npus(2, family='atlas800_9000') }}"
+
+- name: A fifth of a chip, beside other jobs of the same policy
+  ansible.builtin.debug:
+    msg: "{{ [2, 3] | npu.affinity.select_npus(share=share) }}"
+  vars:
+    share:
+      used: {"1": {core: 30, hbm: 1024, policy: fixed-share}}
+      request: {core: 20, hbm_mb: 1024, policy: fixed-share}
+      chip_hbm_mb: 32768
+"""
+
+RETURN = r"""
+_value:
+  description: What the task gets.
+  type: dict
+  contains:
+    family:
+      description: The rule that was used.
+      type: str
+      sample: atlas800_9000
+    product:
+      description: What the rule is for.
+      type: str
+      sample: Atlas 800 (model 9000)
+    chips:
+      description: The chips in the order in which the rule takes them; logic ids when the input is a topology.
+      type: list
+      elements: int
+      sample: [1, 2]
+    score:
+      description: The score of the host by the product's formula, for comparison with hosts of the same product. 0 where it has none.
+      type: int
+      sample: 244
+    reason:
+      description: Where the chips are, in words.
+      type: str
+      sample: Chips 1-2 are in ring 0 of Atlas 800 (model 9000).
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _select
+
+
+def select_npus(*arguments: Any, **options: Any) -> dict[str, Any]:
+    try:
+        given = inspect.signature(_select.select_npus).bind(*arguments, **options)
+        return _select.select_npus(*given.args, **given.kwargs)
+    except (TypeError, ValueError) as error:
+        raise AnsibleFilterError(f"select_npus: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"select_npus": select_npus}
