@@ -41,11 +41,12 @@ def _switched_on(host):
 
 
 def cpus(host):
-    """Return ``{online, offline, isolated, siblings, caches}``: three cpulists and two lists of cpulists.
+    """Return ``{online, offline, isolated, siblings, caches, sockets}``: three cpulists and three lists of cpulists.
 
     ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``siblings`` are the cores
     with more than one online thread. ``caches`` are the CPUs that share a last-level cache or, inside one, the kernel's clusters
-    where these are larger than a core. Raises ``ValueError`` when a file is no cpulist.
+    where these are larger than a core. ``sockets`` are the CPUs of each physical package. Raises ``ValueError`` when a file is no
+    cpulist.
     """
     online = read_list(host, CPU_FOLDER + "/online") or _switched_on(host)
     present = read_list(host, CPU_FOLDER + "/present") or read_list(host, CPU_FOLDER + "/offline")
@@ -56,6 +57,7 @@ def cpus(host):
         "isolated": compress(read_list(host, CPU_FOLDER + "/isolated")),
         "siblings": [compress(core) for core in cores],
         "caches": [compress(group) for group in _caches(host, online, cores)],
+        "sockets": [compress(package) for package in _partition(online, lambda cpu: _package(host, cpu))],
     }
 
 
@@ -104,6 +106,11 @@ def _partition(members, group_of):
 def _core(host, cpu):
     folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
     return _members(host, folder, "thread_siblings_list", "thread_siblings") or read_list(host, folder + "/core_cpus_list")
+
+
+def _package(host, cpu):
+    folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
+    return _members(host, folder, "core_siblings_list", "core_siblings") or read_list(host, folder + "/package_cpus_list")
 
 
 def _cluster(host, cpu):

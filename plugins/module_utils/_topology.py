@@ -29,7 +29,7 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):
     problems = []
     devices = _pci.accelerators(host)
     tool = _npus.start(host, npu_smi, devices, problems)
-    cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": []}, _cpu.cpus, host)
+    cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": []}, _cpu.cpus, host)
     online = set(expand(cpus["online"]))
     if not online:
         problems.append("No CPU is online by %s." % host.path(_cpu.CPU_FOLDER + "/online"))

@@ -160,6 +160,11 @@ ansible_facts:
               type: list
               elements: str
               sample: [0-23, 24-47]
+            sockets:
+              description: CPUs of each physical package. Empty where the kernel does not tell.
+              type: list
+              elements: str
+              sample: [0-47]
         numa:
           description: The NUMA nodes, ascending by id.
           type: list

@@ -21,9 +21,20 @@ DIGITS_PER_RUN = 10
 def mask(text: str, name: str = "cpulist") -> int:
     """Return the bit mask of a cpulist; ``name`` is what the error calls the value.
 
-    The last 1024 results are kept, for hosts of one model have the same few dozen texts.
+    The last 1024 results are kept, for hosts of one model have the same few dozen texts. Numbers and plain ranges are read here, because
+    a fleet has thousands of texts that occur once; anything else, and what is wrong, is left to ``expand``.
     """
-    return mask_of(expand(text, name))
+    bits = 0
+    for part in str(text).split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or dash and not last.isdecimal():
+            return mask_of(expand(text, name))
+        start = int(first)
+        end = int(last) if dash else start
+        if not start <= end <= HIGHEST_CPU:
+            return mask_of(expand(text, name))
+        bits |= (1 << end - start + 1) - 1 << start
+    return bits
 
 
 def mask_of(cpus: Iterable[int]) -> int:

@@ -73,7 +73,7 @@ class Machine:
     ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings``
     that to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be
     looked at without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of
-    their last-level cache.
+    their last-level cache. ``sockets`` are the CPUs of each, none where they are not known.
     """
 
     online: int
@@ -91,6 +91,7 @@ class Machine:
     smt: str
     min_cpus: int
     roles: RoleSizes
+    sockets: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def distance(self, node: int, other: int) -> int:
@@ -208,6 +209,7 @@ def read(topology: object, options: Options) -> Machine:
         smt=options.smt,
         min_cpus=options.min_cpus,
         roles=options.roles,
+        sockets=[mask(socket, "cpus.sockets of the topology") for socket in cpus.get("sockets") or ()],
     )
     _restrict(machine, options)
     _set_aside(machine, options)

@@ -1,0 +1,269 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: place
+short_description: Which hosts, chips, CPUs and NUMA nodes can take a job, and why others cannot
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Answers for a whole fleet what MindCluster's scheduler, Volcano's numa-aware plugin and the kubelet's topology manager would say.
+  - Every host that can take a task is ranked with the chips, CPUs and NUMA nodes that the task would get and the score of each plugin;
+    every other host has the reason why it cannot.
+  - On a host with a kubelet, policies other than V(none) need the static CPU manager and the same topology policy. On a host without
+    one, the policy of the request decides alone.
+  - Nothing is reserved. A job that finds no place is an answer, not an error.
+positional: request
+options:
+  _input:
+    description:
+      - The hosts by name. Each is the fact C(npu_affinity_topology), or a dictionary with C(topology) and C(labels), or CPUs by NUMA node
+        in C(capacity) and C(free) with the C(policy) of the topology manager.
+      - Labels are C(switch) (name), C(position) (on the switch, from 0) and C(superpod) (number).
+    type: dict
+    required: true
+  request:
+    description: What the job asks for.
+    type: dict
+    required: true
+    suboptions:
+      cpus:
+        description: Whole CPUs of a task. With V(0), a task gets the CPUs that the plan in force gives its NPUs.
+        type: int
+        default: 0
+      npus:
+        description: NPUs of a task.
+        type: int
+        default: 0
+      policy:
+        description: Topology policy of the task.
+        type: str
+        default: none
+        choices: [none, best-effort, restricted, single-numa-node]
+      replicas:
+        description: Number of tasks. They are placed one after the other; with more than one, the sizes of distributed jobs hold.
+        type: int
+        default: 1
+      family:
+        description: The product that is wanted, as in P(npu.affinity.select_npus#filter). V(auto) takes any.
+        type: str
+        default: auto
+      mode:
+        description: How chips of inference cards are handed out, as in P(npu.affinity.select_npus#filter).
+        type: str
+        default: chip
+        choices: [chip, card, distributed]
+      weight:
+        description: Weight of the numa-aware plugin.
+        type: int
+        default: 1
+      kubernetes:
+        description: Whether hosts without a kubelet are refused, as a scheduler of Kubernetes does not see them.
+        type: bool
+        default: false
+      limit:
+        description: Number of ranked hosts that are returned.
+        type: int
+        default: 20
+      switch:
+        description: Affinity to switches.
+        type: dict
+        suboptions:
+          version:
+            description: The rule.
+            type: str
+            default: "1.0"
+            choices: ["1.0", "2.0", single_layer]
+          schema:
+            description: What happens when the rule cannot be kept. V(normal-schema) then takes any hosts, V(large-model-schema) none.
+            type: str
+            default: normal-schema
+            choices: [normal-schema, large-model-schema]
+          tor_count:
+            description: Hosts of a switch. By default those of the largest one.
+            type: int
+          shared_switches:
+            description: How many switches a large job may share with others, by rule 2.0.
+            type: int
+            default: 2
+          states:
+            description:
+              - State of switches by name, with C(shared) (0 free, 1 shared, 2 exclusive), C(healthy) (0 healthy, 1 unhealthy) and
+                C(spanned_by) (the schemas of jobs that also run on other switches).
+            type: dict
+            default: {}
+      superpod:
+        description: Affinity to logical SuperPods.
+        type: dict
+        suboptions:
+          sp_block:
+            description: NPUs of a block. By default all of the job.
+            type: int
+          reserve_nodes:
+            description: Hosts of every SuperPod that are kept in reserve.
+            type: int
+            default: 0
+          soft:
+            description: Whether pieces smaller than a block are accepted.
+            type: bool
+            default: false
+seealso:
+  - plugin: npu.affinity.select_npus
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Where can a task with two NPUs and 32 CPUs on one NUMA node run?
+  ansible.builtin.debug:
+    msg: "{{ (hosts | npu.affinity.place(request)).table }}"
+  vars:
+    request: {npus: 2, cpus: 32, policy: single-numa-node}
+    hosts: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'npu_affinity_topology'))) }}"
+
+- name: Sixteen whole hosts in blocks of two, inside as few SuperPods as possible
+  ansible.builtin.debug:
+    msg: "{{ (hosts | npu.affinity.place(request)).tasks | map(attribute='host') }}"
+  vars:
+    request: {npus: 16, replicas: 16, superpod: {sp_block: 32, reserve_nodes: 2}}
+"""
+
+RETURN = r"""
+_value:
+  description: The answer.
+  type: dict
+  contains:
+    request:
+      description: The request with its defaults.
+      type: dict
+      sample: {npus: 2, cpus: 32, policy: single-numa-node, replicas: 1}
+    placed:
+      description: Whether all tasks have a place at once.
+      type: bool
+      sample: true
+    message:
+      description: The answer in words.
+      type: str
+      sample: a task with 2 NPUs and 32 CPUs can run on a2-01.
+    tasks:
+      description: The tasks with their host. Empty when not all of them have a place.
+      type: list
+      elements: dict
+      contains:
+        task:
+          description: Number of the task.
+          type: int
+          sample: 0
+        host:
+          description: Its host.
+          type: str
+          sample: a2-01
+        score:
+          description: The sum of the scores by then.
+          type: int
+          sample: 794
+        scores:
+          description: The scores by then.
+          type: dict
+          sample: {numa: 0, npu: 794}
+        npus:
+          description: Logic ids of its NPUs.
+          type: list
+          elements: int
+          sample: [2, 3]
+        cpus:
+          description: Its CPUs. Null on a host of which only numbers are known.
+          type: str
+          sample: 96-127
+        numa:
+          description: The NUMA nodes of its CPUs, or of its NPUs when it has no CPUs.
+          type: list
+          elements: int
+          sample: [4]
+    hosts:
+      description: The best hosts for a task, the best first.
+      type: list
+      elements: dict
+      contains:
+        host:
+          description: The host.
+          type: str
+          sample: a2-01
+        score:
+          description: The sum of its scores.
+          type: int
+          sample: 794
+        scores:
+          description:
+            - C(numa) is the score of Volcano's numa-aware plugin, C(npu) that of the product's rule, C(affinity) 100 for hosts that
+              affinity to switches or SuperPods selects.
+          type: dict
+          sample: {numa: 0, npu: 794, affinity: 0}
+        family:
+          description: The rule of its product. Null when no NPU is wanted.
+          type: str
+          sample: a2
+        preferred:
+          description: Whether the topology manager prefers this placement; only V(best-effort) accepts others.
+          type: bool
+          sample: true
+        npus:
+          description: Logic ids of the NPUs.
+          type: list
+          elements: int
+          sample: [2, 3]
+        cpus:
+          description: The CPUs. Null on a host of which only numbers are known.
+          type: str
+          sample: 96-127
+        numa:
+          description: Their NUMA nodes.
+          type: list
+          elements: int
+          sample: [4]
+    fitting:
+      description: Number of hosts that can take a task.
+      type: int
+      sample: 17
+    refused:
+      description: The other hosts with the reason.
+      type: list
+      elements: dict
+      contains:
+        host:
+          description: The host.
+          type: str
+          sample: a2-02
+        reason:
+          description: Why it cannot take a task.
+          type: str
+          sample: "task topology policy[restricted] is different with node[best-effort]"
+    table:
+      description: All of it as lines of a table.
+      type: list
+      elements: str
+      sample: ["A task with 2 NPUs can run on a2-01."]
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _place
+
+
+def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return _place.place(hosts, request)
+    except ValueError as error:
+        raise AnsibleFilterError(f"place: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"place": place}

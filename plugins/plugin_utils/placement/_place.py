@@ -1,0 +1,310 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which hosts can take the tasks of a job, the best first, and why the others cannot, for the filter ``place``.
+
+Scores are added as Volcano adds those of its plugins: numa-aware (``weight * (100 - 100 * nodes // most nodes)``), MindCluster's score of
+the product, and 100 for hosts that affinity to switches or SuperPods selects.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._table import columns
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _superpods, _switches
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._fit import Fit, Refused, cpus_of, fit, nodes_of
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._host import Host, read
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._request import Request, checked
+
+SELECTED = 100
+"""The score of hosts that affinity to switches or SuperPods selects (``halfTorAffinityNodeScore``)."""
+TOLD = 3
+"""So many hosts are named for a reason of refusal in the table."""
+
+Entry = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Ranking:
+    """Hosts that fit. ``most`` is the largest number of NUMA nodes that a task uses on one of them."""
+
+    request: Request
+    fits: dict[str, Fit]
+    most: int = 0
+
+    def scores(self, found: Fit) -> dict[str, int]:
+        return {"numa": self._numa(found.nodes_used), "npu": found.npu_score}
+
+    def _numa(self, used: int) -> int:
+        if self.request.policy == "none":
+            return 0
+        return numa_score(used, self.most, self.request.weight)
+
+    def key(self, found: Fit) -> tuple[int, str]:
+        return -sum(self.scores(found).values()), found.host.name
+
+    def ordered(self) -> list[Fit]:
+        return sorted(self.fits.values(), key=self.key)
+
+
+def numa_score(used: int, most: int, weight: int) -> int:
+    """Return Volcano's score of a host on which a task uses so many NUMA nodes, ``most`` being the largest number on any host."""
+    return weight * (100 - 100 * used // most) if most else 0
+
+
+def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the tasks of a job can run: ``{request, placed, message, tasks, hosts, fitting, refused, table}``.
+
+    ``hosts`` maps names to topologies, to ``{topology, labels}`` or to ``{policy, capacity, free}``. Raises ``ValueError`` for a request
+    or a host that is none; a job that finds no place is no error.
+    """
+    wanted = checked(request)
+    if not isinstance(hosts, Mapping):
+        raise ValueError(f"hosts: expected a dictionary of hosts by name; got {type(hosts).__name__}")
+    refused: list[Entry] = []
+    fits: dict[str, Fit] = {}
+    known: dict[str, Host] = {}
+    for name, given in hosts.items():
+        try:
+            known[name] = read(name, given)
+            fits[name] = fit(known[name], wanted)
+        except Refused as reason:
+            refused.append({"host": name, "reason": str(reason)})
+        except ValueError as error:
+            refused.append({"host": name, "reason": str(error).removeprefix(f"{name}: ")})
+    ranking = Ranking(wanted, fits, max((found.nodes_used for found in fits.values()), default=0))
+    ordered = ranking.ordered()
+    entries, no_cpus = _details(ordered, ranking)
+    refused += no_cpus
+    for entry in no_cpus:
+        del ranking.fits[entry["host"]]
+    order, message = _selected(known, ranking)
+    tasks: list[Entry] = []
+    if not message:
+        tasks, message = _tasks(ranking, order)
+    for entry in entries:
+        entry["scores"]["affinity"] = SELECTED if order and entry["host"] in order else 0
+        entry["score"] = sum(entry["scores"].values())
+    refused.sort(key=lambda entry: str(entry["host"]))
+    result = {
+        "request": asdict(wanted),
+        "placed": not message,
+        "message": message or f"{_tasks_told(wanted)} can run on {_hosts_told(tasks)}.",
+        "tasks": tasks,
+        "hosts": sorted(entries, key=lambda entry: (-entry["score"], entry["host"])),
+        "fitting": len(ranking.fits),
+        "refused": refused,
+    }
+    return {**result, "table": list(_lines(result))}
+
+
+def _details(ordered: Iterable[Fit], ranking: Ranking) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries of the best hosts, and those that fail when their CPUs are chosen."""
+    entries: list[Entry] = []
+    refused: list[Entry] = []
+    for found in ordered:
+        if len(entries) == ranking.request.limit:
+            break
+        try:
+            entry = _entry(found, cpus_of(found, ranking.request), ranking)
+        except Refused as reason:
+            refused.append({"host": found.host.name, "reason": str(reason)})
+            continue
+        entries.append({**entry, "preferred": found.hint.preferred, "family": found.family})
+    return entries, refused
+
+
+def _entry(found: Fit, cpus: int | None, ranking: Ranking) -> Entry:
+    host = found.host
+    nodes = [] if found.hint.nodes is None else host.numbers(found.hint.nodes)
+    if cpus:
+        nodes = nodes_of(host, cpus)
+    scores = ranking.scores(found)
+    return {
+        "host": host.name,
+        "score": sum(scores.values()),
+        "scores": scores,
+        "npus": found.npus,
+        "cpus": None if cpus is None else text_of(cpus),
+        "numa": nodes,
+    }
+
+
+def _tasks(ranking: Ranking, order: list[str] | None) -> tuple[list[Entry], str]:
+    """Return the tasks one after the other, each on the host that is best by then or that was selected for it, and why one has none."""
+    request = ranking.request
+    tasks: list[Entry] = []
+    queue = [(*ranking.key(found), 0) for found in ranking.fits.values()]
+    heapq.heapify(queue)
+    selected = iter(order or ())
+    while len(tasks) < request.replicas:
+        if order is not None:
+            name = next(selected)
+        elif queue:
+            name = heapq.heappop(queue)[1]
+        else:
+            return [], (
+                f"{_tasks_told(request)} cannot all run at once: the hosts that fit have room for {len(tasks)}"
+                if tasks
+                else f"No host can take {_tasks_told(request)}: {_reasons_told(request)}"
+            )
+        found = ranking.fits[name]
+        try:
+            cpus = cpus_of(found, request)
+        except Refused:
+            if order is None:
+                continue
+            raise
+        tasks.append({"task": len(tasks), **_entry(found, cpus, ranking)})
+        if order is None and len(tasks) < request.replicas:
+            _use(found, cpus, request)
+            try:
+                again = fit(found.host, request)
+            except Refused:
+                continue
+            ranking.fits[name] = again
+            heapq.heappush(queue, (*ranking.key(again), len(tasks)))
+    return tasks, ""
+
+
+def _use(found: Fit, cpus: int | None, request: Request) -> None:
+    """Take away from a host what a task has got there."""
+    host = found.host
+    for chip in found.chips:
+        del host.chips[chip]
+    if cpus is not None and host.free_cpus is not None:
+        host.free_cpus &= ~cpus
+        host.recount()
+        return
+    needed = request.cpus
+    nodes = host.everything if found.hint.nodes is None else found.hint.nodes
+    for place in sorted(range(len(host.ids)), key=lambda place: (not nodes >> place & 1, -host.free[place])):
+        taken = min(needed, host.free[place])
+        host.free[place] -= taken
+        needed -= taken
+
+
+def _selected(known: Mapping[str, Host], ranking: Ranking) -> tuple[list[str] | None, str]:
+    """Return the hosts for each task by affinity to switches or SuperPods, None without such; or why there are none."""
+    request = ranking.request
+    try:
+        if request.switch:
+            return _by_switch(known, ranking), ""
+        if request.superpod:
+            return _by_superpod(ranking), ""
+    except ValueError as refused:
+        return [], str(refused)
+    return None, ""
+
+
+def _by_switch(known: Mapping[str, Host], ranking: Ranking) -> list[str]:
+    request = ranking.request
+    wanted = request.switch
+    assert wanted is not None
+    members: dict[str, list[tuple[int, str]]] = {}
+    for name, host in known.items():
+        if host.labels.get("switch") is not None:
+            position = host.labels.get("position")
+            members.setdefault(str(host.labels["switch"]), []).append((-1 if position is None else int(position), name))
+    if not members:
+        raise ValueError("No host names its switch; set npu_affinity_switch in the inventory, or leave switch out of the request")
+    switches = []
+    for name, hosts in members.items():
+        state = wanted.states.get(name) or {}
+        switches.append(
+            _switches.Switch(
+                name,
+                _positions(name, hosts),
+                {host for _position, host in hosts if host in ranking.fits},
+                int(state.get("shared") or 0),
+                int(state.get("healthy") or 0),
+                tuple(state.get("spanned_by") or ()),
+            )
+        )
+    per_switch = wanted.tor_count or max(len(switch.hosts) for switch in switches)
+    return _switches.select(switches, request.replicas, wanted.version, wanted.schema, per_switch, wanted.shared_switches)
+
+
+def _positions(switch: str, hosts: list[tuple[int, str]]) -> list[str | None]:
+    """Return the hosts of a switch by position, in order of their names where none is given."""
+    if all(position < 0 for position, _name in hosts):
+        return [name for _position, name in sorted(hosts, key=lambda entry: entry[1])]
+    places = dict(hosts)
+    if len(places) != len(hosts) or min(places) < 0:
+        raise ValueError(f"Switch {switch}: two of its hosts have the same position, or one has none; give each a position of its own")
+    return [places.get(position) for position in range(max(places) + 1)]
+
+
+def _by_superpod(ranking: Ranking) -> list[str]:
+    request = ranking.request
+    wanted = request.superpod
+    assert wanted is not None
+    members: dict[int, list[str]] = {}
+    for found in ranking.ordered():
+        number = found.host.labels.get("superpod")
+        if number is not None:
+            members.setdefault(int(number), []).append(found.host.name)
+    if not members:
+        raise ValueError("No host that fits names its SuperPod; set npu_affinity_superpod in the inventory, or leave superpod out")
+    per_block = max(1, wanted.sp_block // request.npus)
+    blocks = request.replicas // per_block
+    free = {number: len(hosts) for number, hosts in members.items()}
+    taken = _superpods.take(free, max(1, blocks), per_block, wanted.reserve_nodes, wanted.soft)
+    hosts = [members[number].pop(0) for number, count in taken for _host in range(count)]
+    if len(hosts) < request.replicas:
+        raise ValueError(f"{request.replicas} tasks are wanted, and the SuperPods have {len(hosts)} hosts for them")
+    return hosts
+
+
+def _tasks_told(request: Request) -> str:
+    parts = [f"{request.npus} NPUs" if request.npus else "", f"{request.cpus} CPUs" if request.cpus else ""]
+    each = " and ".join(part for part in parts if part)
+    return f"a task with {each}" if request.replicas == 1 else f"{request.replicas} tasks with {each} each"
+
+
+def _reasons_told(request: Request) -> str:
+    return "every host is refused, with its reason in refused" if request.policy == "none" else f"none admits it by policy {request.policy}"
+
+
+def _hosts_told(tasks: list[Entry]) -> str:
+    names = list(dict.fromkeys(task["host"] for task in tasks))
+    return ", ".join(names[:TOLD]) + (f" and {len(names) - TOLD} more hosts" if len(names) > TOLD else "")
+
+
+def _lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the answer, the ranked hosts and the reasons of refused ones as a table."""
+    yield result["message"][0].upper() + result["message"][1:]
+    if result["tasks"] and result["request"]["replicas"] > 1:
+        yield ""
+        rows = [("task", "host", "NPUs", "CPUs", "NUMA")]
+        rows += [(str(task["task"]), task["host"], *_cells(task)) for task in result["tasks"]]
+        yield from columns(rows)
+    if result["hosts"]:
+        yield ""
+        heads = [("rank", "host", "score", "numa", "npu", "affinity", "NPUs", "CPUs", "NUMA")]
+        for rank, entry in enumerate(result["hosts"], 1):
+            scores = (str(entry["scores"][name]) for name in ("numa", "npu", "affinity"))
+            heads.append((str(rank), entry["host"], str(entry["score"]), *scores, *_cells(entry)))
+        yield from columns(heads)
+        if result["fitting"] > len(result["hosts"]):
+            yield f"… and {result['fitting'] - len(result['hosts'])} more hosts that fit"
+    reasons: dict[str, list[str]] = {}
+    for entry in result["refused"]:
+        reasons.setdefault(entry["reason"], []).append(entry["host"])
+    if reasons:
+        yield ""
+    for reason, names in reasons.items():
+        more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
+        yield f"refused {', '.join(names[:TOLD])}{more}: {reason}"
+
+
+def _cells(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    npus = ",".join(str(npu) for npu in entry["npus"])
+    return npus or "-", "?" if entry["cpus"] is None else entry["cpus"] or "-", ",".join(str(node) for node in entry["numa"]) or "-"

@@ -1,0 +1,190 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which hosts a job with several tasks gets, by the switches that they hang on.
+
+Source: Ascend/mind-cluster@22bb3d98, ``internal/nslb`` and ``plugin/tor.go``. M is the number of hosts of a switch.
+
+* single layer: the job fits one switch; the one with the fewest free hosts.
+* 1.0 (two layers): a job of less than M tasks takes one switch where it can. Others take full switches first; then hosts at the same
+  positions of different switches, as if these were a switch. ``large-model-schema`` fails where that is not possible, and so do jobs of it
+  with less than 4 tasks that do not fit one switch; ``normal-schema`` then takes any hosts.
+* 2.0: switches are free, shared or exclusive, and healthy or not. Jobs of less than M tasks take one switch: an exclusive one, an
+  unhealthy shared one, a shared one, a free one. Larger ones fill free switches, and share one or two for the rest.
+
+Where it differs: two shared switches are taken once, upstream goes on to further pairs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+FREE, SHARED, EXCLUSIVE = 0, 1, 2
+LARGE, NORMAL = "large-model-schema", "normal-schema"
+SCHEMAS = (LARGE, NORMAL)
+VERSIONS = ("1.0", "2.0", "single_layer")
+FILL_JOB = 4
+"""Jobs of the large-model schema with fewer tasks must fit one switch."""
+
+
+@dataclass
+class Switch:
+    """``hosts`` are all hosts in the order of their positions, ``None`` for one that is not known; ``free`` those that can take a task.
+
+    ``shared`` is free, shared or exclusive, ``healthy`` 0 and unhealthy 1, as in the scheduler. ``spanned_by`` are the schemas of jobs
+    that run on this switch and on others.
+    """
+
+    name: str
+    hosts: Sequence[str | None]
+    free: set[str]
+    shared: int = FREE
+    unhealthy: int = 0
+    spanned_by: Collection[str] = ()
+
+    def take(self, count: int | None = None) -> list[str]:
+        return [host for host in self.hosts if host in self.free][:count]
+
+
+def select(switches: Iterable[Switch], replicas: int, version: str, schema: str, per_switch: int, shared_switches: int = 2) -> list[str]:
+    """Return the hosts for ``replicas`` tasks, switch by switch. ``ValueError`` with a sentence: not enough, or not in the right places."""
+    switches = sorted(switches, key=lambda switch: switch.name)
+    if version == "2.0":
+        return _version_2(switches, replicas, schema, per_switch, shared_switches)
+    if version == "1.0":
+        return _version_1(switches, replicas, schema, per_switch)
+    if replicas > per_switch:
+        raise ValueError(f"job's task number is bigger than torCount: {replicas} tasks do not fit one switch of {per_switch} hosts")
+    return _fill(_by_free(switches), replicas)
+
+
+def _by_free(switches: Iterable[Switch], reverse: bool = False) -> list[Switch]:
+    return sorted(switches, key=lambda switch: len(switch.free), reverse=reverse)
+
+
+def _fill(switches: Iterable[Switch], count: int) -> list[str]:
+    """Return hosts of the first switch that has enough."""
+    found = next((switch for switch in switches if len(switch.free) >= count), None)
+    if found is None:
+        raise ValueError(f"tor check failed not enough resource for job: no switch has {count} free hosts")
+    return found.take(count)
+
+
+def _version_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
+    usable = [switch for switch in switches if _usable(switch, replicas, schema)]
+    try:
+        return _placed_1(usable, replicas, schema, per_switch)
+    except ValueError:
+        if schema != NORMAL:
+            raise
+        hosts = [host for switch in _by_free(usable, reverse=True) for host in switch.take()]
+        if len(hosts) < replicas:
+            raise ValueError(f"{replicas} tasks are wanted, and {len(hosts)} hosts on usable switches are free") from None
+        return hosts[:replicas]
+
+
+def _usable(switch: Switch, replicas: int, schema: str) -> bool:
+    """Say whether a job may use a switch: one that a spanning job uses has to hold it whole, unless all such jobs are normal ones."""
+    if not switch.spanned_by or len(switch.free) >= replicas:
+        return True
+    return schema == NORMAL and set(switch.spanned_by) <= {NORMAL}
+
+
+def _placed_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
+    if replicas < per_switch:
+        try:
+            return _fill(_by_free(switches), replicas)
+        except ValueError:
+            if schema == LARGE and replicas < FILL_JOB:
+                raise
+    row = (replicas - 1) // per_switch
+    column = (replicas - 1) % per_switch
+    full = [switch for switch in switches if len(switch.free) == per_switch]
+    if row + 1 <= len(full):
+        return [host for switch in full[: row + 1] for host in switch.take()][:replicas]
+    rows = _logic_switches(switches, per_switch, row, column)
+    if row < 1 and column != per_switch - 1:
+        fitting = sorted((hosts for hosts in rows if len(hosts) >= replicas), key=len)
+        if not fitting:
+            raise ValueError(f"no switch and no hosts at the same position are enough for {replicas} tasks")
+        return fitting[0][:replicas]
+    return [host for hosts in rows[:row] for host in hosts] + rows[row][: column + 1]
+
+
+def _logic_switches(switches: Sequence[Switch], per_switch: int, row: int, column: int) -> list[list[str]]:
+    """Return hosts by rows of the positions that most switches have free. ``ValueError``: a position has too few."""
+    positions = [
+        [switch.hosts[position] for switch in switches if position < len(switch.hosts) and switch.hosts[position] in switch.free]
+        for position in range(per_switch)
+    ]
+    positions.sort(key=len, reverse=True)
+    for place, needed in ((column, row + 1), (per_switch - 1, row)):
+        if len(positions[place]) < needed:
+            raise ValueError(
+                f"tor check failed not enough resource: {needed} hosts at the same position are needed, and position number {place + 1} of "
+                f"{per_switch} has {len(positions[place])}"
+            )
+    return [[str(hosts[number]) for hosts in positions if number < len(hosts)] for number in range(len(positions[0]))]
+
+
+def _version_2(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int, shared_switches: int) -> list[str]:
+    def those(shared: int, unhealthy: int) -> list[Switch]:
+        return _by_free(switch for switch in switches if (switch.shared, switch.unhealthy) == (shared, unhealthy))
+
+    shared = those(SHARED, 0)
+    free = those(FREE, 0)
+    if replicas < per_switch:
+        try:
+            return _fill([*those(EXCLUSIVE, 0), *those(SHARED, 1), *shared, *free], replicas)
+        except ValueError:
+            if schema == LARGE and replicas < FILL_JOB:
+                raise
+    most_shared = sum(len(switch.free) for switch in shared[-shared_switches:])
+    limit = sum(len(switch.free) for switch in free) + most_shared
+    if replicas > limit:
+        if schema == LARGE:
+            raise ValueError(f"set tor failed by not enough nodes: {replicas} tasks are wanted, free and shared switches can take {limit}")
+        return _normal_2(those(SHARED, 1), free, shared, replicas)
+    taken, needed, next_free = _whole(_by_free(free, reverse=True), replicas)
+    if not needed:
+        return taken
+    if next_free is None or needed <= most_shared:
+        return taken + _of_shared(shared, needed, shared_switches)
+    return taken + next_free.take(needed)
+
+
+def _whole(switches: Iterable[Switch], count: int) -> tuple[list[str], int, Switch | None]:
+    """Return the hosts of switches that are used up, how many are still needed, and the first switch that has more than that."""
+    taken: list[str] = []
+    for switch in switches:
+        if count - len(taken) < len(switch.free):
+            return taken, count - len(taken), switch
+        taken += switch.take()
+    return taken, count - len(taken), None
+
+
+def _of_shared(switches: Sequence[Switch], count: int, most: int) -> list[str]:
+    """Return hosts of one shared switch or two neighbours by size, the smallest that are enough."""
+    for width in range(1, most + 1):
+        for first in range(len(switches) - width + 1):
+            hosts = [host for switch in switches[first : first + width] for host in switch.take()]
+            if len(hosts) >= count:
+                return hosts[:count]
+    raise ValueError(f"no {most} shared switches have {count} free hosts")
+
+
+def _normal_2(unhealthy: Sequence[Switch], free: Sequence[Switch], shared: Sequence[Switch], replicas: int) -> list[str]:
+    """Return hosts of free switches, then of unhealthy ones, then of those that no job of the large-model schema spans."""
+    normal = [switch for switch in shared if LARGE not in switch.spanned_by]
+    taken = list(_hosts([*_by_free(free, reverse=True), *unhealthy, *normal]))
+    if len(taken) < replicas:
+        raise ValueError(f"not enough node for normal job to schedule: {replicas} tasks are wanted, and {len(taken)} hosts may be used")
+    return taken[:replicas]
+
+
+def _hosts(switches: Iterable[Switch]) -> Iterator[str]:
+    for switch in switches:
+        yield from switch.take()

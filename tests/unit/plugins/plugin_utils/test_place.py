@@ -1,0 +1,245 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where jobs can run in a fleet: the examples of the documents, and what hosts with and without kubelets and plans give."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._place import numa_score, place
+
+
+def numbers(policy, free, capacity=16, **more):
+    """Return a host of which only numbers are known, with two NUMA nodes."""
+    return {"policy": policy, "capacity": {"0": capacity, "1": capacity}, "free": {"0": free[0], "1": free[1]}, **more}
+
+
+def hosts_of(found):
+    return {entry["host"]: entry["numa"] for entry in found["hosts"]}
+
+
+def reasons(found):
+    return {entry["host"]: entry["reason"] for entry in found["refused"]}
+
+
+CCE = {
+    "node-1": numbers("best-effort", (7, 7)),
+    "node-2": numbers("restricted", (7, 7)),
+    "node-3": numbers("restricted", (7, 10)),
+    "node-4": numbers("single-numa-node", (7, 10)),
+}
+"""The first example of the page "NUMA Affinity Scheduling" of Huawei Cloud CCE."""
+
+
+@pytest.mark.parametrize(
+    ("cpus", "policy", "expected"),
+    [(9, "best-effort", {"node-1": [0, 1]}), (11, "restricted", {}), (17, "restricted", {"node-3": [0, 1]}), (17, "single-numa-node", {})],
+)
+def test_the_first_example_of_cce(cpus, policy, expected):
+    found = place(CCE, {"cpus": cpus, "policy": policy, "weight": 10})
+    assert hosts_of(found) == expected
+    assert found["placed"] == bool(expected)
+    assert len(found["refused"]) == 4 - len(expected)
+
+
+def test_the_reasons_of_the_first_example():
+    told = reasons(place(CCE, {"cpus": 11, "policy": "restricted"}))
+    assert told["node-1"] == "task topology policy[restricted] is different with node[best-effort]"
+    assert (
+        told["node-3"] == "restricted: 11 CPUs fit one NUMA node when the host is empty, but free are 7 on NUMA node 0, 10 on NUMA node 1"
+    )
+    told = reasons(place(CCE, {"cpus": 17, "policy": "single-numa-node"}))
+    assert told["node-4"] == "single-numa-node: no NUMA node of the host has 17 CPUs, even when it is empty"
+    told = reasons(place(CCE, {"cpus": 18, "policy": "single-numa-node"}))
+    assert told["node-4"] == "18 CPUs are wanted, and 17 are free: 7 on NUMA node 0, 10 on NUMA node 1"
+
+
+def test_the_second_example_of_cce():
+    nodes = {
+        "node-1": numbers("single-numa-node", (16, 16)),
+        "node-2": numbers("best-effort", (16, 16)),
+        "node-3": numbers("best-effort", (20, 20), 20),
+    }
+    assert hosts_of(place(nodes, {"cpus": 2, "policy": "single-numa-node"})) == {"node-1": [0]}
+    found = place(nodes, {"cpus": 20, "policy": "best-effort", "weight": 10})
+    assert [(entry["host"], entry["scores"]["numa"]) for entry in found["hosts"]] == [("node-3", 500), ("node-2", 0)]
+
+
+def test_the_scores_of_cce():
+    assert [numa_score(used, 4, 10) for used in (1, 2, 4)] == [750, 500, 0]
+    assert numa_score(0, 0, 10) == 0
+
+
+def test_volcano_looks_at_hosts_with_a_static_cpu_manager_only():
+    nodes = {
+        "shared": numbers("best-effort", (9, 9), cpu_policy="none"),
+        "taken": numbers("best-effort", (0, 0)),
+        "bare": host([0, 1], nodes=2),
+    }
+    told = reasons(place(nodes, {"cpus": 2, "policy": "best-effort", "kubernetes": True}))
+    assert told == {
+        "bare": "numa info is empty: there are no kubelet files on the host",
+        "shared": "cpu manager policy isn't static: the kubelet's is none",
+        "taken": "cpu allocatable map is empty: all CPUs are reserved or given to containers",
+    }
+    assert hosts_of(place(nodes, {"cpus": 2})).keys() == {"shared", "bare"}, "policy none looks at nothing but the number"
+
+
+def a2(busy=(), **more):
+    topology = host([6, 6, 4, 4, 0, 0, 2, 2])
+    for npu in topology["npus"]:
+        npu["busy"] = npu["id"] in busy
+    return {**topology, **more}
+
+
+def kubelet(policy, default, **more):
+    return {"policy": "static", "topology_policy": policy, "default_cpus": default, "exclusive": {}, "warnings": [], **more}
+
+
+def test_chips_cpus_and_numa_nodes_of_a_host_belong_together():
+    found = place({"a2": a2(busy=(0, 1))}, {"npus": 2, "cpus": 20, "policy": "single-numa-node"})
+    (entry,) = found["hosts"]
+    assert (entry["npus"], entry["cpus"], entry["numa"]) == ([2, 3], "96-115", [4])
+    assert entry["preferred"] and entry["family"] == "a2"
+    assert entry["scores"] == {"numa": 0, "npu": 794, "affinity": 0}
+
+
+def test_chips_that_the_rule_chooses_far_apart_are_refused_by_name():
+    told = reasons(place({"a2": a2(busy=(0, 2))}, {"npus": 2, "cpus": 20, "policy": "single-numa-node"}))
+    assert told["a2"] == "single-numa-node: NPUs 1, 3 are on NUMA nodes 4, 6, and fewer nodes could hold 2"
+    found = place({"a2": a2(busy=(0, 2))}, {"npus": 2, "cpus": 20, "policy": "best-effort"})
+    assert found["hosts"][0]["preferred"] is False
+
+
+def test_cpus_that_do_not_fit_beside_the_chips():
+    told = reasons(place({"a2": a2()}, {"npus": 2, "cpus": 30, "policy": "restricted"}))
+    assert "NPUs 0-1 are on NUMA node 6, and 30 CPUs do not fit exactly there" in told["a2"]
+
+
+def test_a_static_kubelet_gives_its_shared_cpus_without_the_reserved_ones():
+    shared = a2(kubelet=kubelet("restricted", "0-7,144-190", reserved_cpus="0-1,144-147"))
+    found = place({"a2": shared}, {"npus": 1, "cpus": 20, "policy": "restricted"})
+    assert found["hosts"][0]["cpus"] == "148-167"
+    assert "24 CPUs fit one NUMA node when the host is empty" in reasons(place({"a2": shared}, {"cpus": 24, "policy": "restricted"}))["a2"]
+    odd = {**host([0, 1], nodes=2, cores=4, threads=2), "kubelet": kubelet("restricted", "0-15", options={"full-pcpus-only": "true"})}
+    told = reasons(place({"odd": odd}, {"cpus": 3, "policy": "restricted"}))
+    assert told["odd"] == "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
+
+
+def test_a_bound_host_gives_the_pools_of_idle_npus():
+    topology = a2(busy=(4,))
+    made = plan(topology)
+    bound = {**topology, "applied": made}
+    pools = {entry["id"]: entry["pool"] for entry in made["npus"]}
+    assert place({"a2": bound}, {"npus": 2})["tasks"][0]["cpus"] == compress(expand(pools[0]) + expand(pools[1]))
+    few = place({"a2": bound}, {"npus": 1, "cpus": 8, "policy": "best-effort"})["tasks"][0]["cpus"]
+    assert set(expand(few)) <= set(expand(pools[0]))
+    everything = place({"a2": bound}, {"cpus": 192 - len(expand(pools[4]))})["tasks"][0]["cpus"]
+    assert not set(expand(everything)) & set(expand(pools[4])), "a busy NPU keeps its pool"
+
+
+def test_tasks_are_placed_one_after_the_other_and_never_share():
+    found = place({"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"npus": 4, "cpus": 40, "replicas": 3, "policy": "best-effort"})
+    assert found["placed"] and len(found["tasks"]) == 3
+    for name in ("one", "two"):
+        tasks = [task for task in found["tasks"] if task["host"] == name]
+        for what in ("npus", "cpus"):
+            given = [number for task in tasks for number in (task[what] if what == "npus" else expand(task[what]))]
+            assert len(given) == len(set(given)), (name, what)
+    found = place({"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"npus": 4, "replicas": 4})
+    assert not found["placed"] and found["tasks"] == []
+    assert found["message"] == "4 tasks with 4 NPUs each cannot all run at once: the hosts that fit have room for 3"
+
+
+def test_tasks_on_hosts_of_which_only_numbers_are_known():
+    found = place({"node": numbers("best-effort", (7, 10))}, {"cpus": 8, "replicas": 2, "policy": "best-effort"})
+    assert [task["numa"] for task in found["tasks"]] == [[1], [0, 1]]
+    assert not place({"node": numbers("best-effort", (7, 10))}, {"cpus": 8, "replicas": 3, "policy": "best-effort"})["placed"]
+
+
+def fleet(count, per_switch=4, per_superpod=6, busy=()):
+    return {
+        f"h{number:02}": {
+            "topology": a2(busy=range(8) if number in busy else ()),
+            "labels": {"switch": f"s{number // per_switch}", "position": number % per_switch, "superpod": number // per_superpod},
+        }
+        for number in range(count)
+    }
+
+
+def test_switches_come_from_the_labels_and_only_hosts_that_fit_count():
+    request = {"npus": 8, "replicas": 4, "switch": {"version": "1.0", "schema": "large-model-schema"}}
+    found = place(fleet(12, busy=(1, 2)), request)
+    assert [task["host"] for task in found["tasks"]] == ["h04", "h05", "h06", "h07"]
+    assert {entry["host"] for entry in found["hosts"] if entry["scores"]["affinity"]} == {"h04", "h05", "h06", "h07"}
+    assert found["hosts"][0]["host"] == "h04", "selected hosts lead the ranking"
+    request["replicas"] = 11
+    assert "position number" in place(fleet(12, busy=(1, 2)), request)["message"]
+    assert "set npu_affinity_switch" in place({"h": a2()}, request)["message"]
+
+
+def test_two_hosts_at_one_position_are_named():
+    nodes = fleet(4)
+    nodes["h01"]["labels"]["position"] = 0
+    assert "two of its hosts have the same position" in place(nodes, {"npus": 8, "replicas": 2, "switch": {}})["message"]
+
+
+def test_superpods_give_whole_blocks():
+    request = {"npus": 8, "replicas": 4, "superpod": {"sp_block": 16, "reserve_nodes": 1}}
+    found = place(fleet(12, busy=(0, 6, 7)), request)
+    assert [task["host"] for task in found["tasks"]] == ["h01", "h02", "h03", "h04"], "five hosts: two blocks and the reserve"
+    request["replicas"] = 12
+    assert place(fleet(12, busy=(0, 6, 7)), request)["message"].startswith("select super pod failed, required 6, total 4")
+    assert "names its SuperPod" in place({"h": a2()}, request)["message"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({}, "cpus and npus: a task needs at least one CPU or one NPU"),
+        ({"cpus": 1.5}, "cpus: expected a whole number of 0 or more; got 1.5"),
+        ({"cpus": 1, "policy": "strict"}, "policy: expected one of none, best-effort"),
+        ({"cpus": 1, "gpus": 2}, "request: gpus is not known; known are cpus, npus"),
+        ({"npus": 1, "family": "a9"}, "family: expected auto or one of"),
+        ({"npus": 16, "replicas": 2, "superpod": {"sp_block": 24}}, "sp-block 24 is not a multiple of the 16 NPUs"),
+        ({"npus": 8, "switch": {"version": "3.0"}}, "switch: expected a version of 1.0, 2.0, single_layer"),
+        ({"npus": 8, "switch": {"shared_switches": 3}}, "shares 1 or 2 switches"),
+        ({"npus": 8, "switch": {}, "superpod": {}}, "not to both"),
+        ({"cpus": 8, "superpod": {}}, "blocks are made of NPUs"),
+    ],
+)
+def test_requests_that_make_no_sense(request_, words):
+    with pytest.raises(ValueError, match=".") as refused:
+        place({"h": a2()}, request_)
+    assert words in str(refused.value)
+
+
+def test_hosts_that_cannot_be_read_are_refused_and_the_others_go_on():
+    found = place({"good": a2(), "odd": 7, "bad": {"cpus": {"online": "0-x"}, "npus": []}, "gpu": host([0], family="gpu")}, {"npus": 1})
+    assert hosts_of(found).keys() == {"good"}
+    assert "expected the fact npu_affinity_topology" in reasons(found)["odd"]
+    assert "gather it anew" in reasons(found)["bad"]
+    assert "no NPU to choose from" in reasons(found)["gpu"]
+
+
+def test_a_named_product_leaves_others_out():
+    found = place({"a2": a2(), "a3": host([0, 0, 1, 1] * 4, nodes=2, family="a3")}, {"npus": 2, "family": "a3"})
+    assert hosts_of(found).keys() == {"a3"}
+    assert reasons(found)["a2"] == "its product is Atlas 800T A2 or Atlas 900 A2 unit (a2), and a3 is wanted"
+
+
+def test_nothing_of_the_input_is_changed_and_the_table_tells_all():
+    nodes = {**fleet(3), "numbers": numbers("restricted", (1, 1))}
+    before = copy.deepcopy(nodes)
+    found = place(nodes, {"npus": 4, "cpus": 10, "replicas": 2, "policy": "none", "limit": 2})
+    assert nodes == before
+    assert found["fitting"] == 3 and len(found["hosts"]) == 2
+    table = "\n".join(found["table"])
+    assert "… and 1 more hosts that fit" in table and "\ntask  host" in table
+    assert "refused numbers: the host is described by CPUs only" in table
