@@ -9,9 +9,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 COLLECTIONS := build/ansible_collections
 FLEET := build/fleet
+SITE := build/site
 INVENTORY ?=
 ARGS ?=
 SHARED ?=
+FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
+REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
@@ -58,6 +61,13 @@ unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before 
 
 measure: setup $(if $(INVENTORY),,fleet) ## count what disturbs the workloads, beside what was counted before; kept in build/measures
 	$(PLAYBOOK) -e npu_affinity_measures=$(CURDIR)/build/measures $(if $(INVENTORY),,-e npu_affinity_measure_seconds=1) playbooks/measure.yml
+
+site: setup ## the facts of 40 simulated hosts in use, below build/site
+	@$(BIN)/python -m tests.simulator.site tests/simulator/site.yml $(SITE)
+
+place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"npus": 2}' (INVENTORY=… or FACTS=folder; simulated hosts without)
+	$(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
+	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
 test: lint unit properties integration molecule sanity matrix package ## everything that proves this checkout
 
@@ -106,6 +116,7 @@ bench: setup-test fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
 	$(BIN)/python -m tests.benchmarks.compare
+	$(BIN)/python -m tests.benchmarks.place
 
 package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
 	rm -rf build/package && mkdir -p build/package
@@ -118,4 +129,4 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
 
-.PHONY: help setup setup-test fleet bind plan verify unbind measure test lint types docs licence unit properties integration molecule lab conformance sanity matrix bench package clean
+.PHONY: $(shell sed -nE 's/^([a-z][a-z -]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))

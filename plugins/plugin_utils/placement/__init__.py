@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement._groups import grouped
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._groups import counted, grouped
 
 
 class Rule(Protocol):
@@ -151,14 +151,14 @@ def _size(rule: Rule, count: object, multi: bool) -> int:
     if number not in allowed:
         job = "a task of a job with several tasks" if multi else "a task"
         raise ValueError(
-            f"size not allowed: {job} on {rule.PRODUCT} cannot have {number} NPUs; ask for {compress(allowed).replace(',', ', ')}"
+            f"size not allowed: {job} on {rule.PRODUCT} cannot have {counted(number, 'NPU')}; ask for {compress(allowed).replace(',', ', ')}"
         )
     return number
 
 
 def _no_fit(rule: Rule, free: Sequence[int], count: int) -> str:
-    told = f"{len(free)} chips are free ({compress(free) or 'none'})"
+    told = f"{counted(len(free), 'chip')} {'is' if len(free) == 1 else 'are'} free ({compress(free) or 'none'})"
     if rule.GROUP > 1 and len(free) >= count:
         groups = ", ".join(f"{len(chips)} in {rule.WORD} {number}" for number, chips in grouped(free, rule.GROUP).items())
         told = f"free are {compress(free)}, that is {groups}, and {rule.WORDS} of {rule.GROUP} are not split for that"
-    return f"no fit: {rule.PRODUCT} cannot give {count} NPUs to a task: {told}; wait for other chips, or ask for another number"
+    return f"no fit: {rule.PRODUCT} cannot give {counted(count, 'NPU')} to a task: {told}; wait for other chips, or ask for another number"

@@ -44,3 +44,8 @@ def whole(free: Sequence[int], size: int) -> list[int]:
 def best_row(free: Sequence[int], size: int, rows: Mapping[int, Sequence[int]], count: int) -> int:
     """Return the lowest entry of the count's row over the groups; a row is by number of free chips, ``size`` means impossible."""
     return min((rows[count][len(chips) - 1] for chips in grouped(free, size).values()), default=size)
+
+
+def counted(number: int, word: str) -> str:
+    """Return ``1 NPU``, ``2 NPUs``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -64,6 +64,8 @@ def read(name: str, given: object) -> Host:
     Raises ``ValueError`` naming the host for anything else.
     """
     if isinstance(given, Mapping):
+        if "refused" in given:
+            raise ValueError(f"{name}: {given['refused']}")
         labels = given.get("labels") or {}
         topology = given.get("topology", given)
         if isinstance(topology, Mapping) and {"cpus", "npus"} <= topology.keys():

@@ -12,6 +12,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._groups import counted
 
 SUPERPOD = "superpod"
 
@@ -30,7 +31,7 @@ def refusal(
     if family != SUPERPOD:
         if per_task is not None and per_task not in placement.RULES[family].sizes((replicas or 1) > 1):
             product = placement.RULES[family].PRODUCT
-            return f"size not allowed: {replicas or 1} tasks with {per_task} NPUs each cannot run on {product}"
+            return f"size not allowed: {counted(replicas or 1, 'task')} with {counted(per_task, 'NPU')} each cannot run on {product}"
         return None
     total = None if per_task is None else per_task * (replicas or 1)
     block = total if sp_block is None else sp_block

@@ -20,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import columns
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _superpods, _switches
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._fit import Fit, Refused, cpus_of, fit, nodes_of
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._groups import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._host import Host, read
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._request import Request, checked
 
@@ -123,7 +124,9 @@ def _details(ordered: Iterable[Fit], ranking: Ranking) -> tuple[list[Entry], lis
 
 def _entry(found: Fit, cpus: int | None, ranking: Ranking) -> Entry:
     host = found.host
-    nodes = [] if found.hint.nodes is None else host.numbers(found.hint.nodes)
+    nodes = sorted({host.ids[host.chip_node[npu]] for npu in found.npus if npu in host.chip_node})
+    if found.hint.nodes is not None:
+        nodes = host.numbers(found.hint.nodes)
     if cpus:
         nodes = nodes_of(host, cpus)
     scores = ranking.scores(found)
@@ -264,7 +267,7 @@ def _by_superpod(ranking: Ranking) -> list[str]:
 
 
 def _tasks_told(request: Request) -> str:
-    parts = [f"{request.npus} NPUs" if request.npus else "", f"{request.cpus} CPUs" if request.cpus else ""]
+    parts = [counted(request.npus, "NPU") if request.npus else "", counted(request.cpus, "CPU") if request.cpus else ""]
     each = " and ".join(part for part in parts if part)
     return f"a task with {each}" if request.replicas == 1 else f"{request.replicas} tasks with {each} each"
 
@@ -294,7 +297,7 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
             heads.append((str(rank), entry["host"], str(entry["score"]), *scores, *_cells(entry)))
         yield from columns(heads)
         if result["fitting"] > len(result["hosts"]):
-            yield f"… and {result['fitting'] - len(result['hosts'])} more hosts that fit"
+            yield f"… and {counted(result['fitting'] - len(result['hosts']), 'more host')} that fit"
     reasons: dict[str, list[str]] = {}
     for entry in result["refused"]:
         reasons.setdefault(entry["reason"], []).append(entry["host"])

@@ -241,5 +241,5 @@ def test_nothing_of_the_input_is_changed_and_the_table_tells_all():
     assert nodes == before
     assert found["fitting"] == 3 and len(found["hosts"]) == 2
     table = "\n".join(found["table"])
-    assert "… and 1 more hosts that fit" in table and "\ntask  host" in table
+    assert "… and 1 more host that fit" in table and "\ntask  host" in table
     assert "refused numbers: the host is described by CPUs only" in table

@@ -47,11 +47,11 @@ def test_chips_of_a_task(story, family, free, count, multi, chips):
     ("family", "free", "count", "multi", "words"),
     [
         ("atlas800_9000", "0-7", 3, False, "size not allowed: a task on Atlas 800 (model 9000) cannot have 3 NPUs; ask for 1-2, 4, 8"),
-        ("a3", "0-15", 1, True, "size not allowed: a task of a job with several tasks on Atlas 800 A3 cannot have 1 NPUs"),
+        ("a3", "0-15", 1, True, "size not allowed: a task of a job with several tasks on Atlas 800 A3 cannot have 1 NPU;"),
         ("box16", "0-15", 11, False, "size not allowed"),
         ("atlas800_9000", "0-1,4-5", 4, False, "free are 0-1,4-5, that is 2 in ring 0, 2 in ring 1, and rings of 4 are not split"),
         ("a3", "0,2,4", 2, False, "1 in module 0, 1 in module 1, 1 in module 2"),
-        ("a2", "3", 2, False, "no fit: Atlas 800T A2 or Atlas 900 A2 unit cannot give 2 NPUs to a task: 1 chips are free (3)"),
+        ("a2", "3", 2, False, "no fit: Atlas 800T A2 or Atlas 900 A2 unit cannot give 2 NPUs to a task: 1 chip is free (3)"),
         ("a2", "", 2, False, "0 chips are free (none)"),
         ("a2", "9", 1, False, "has chips 0-7, not 9"),
         ("a2", [0, 0], 1, False, "expected different chip ids"),
@@ -268,7 +268,7 @@ def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve
     ("given_", "words"),
     [
         ({"family": "a3", "per_task": 1, "replicas": 1}, None),
-        ({"family": "a3", "per_task": 1, "replicas": 2}, "2 tasks with 1 NPUs each"),
+        ({"family": "a3", "per_task": 1, "replicas": 2}, "2 tasks with 1 NPU each"),
         ({"family": "superpod", "sp_block": 32, "node_npus": 16}, None),
         ({"family": "superpod", "sp_block": 0}, "sp-block 0 is not a number"),
         ({"family": "superpod", "replicas": 4, "per_task": 16, "sp_block": 32}, None),

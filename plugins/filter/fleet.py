@@ -1,0 +1,69 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fleet
+short_description: The topologies and labels of many hosts, for placement
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Collects what P(npu.affinity.place#filter) needs of every host out of the variables of a play, or out of saved facts.
+  - The labels come from the variables C(npu_affinity_switch), C(npu_affinity_switch_position) and C(npu_affinity_superpod) of each host.
+  - A host whose topology is not known is kept with the reason.
+positional: names, saved
+options:
+  _input:
+    description: The variables of hosts by name, as C(hostvars).
+    type: dict
+    required: true
+  names:
+    description: The hosts to take.
+    type: list
+    elements: str
+    required: true
+  saved:
+    description:
+      - JSON texts by file name instead of facts of this run. A text is the fact C(npu_affinity_topology), a file of Ansible's fact cache
+        C(jsonfile), or a module's result. The file is called like the host, with or without C(.json).
+    type: dict
+seealso:
+  - plugin: npu.affinity.place
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Where can a task with two NPUs run?
+  ansible.builtin.debug:
+    msg: "{{ (hostvars | npu.affinity.fleet(ansible_play_hosts_all) | npu.affinity.place({'npus': 2})).table }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The hosts by name, each with C(topology) and C(labels), or with C(refused).
+  type: dict
+  sample: {"a2-01": {"topology": {"schema": 1}, "labels": {"switch": "s0", "position": 1}}}
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _fleet
+
+
+def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    try:
+        return _fleet.fleet(variables, names, saved)
+    except (AttributeError, TypeError) as error:
+        raise AnsibleFilterError(f"fleet: expected variables of hosts by name, names, and texts by file name ({error})") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"fleet": fleet}

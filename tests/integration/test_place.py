@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where can a job run? Asked of live hosts and of saved facts."""
+
+from __future__ import annotations
+
+import json
+
+from tests.integration.test_verify import MACHINE
+
+BUSY = {**MACHINE, "npus": {**MACHINE["npus"], "processes": [{"npu": npu, "pid": 300 + npu, "comm": "python"} for npu in (0, 1)]}}
+
+
+def answer(fleet, folder, **variables):
+    file = folder / "answer.json"
+    run = fleet.play("place", npu_affinity_placement_file=str(file), **variables)
+    assert run.status == 0, run.output
+    return run, json.loads(file.read_text())
+
+
+def test_live_hosts_and_what_was_saved_of_them_give_the_same_answer(fleet, tmp_path):
+    hosts = fleet(idle=MACHINE, busy=BUSY, gone=MACHINE)
+    hosts.hosts["gone"]["ansible_python_interpreter"] = "/no/such/python"
+    hosts.inventory.write_text(
+        hosts.inventory.read_text().replace("    gone:\n", "    gone:\n      ansible_connection: ssh\n      ansible_host: ''\n")
+    )
+    before = {host: hosts.snapshot(host) for host in ("idle", "busy")}
+    request = {"npus": 1, "cpus": 8, "policy": "single-numa-node"}
+    run, live = answer(hosts, tmp_path, npu_affinity_request=request)
+    assert {host: hosts.snapshot(host) for host in before} == before
+    (task,) = live["tasks"]
+    assert (task["host"], task["npus"], task["cpus"], task["numa"]) == ("idle", [0], "16-23", [1])
+    refused = {entry["host"]: entry["reason"] for entry in live["refused"]}
+    assert "0 chips are free" in refused["busy"] and refused["gone"]
+    assert "A task with 1 NPU and 8 CPUs can run on idle" in run.output
+
+    facts = tmp_path / "facts"
+    facts.mkdir()
+    for name in ("idle", "busy"):
+        topology = next(entry for entry in run.of(name, "ok") if "ansible_facts" in entry["result"])["result"]["ansible_facts"]
+        (facts / f"{name}.json").write_text(json.dumps(topology))
+    (facts / "s1_cached").write_text(json.dumps({"__payload__": json.dumps(topology)}))
+    (facts / "torn.json").write_text("{")
+    _run, saved = answer(hosts, tmp_path, npu_affinity_request=request, npu_affinity_facts=str(facts))
+    assert saved["tasks"] == live["tasks"]
+    refused = {entry["host"]: entry["reason"] for entry in saved["refused"]}
+    assert refused.keys() == {"busy", "cached", "torn"}
+    assert "its saved facts are no JSON" in refused["torn"]
+
+
+def test_a_request_that_is_missing_or_wrong_says_what_to_write(fleet, tmp_path):
+    hosts = fleet(idle=MACHINE)
+    run = hosts.play("place")
+    assert run.status and "npu_affinity_request" in run.failure("localhost")
+    run = hosts.play("place", npu_affinity_request={"npus": 1, "policy": "strict"})
+    assert run.status and "policy: expected one of none, best-effort" in run.failure("localhost")

@@ -1,0 +1,97 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filters of placement over the facts of simulated hosts, and over the bundled site of 40 hosts."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter import select_npus as select_npus_plugin
+from ansible_collections.npu.affinity.plugins.filter.fleet import FilterModule as Fleet
+from ansible_collections.npu.affinity.plugins.filter.place import FilterModule as Place
+from ansible_collections.npu.affinity.plugins.filter.select_npus import FilterModule as SelectNpus
+from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from tests.simulator import site
+
+select_npus = SelectNpus().filters()["select_npus"]
+place = Place().filters()["place"]
+fleet = Fleet().filters()["fleet"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    site.write(pathlib.Path(site.__file__).with_suffix(".yml"), target)
+    return target
+
+
+@pytest.fixture
+def hosts(folder):
+    inventory = yaml.safe_load((folder / "inventory.yml").read_text())
+    variables = {name: labels for group in inventory.values() for name, labels in group["hosts"].items()}
+    return fleet(variables, variables, {file.name: file.read_text() for file in (folder / "facts").iterdir()})
+
+
+def test_a_site_of_forty_hosts_tells_of_each_whether_it_can_take_a_task(hosts):
+    found = place(hosts, {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 40})
+    assert len(hosts) == 40 == len(found["hosts"]) + len(found["refused"])
+    first = found["hosts"][0]
+    assert (first["host"], first["npus"], first["cpus"], first["numa"]) == ("a2-07", [0, 1], "144-163", [6])
+
+
+def test_labels_of_the_inventory_reach_switches_and_superpods(hosts):
+    found = place(hosts, {"npus": 8, "family": "a2", "replicas": 2, "switch": {"schema": "large-model-schema"}})
+    assert {hosts[task["host"]]["labels"]["switch"] for task in found["tasks"]} == {"switch-0"}
+    found = place(hosts, {"npus": 16, "family": "a3", "replicas": 4, "superpod": {"sp_block": 64}})
+    assert len({hosts[task["host"]]["labels"]["superpod"] for task in found["tasks"]}) == 1
+
+
+def test_chips_of_a_simulated_host_by_its_product(hosts):
+    chosen = select_npus(hosts["n910a-01"]["topology"], 1)
+    assert (chosen["family"], chosen["chips"]) == ("atlas800_9000", [1]), "ring 0 has three free chips, ring 1 four"
+    assert select_npus(hosts["a3-01"]["topology"], 4, multi=True)["chips"] == [0, 1, 2, 3]
+    assert select_npus(hosts["duo-01"]["topology"], 2, mode="card")["chips"] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: select_npus([0], 3, "atlas800_9000"), "select_npus: size not allowed"),
+        (lambda: select_npus([0]), "select_npus: family: chip ids do not tell the product"),
+        (lambda: select_npus([0], number=3), "select_npus: got an unexpected keyword argument 'number'"),
+        (lambda: select_npus([0], share={"used": {}}), "select_npus: share: request and chip_hbm_mb is missing"),
+        (lambda: place({}, {"npus": 0}), "place: cpus and npus"),
+        (lambda: place([], {"npus": 1}), "place: hosts: expected a dictionary"),
+        (lambda: fleet({}, None), "fleet: expected variables of hosts by name"),
+    ],
+)
+def test_wrong_arguments_are_sentences(call, words):
+    with pytest.raises(AnsibleFilterError) as refused:
+        call()
+    assert words in str(refused.value)
+
+
+def test_the_documentation_names_every_rule():
+    options = yaml.safe_load(select_npus_plugin.DOCUMENTATION)["options"]
+    assert set(options["family"]["choices"]) == {"auto", *placement.RULES}
+
+
+def test_saved_facts_of_every_kind():
+    topology = {"cpus": {"online": "0"}, "npus": []}
+    texts = {
+        "plain.json": json.dumps(topology),
+        "s1_cached": json.dumps({"__payload__": json.dumps({"npu_affinity_topology": topology})}),
+        "module.json": json.dumps({"ansible_facts": {"npu_affinity_topology": topology}, "changed": False}),
+        "other.json": json.dumps({"ansible_hostname": "other"}),
+        "list.json": "[]",
+    }
+    found = fleet({"plain": {"npu_affinity_superpod": 3}}, [], texts)
+    assert {name for name in found if "topology" in found[name]} == {"plain", "cached", "module"}
+    assert found["plain"]["labels"] == {"superpod": 3}
+    assert found["other"]["refused"] == "its saved facts do not have npu_affinity_topology"
