@@ -1,96 +1,78 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet's CPU manager as its files show it. Read only: kubelet alone writes them.
-
-State file, versions 1 (container id -> CPUs) and 2 (pod -> container -> CPUs): Kubernetes ``pkg/kubelet/cm/cpumanager/state``.
-It is written in two steps, so that an overlap or lost CPUs can be left behind (kubernetes issues 84783 and 136604), and it goes
-stale when the machine changes (79823).
+"""The kubelet's CPU manager as its files show it: how it is configured, and what it has given away. Read only: kubelet alone writes them.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
-import json
 import re
 
+from . import _kubelet_settings, _kubelet_state
 from ._cpulist import compress, expand
 
-CONFIG = "/var/lib/kubelet/config.yaml"
-STATE = "/var/lib/kubelet/cpu_manager_state"
+CONFIG = _kubelet_settings.CONFIG
+STATE = "%s/%s" % (_kubelet_settings.ROOT_FOLDER, _kubelet_state.FILE)
+_QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)$")
 
 
 def kubelet(host, online):
-    """Return ``{policy, topology_policy, default_cpus, exclusive, warnings}``, or None on a host without kubelet files.
+    """Return the kubelet's part of the topology, or None on a host without kubelet files.
 
-    ``exclusive`` maps ``pod/container`` (version 1: the container id) to a cpulist. ``online`` is the set of online CPUs.
+    ``{policy, options, topology_policy, topology_options, topology_scope, reserved_cpus, reserved_millicpus, default_cpus, exclusive,
+    config, config_dir, sources, warnings}``. ``exclusive`` maps ``pod/container`` (version 1 of the state: the container id) to a cpulist.
+    ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself. ``online`` is the set of online CPUs.
     """
-    config, state_text = host.read(CONFIG), host.read(STATE)
-    if config is None and state_text is None:
+    settings, places = _kubelet_settings.settings(host)
+    path = "%s/%s" % (places["root"], _kubelet_state.FILE)
+    text = host.read(path)
+    if not places["sources"] and text is None:
         return None
     warnings = []
-    state = {"policy": None, "default_cpus": None, "exclusive": {}}
-    reserved = []
+    reserved = set()
+    state = None
     try:
-        reserved = expand(_setting(config, "reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % CONFIG)
-        state = parse_state(state_text) if state_text is not None else state
+        reserved = set(expand(settings.get("reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % places["config"]))
+        state = _kubelet_state.parse(text, path) if text is not None else None
     except ValueError as error:
         warnings.append("The CPU manager's sets cannot be used: %s" % error)
-    wanted = _setting(config, "cpuManagerPolicy")
-    if wanted and state["policy"] and wanted != state["policy"]:
-        warnings.append(
-            "%s wants CPU manager policy %s, but kubelet last ran with %s (%s): it refuses to start until that file is removed"
-            % (CONFIG, wanted, state["policy"], STATE)
-        )
-    if state["policy"] == "static":
-        warnings.extend(_inconsistencies(state, online, set(reserved)))
+    wanted = settings.get("cpuManagerPolicy")
+    options = settings.get("cpuManagerPolicyOptions", {})
+    if state:
+        if wanted and wanted != state.policy:
+            warnings.append(
+                "%s wants CPU manager policy %s, but kubelet last ran with %s (%s): it refuses to start until that file is removed"
+                % (places["config"] if len(places["sources"]) < 2 else "The configuration", wanted, state.policy, path)
+            )
+        warnings.extend(state.problems)
+        if state.policy == "static":
+            strict = options.get("strict-cpu-reservation") == "true"
+            warnings.extend(_kubelet_state.against_machine(state, online, reserved, strict, path))
     return {
-        "policy": wanted or state["policy"] or "none",
-        "topology_policy": _setting(config, "topologyManagerPolicy") or "none",
-        "default_cpus": state["default_cpus"],
-        "exclusive": state["exclusive"],
+        "policy": wanted or (state.policy if state else "none"),
+        "options": options,
+        "topology_policy": settings.get("topologyManagerPolicy") or "none",
+        "topology_options": settings.get("topologyManagerPolicyOptions", {}),
+        "topology_scope": settings.get("topologyManagerScope") or "container",
+        "reserved_cpus": compress(reserved) if settings.get("reservedSystemCPUs") else None,
+        "reserved_millicpus": _reserved(settings),
+        "default_cpus": state.default_cpus if state else None,
+        "exclusive": state.exclusive if state else {},
+        "config": places["config"],
+        "config_dir": places["config_dir"],
+        "sources": places["sources"],
         "warnings": warnings,
     }
 
 
-def parse_state(text):
-    """Return ``{policy, default_cpus, exclusive}`` of a state file's text; ``ValueError`` says what is wrong with it."""
-    try:
-        state = json.loads(text)
-        exclusive = {}
-        for pod, containers in (state.get("entries") or {}).items():
-            if isinstance(containers, dict):
-                exclusive.update(("%s/%s" % (pod, name), cpulist) for name, cpulist in containers.items())
-            else:
-                exclusive[pod] = containers
-        policy, default = state["policyName"], state["defaultCpuSet"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError("%s is no CPU manager state (%s: %s)" % (STATE, type(error).__name__, error))
-    return {
-        "policy": policy,
-        "default_cpus": compress(expand(default, "%s: defaultCpuSet" % STATE)),
-        "exclusive": {name: compress(expand(cpulist, "%s: %s" % (STATE, name))) for name, cpulist in sorted(exclusive.items())},
-    }
-
-
-def _setting(config, key):
-    """Return the value of a top-level key of a kubelet configuration, or None."""
-    match = re.search(r"""^%s:[ \t]*["']?([^"'#\s]+)""" % key, config or "", re.MULTILINE)
-    return match.group(1) if match else None
-
-
-def _inconsistencies(state, online, reserved):
-    owner = dict.fromkeys(expand(state["default_cpus"]), "the shared pool")
-    for name, cpulist in state["exclusive"].items():
-        cpus = set(expand(cpulist))
-        for other in sorted({owner[cpu] for cpu in cpus if cpu in owner}):
-            common = compress(cpu for cpu in cpus if owner.get(cpu) == other)
-            yield "%s gives CPUs %s to %s and to %s" % (STATE, common, name, other)
-        owner.update(dict.fromkeys(cpus, name))
-    missing = online - set(owner) - reserved
-    if missing:
-        yield "%s has lost CPUs %s: they are online, not reserved, and in no set" % (STATE, compress(missing))
-    unknown = set(owner) - online
-    if unknown:
-        yield "%s names CPUs %s, which are not online: the machine changed since kubelet started" % (STATE, compress(unknown))
+def _reserved(settings):
+    """Return the CPUs that kubeReserved and systemReserved keep together, in thousandths; what is no quantity counts as 0."""
+    total = 0
+    for key in ("kubeReserved", "systemReserved"):
+        match = _QUANTITY.match(settings.get(key, {}).get("cpu", ""))
+        if match:
+            whole, fraction, thousandths = match.groups()
+            total += int(whole) if thousandths else int(whole) * 1000 + int(((fraction or "") + "000")[:3])
+    return total

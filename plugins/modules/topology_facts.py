@@ -283,10 +283,43 @@ ansible_facts:
               description: CPU manager policy.
               type: str
               sample: static
+            options:
+              description: Options of the CPU manager policy.
+              type: dict
+              sample: {full-pcpus-only: "true"}
             topology_policy:
               description: Topology manager policy.
               type: str
               sample: none
+            topology_options:
+              description: Options of the topology manager policy.
+              type: dict
+              sample: {}
+            topology_scope:
+              description: Whether containers or pods are aligned.
+              type: str
+              sample: container
+            reserved_cpus:
+              description: CPUs that are reserved by number, or V(null) when none are.
+              type: str
+              sample: 0-1
+            reserved_millicpus:
+              description: CPUs that C(kubeReserved) and C(systemReserved) keep together, in thousandths.
+              type: int
+              sample: 0
+            config:
+              description: The configuration file.
+              type: str
+              sample: /var/lib/kubelet/config.yaml
+            config_dir:
+              description: The folder of drop-ins, or V(null) when the kubelet was not told of one (C(--config-dir)).
+              type: str
+              sample: /etc/kubernetes/kubelet.conf.d
+            sources:
+              description: The files that have settings, in the order in which they count, and C(flags) when the command line has some.
+              type: list
+              elements: str
+              sample: [/var/lib/kubelet/config.yaml]
             default_cpus:
               description: CPUs of the shared pool, or V(null) when they cannot be read.
               type: str

@@ -150,9 +150,8 @@ def _size(rule: Rule, count: object, multi: bool) -> int:
     allowed = rule.sizes(multi)
     if number not in allowed:
         job = "a task of a job with several tasks" if multi else "a task"
-        raise ValueError(
-            f"size not allowed: {job} on {rule.PRODUCT} cannot have {counted(number, 'NPU')}; ask for {compress(allowed).replace(',', ', ')}"
-        )
+        sizes = compress(allowed).replace(",", ", ")
+        raise ValueError(f"size not allowed: {job} on {rule.PRODUCT} cannot have {counted(number, 'NPU')}; ask for {sizes}")
     return number
 
 

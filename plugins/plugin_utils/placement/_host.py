@@ -14,7 +14,8 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import placement
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions, reserve
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._select import npus_of
 
 STATIC = "static"
@@ -127,6 +128,8 @@ def _free_cpus(topology: Mapping[str, Any], online: int) -> int:
     """Return the CPUs that can be given away: with a static kubelet its shared pool, else all that no busy NPU has by the plan in force."""
     kubelet = topology.get("kubelet") or {}
     reserved = mask(kubelet.get("reserved_cpus") or "", "reserved CPUs of the kubelet")
+    if kubelet.get("policy") == STATIC and not reserved and kubelet.get("reserved_millicpus"):
+        reserved = reserve(units_of(topology), f"{kubelet['reserved_millicpus']}m")
     if kubelet.get("policy") == STATIC:
         shared = kubelet.get("default_cpus")
         return (online if shared is None else mask(shared, "shared CPUs of the kubelet") & online) & ~reserved

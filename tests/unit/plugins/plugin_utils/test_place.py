@@ -127,6 +127,8 @@ def test_a_static_kubelet_gives_its_shared_cpus_without_the_reserved_ones():
     found = place({"a2": shared}, {"npus": 1, "cpus": 20, "policy": "restricted"})
     assert found["hosts"][0]["cpus"] == "148-167"
     assert "24 CPUs fit one NUMA node when the host is empty" in reasons(place({"a2": shared}, {"cpus": 24, "policy": "restricted"}))["a2"]
+    quantity = a2(kubelet=kubelet("restricted", "0-191", reserved_millicpus=1500))
+    assert place({"a2": quantity}, {"cpus": 190})["tasks"][0]["cpus"] == "2-191", "one and a half CPUs are the lowest two cores"
     odd = {**host([0, 1], nodes=2, cores=4, threads=2), "kubelet": kubelet("restricted", "0-15", options={"full-pcpus-only": "true"})}
     told = reasons(place({"odd": odd}, {"cpus": 3, "policy": "restricted"}))
     assert told["odd"] == "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
