@@ -1,0 +1,138 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fit_vnpus
+short_description: The cards that can take parts of NPUs, or why none can
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Says what HAMi's scheduler would do with a request for memory and compute of NPUs, by its rules, in its order and in its words.
+  - On no card do the shares of compute exceed 100 percent, or the memory its capacity. The same input always has the same result.
+  - A request is taken as it stands. P(npu.affinity.vnpu_request#filter) makes one of what a container asks for.
+positional: request, options
+options:
+  _input:
+    description:
+      - A list of devices, each with C(id), C(total_memory_mb) and C(type), and where they are not 0, C(used_memory_mb), C(used_core) and
+        C(used_slots). C(total_core) is 100, or the number of AI cores in hard mode, C(slots) the number of containers that may share it.
+      - C(index) tells the dies of a card on 910C (index divided by two), C(network_id) groups of cards, C(healthy) is V(true) by default.
+      - Or the fact C(npu_affinity_topology), whose NPUs are then unused devices with ids such as V(npu-0).
+    type: raw
+    required: true
+  request:
+    description:
+      - A dictionary of C(cards), C(memory_mb) (0 means C(memory_percent) of the card), C(core) and C(type).
+      - Or a list of such. They are fitted one after another, each on what the ones before left.
+    type: raw
+    required: true
+  options:
+    description: The options below as a dictionary; those that are given by name come first.
+    type: dict
+  soft:
+    description: Whether the request is one for soft split (HAMi's mode C(hami-core)).
+    type: bool
+    default: false
+  node_soft:
+    description: Whether the node does soft split.
+    type: bool
+    default: false
+  mutex:
+    description: Whether only unused cards are good enough.
+    type: bool
+    default: false
+  use:
+    description: The ids of the only devices to use. Empty means all.
+    type: list
+    elements: str
+    default: []
+  nouse:
+    description: The ids of devices not to use.
+    type: list
+    elements: str
+    default: []
+  word:
+    description: HAMi's word for the chip, such as V(Ascend910C). By default the type of the request.
+    type: str
+    default: ""
+seealso:
+  - plugin: npu.affinity.vnpu_request
+    plugin_type: filter
+  - plugin: npu.affinity.vnpus
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Where do 28 GiB and 20 percent fit on this host, and where 28 GiB and 40 percent more?
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_topology | npu.affinity.fit_vnpus(requests, soft=true, node_soft=true) | map(attribute='devices') }}"
+  vars:
+    requests:
+      - "{{ '910B3' | npu.affinity.vnpu_request(memory=28672, core=20, mode='hami-core') }}"
+      - "{{ '910B3' | npu.affinity.vnpu_request(memory=28672, core=40, mode='hami-core') }}"
+
+- name: Why does it not fit on a card that others use?
+  ansible.builtin.debug:
+    msg: >-
+      {{ cards | npu.affinity.fit_vnpus({'memory_mb': 1024, 'core': 30, 'type': 'Ascend910B3'},
+                                         {'soft': true, 'node_soft': true}, mutex=false, use=['a'], nouse=['b'], word='Ascend910B3') }}
+  vars:
+    cards:
+      - id: a
+        type: Ascend910B3
+        total_memory_mb: 65536
+        used_memory_mb: 32768
+        used_core: 80
+        slots: 4
+        used_slots: 1
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(devices) are the ids in the order of choice, null where the request does not fit. C(reason) then says why, as
+      V(<count>/<devices> <reason>), and C(reasons) has the reason of every device that was passed over.
+    - C(taken) says how much of each device is taken, as C(id), C(memory_mb), C(core) and C(template).
+    - For a list of requests, a list of such results.
+  type: raw
+  sample: {devices: [npu-7], reason: null, reasons: {}, taken: [{id: npu-7, memory_mb: 28672, core: 20, template: null}]}
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit
+
+OPTIONS = {field.name for field in fields(_vnpu_fit.Rules)}
+
+
+def fit_vnpus(
+    devices: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+    request: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> dict[str, Any] | list[dict[str, Any]]:
+    given = {**(options or {}), **named}
+    if unknown := sorted(set(given) - OPTIONS):
+        raise AnsibleFilterError(f"npu.affinity.fit_vnpus: there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
+    rules = _vnpu_fit.Rules(**given)
+    try:
+        cards = _vnpu_fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
+        if isinstance(request, Mapping):
+            return asdict(_vnpu_fit.fit(cards, request, rules))
+        return [asdict(result) for result in _vnpu_fit.fit_all(cards, request, rules)]
+    except (TypeError, ValueError) as error:
+        raise AnsibleFilterError(f"npu.affinity.fit_vnpus: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"fit_vnpus": fit_vnpus}
