@@ -16,8 +16,11 @@ import sys
 import time
 
 from . import _previous
+from ._cpulist import compress
+from ._holders import holders
 from ._host import Host
 from ._npus import DRIVER_VERSION
+from ._pci import accelerators
 from ._share_plan import is_older, select
 from ._share_recovery import Recovery
 from ._share_tool import Refusal, ShareTool
@@ -130,11 +133,11 @@ def apply(host, tool, cards, report, recover, check):
         report.after[card] = dict.fromkeys(report.before[card])
         report.failed[card] = "its state could not be read back: %s" % error
     for card in sorted(set(state) & set(report.wanted)):
-        _judge(report, card, refused.get(card))
+        _judge(report, card, refused.get(card), lambda card=card: holders(host, cards.nodes[card], tool.processes(card)))
     recovery.verify(refused.get(None))
 
 
-def _judge(report, card, refused):
+def _judge(report, card, refused, holders_of_card):
     """Add what is to be said of a card after a change: the state that was read back decides, not the command's answer."""
     wrong = [chip for chip, enabled in report.wanted[card].items() if report.after[card].get(chip) is not enabled]
     if not wrong:
@@ -142,7 +145,9 @@ def _judge(report, card, refused):
     where = "chip %s is not %s" % (", ".join(map(str, wrong)), "on" if report.wanted[card][wrong[0]] else "off")
     if refused and refused.kind == "busy":
         report.busy.append(card)
-        report.failed[card] = "%s, because a container holds the card (exporters and device plugins count); stop it and run again" % where
+        found = holders_of_card()
+        by = ": " + found if found else " (exporters and device plugins count)"
+        report.failed[card] = "%s, because a container holds the card%s; stop it and run again" % (where, by)
     elif refused:
         report.failed[card] = "%s: %s" % (where, refused)
     else:
@@ -160,43 +165,63 @@ def require_driver(host, minimum, version=None):
 
 
 def main(argv=None):
-    """Switch device share on at boot, when every chip is off, and print a line for what was changed or could not be.
+    """Switch device share on at boot, when every chip is off, read it back, and print a line for what was changed or could not be.
 
-    Returns 0 when every chosen chip is on, else 1.
+    Returns 0 when every chosen chip is on, else 1. What is not there or not on is tried again for as long as ``--wait`` says: drivers
+    come up one card after another. Unlike the module, it does what it can for the cards that are there.
     """
     parser = argparse.ArgumentParser(prog="npu_affinity._device_share", description="Switch on the device share of NPUs.")
     parser.add_argument("cards", nargs="*", metavar="CARD[:CHIP]", help="NPU IDs, with a chip id where chips differ (default: all)")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     parser.add_argument("--npu-smi", help="the npu-smi command (default: looked for)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for each call of npu-smi (default: %(default)s)")
-    parser.add_argument("--wait", type=float, default=0, help="seconds to wait for a driver that is still loading")
+    parser.add_argument("--wait", type=float, default=0, help="seconds in which to try again what is not there or not on yet")
     options = parser.parse_args(argv)
     host = Host(options.root, options.timeout)
-    chosen = [dict(zip(("card", "chip"), text.split(":"))) for text in options.cards]
     deadline = time.monotonic() + options.wait
     while True:
-        try:
-            tool = ShareTool(host, options.npu_smi)
-            report = switch(host, tool, tool.cards(), True, chosen)
+        lines = _attempt(host, options.npu_smi, [dict(zip(("card", "chip"), text.split(":"))) for text in options.cards])
+        left = deadline - time.monotonic()
+        if not lines or left <= 0:
             break
-        except Refusal as error:
-            left = deadline - time.monotonic()
-            if left <= 0 or error.kind not in ("unavailable", "hung"):
-                sys.stdout.write("%s\n" % error)
-                return 1
-            time.sleep(min(_PAUSE, left))
-        except (OSError, ValueError) as error:
-            sys.stdout.write("%s\n" % error)
-            return 1
+        time.sleep(min(_PAUSE, left))
+    for line in lines:
+        sys.stdout.write("%s\n" % line)
+    return 1 if lines else 0
+
+
+def _attempt(host, npu_smi, chosen):
+    """Switch on the chosen chips that are there, and return a line for everything that is not as wanted."""
+    try:
+        tool = ShareTool(host, npu_smi)
+        cards = tool.cards()
+        there = [choice for choice in chosen if not choice["card"].isdigit() or int(choice["card"]) in cards.chips]
+        lines = [
+            "there is no card %s; npu-smi knows cards %s" % (choice["card"], compress(cards.chips))
+            for choice in chosen
+            if choice not in there
+        ]
+        if not chosen:
+            lines = _absent(host, cards)
+        if chosen and not there:
+            return lines
+        report = switch(host, tool, cards, True, there)
+    except (OSError, Refusal, ValueError) as error:
+        return [str(error)]
     for card, state in sorted(report.after.items()):
         for chip, enabled in sorted(state.items()):
             if enabled and not report.before[card].get(chip):
                 sys.stdout.write("card %d chip %d: device share is on\n" % (card, chip))
-    for card, sentence in sorted(report.failed.items()):
-        sys.stdout.write("card %s: %s\n" % (card, sentence))
     for sentence in report.warnings:
         sys.stdout.write("%s\n" % sentence)
-    return 1 if report.failed else 0
+    return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]
+
+
+def _absent(host, cards):
+    """Return a line where the bus has more NPUs than npu-smi knows chips: they are still loading, or dead."""
+    functions = [pci for pci, device in accelerators(host).items() if device["family"] != "gpu"]
+    known = sum(len(chips) for chips in cards.chips.values())
+    return ["npu-smi knows %d chips, and %d NPUs are on the PCI bus" % (known, len(functions))] if known < len(functions) else []
 
 
 if __name__ == "__main__":

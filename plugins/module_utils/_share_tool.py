@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 
 from ._host import CommandError
-from ._npu_smi import find_error, parse_device_share, parse_mapping, parse_recover
+from ._npu_smi import find_error, parse_device_share, parse_info, parse_mapping, parse_recover
 from ._npus import FOLDERS
 from ._tool import find
 
@@ -32,15 +32,19 @@ class Refusal(Exception):
 class Cards:
     """The cards of a host: ``chips`` is ``{card: [chips]}``, ``by_chip`` those whose chips are switched one by one, ``a3`` those of A3.
 
-    ``rows`` are those of ``info -m``, or NPUs of the fact ``npu_affinity_topology``.
+    ``nodes`` is ``{card: [device nodes]}``, numbered by physical id, or by logic id where the product prints no other. ``rows`` are those
+    of ``info -m``, or NPUs of the fact ``npu_affinity_topology``.
     """
 
     def __init__(self, rows):
         self.chips = {}
         self.by_chip = set()
         self.a3 = set()
+        self.nodes = {}
         for row in rows:
             self.chips.setdefault(row["card"], []).append(row["chip"] or 0)
+            number = row.get("logic_id", row.get("id")) if row.get("phy_id") is None else row["phy_id"]
+            self.nodes.setdefault(row["card"], []).append("/dev/davinci%s" % number)
             family, name = row.get("family"), row.get("name") or ""
             if "310" in (family or name):
                 self.by_chip.add(row["card"])
@@ -76,6 +80,13 @@ class ShareTool:
 
     def cards(self):
         return Cards(self._ask(parse_mapping, "-m"))
+
+    def processes(self, card):
+        """Return the PIDs that npu-smi lists for a card; not all of them, and none where it does not answer."""
+        try:
+            return [row["pid"] for row in self._ask(parse_info)["processes"] if row["card"] == card]
+        except Refusal:
+            return []
 
     def share(self, card):
         """Return ``{chip: True|False|None}`` of a card. Newer tools answer nothing without ``-i``."""

@@ -15,7 +15,7 @@ description:
   - A card that a container holds cannot be changed. That does not stop the other cards; the task fails at the end and names each such card.
   - Both dies of an A3 card change together. The chips of a 300I Duo card can be switched one by one.
   - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
-  - The driver forgets device share at a reboot, unless O(recover=on).
+  - The driver forgets device share at a reboot. With O(boot_unit) a unit of ours sets it again, by the same code.
 options:
   enabled:
     description: Whether containers may share the chips.
@@ -46,10 +46,18 @@ options:
     description: Whether cards that a container holds are reported and skipped instead of failing the task at its end.
     type: bool
     default: false
+  boot_unit:
+    description:
+      - The text of C(npu-affinity-device-share.service), which switches device share on at boot and reads it back. It is written and
+        enabled, with the host code that it runs. It is not started now.
+      - An empty text removes the unit. Without this option it is left alone.
+    type: str
   min_driver:
     description:
-      - The oldest version of the Ascend driver with which device share may be switched on, for instance V(25.5) for soft slicing.
+      - The oldest version of the Ascend driver with which device share may be switched on. Soft slicing needs V(25.5).
+      - Empty means that any will do.
     type: str
+    default: '25.5'
   topology:
     description:
       - The fact C(npu_affinity_topology), as module M(npu.affinity.topology_facts) returns it. It saves asking C(npu-smi) for the cards.
@@ -77,7 +85,7 @@ EXAMPLES = r"""
   npu.affinity.device_share:
     enabled: true
     topology: "{{ npu_affinity_topology }}"
-    min_driver: '25.5'
+    boot_unit: "{{ lookup('ansible.builtin.file', 'npu-affinity-device-share.service') }}"
 
 - name: Let them share one card and one chip of another, even if a third party holds some of them now
   npu.affinity.device_share:
@@ -93,6 +101,8 @@ EXAMPLES = r"""
     enabled: false
     only_ours: false
     recover: 'off'
+    boot_unit: ''
+    min_driver: ''
     timeout: 60
 
 - name: The same in the tree of a simulated host
@@ -150,16 +160,32 @@ failures:
   type: list
   elements: str
   sample: ['card 3: chip 0 is not on, because a container holds the card (exporters and device plugins count); stop it and run again']
+files:
+  description: Paths of the files that were written for the boot unit.
+  returned: always
+  type: list
+  elements: str
+  sample: [/etc/systemd/system/npu-affinity-device-share.service]
+removed:
+  description: Paths of the files that were removed.
+  returned: always
+  type: list
+  elements: str
+  sample: []
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._device_share import Report, require_driver, switch
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._share_plan import select
 from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool
+from ansible_collections.npu.affinity.plugins.module_utils._systemd import UNIT_FOLDER
 
 RECOVER = {"leave": None, "on": True, "off": False}
+UNIT = "npu-affinity-device-share.service"
 
 
 def argument_spec():
@@ -169,7 +195,8 @@ def argument_spec():
         "only_ours": {"type": "bool", "default": True},
         "recover": {"type": "str", "choices": list(RECOVER), "default": "leave"},
         "ignore_busy": {"type": "bool", "default": False},
-        "min_driver": {"type": "str"},
+        "boot_unit": {"type": "str"},
+        "min_driver": {"type": "str", "default": "25.5"},
         "topology": {"type": "dict"},
         "root": {"type": "path", "default": "/"},
         "npu_smi": {"type": "str"},
@@ -178,23 +205,36 @@ def argument_spec():
 
 
 def run(module):
+    """Return the reports on device share and on files; the unit is written first, so that a busy card is tried again at boot."""
     params, topology = module.params, module.params["topology"]
     host = Host(params["root"], params["timeout"])
+    if topology and not params["npus"] and not Cards.of_topology(topology).chips:
+        return Report(), write_unit(host, params["boot_unit"] and "", module.check_mode)
     if params["enabled"] and params["min_driver"]:
         require_driver(host, params["min_driver"], topology and topology["driver"]["version"])
-    if topology and not params["npus"] and not Cards.of_topology(topology).chips:
-        return Report()
     tool = ShareTool(host, params["npu_smi"])
     cards = Cards.of_topology(topology) if topology else tool.cards()
+    select(cards.chips, params["npus"])
+    written = write_unit(host, params["boot_unit"], module.check_mode)
     options = {"chosen": params["npus"], "recover": RECOVER[params["recover"]], "only_ours": params["only_ours"]}
-    return switch(host, tool, cards, params["enabled"], check=module.check_mode, **options)
+    return switch(host, tool, cards, params["enabled"], check=module.check_mode, **options), written
+
+
+def write_unit(host, text, check):
+    """Bring the boot unit to a text ('' removes it, None leaves it alone), with the host code that it runs."""
+    path = "%s/%s" % (UNIT_FOLDER, UNIT)
+    if not text:
+        return apply(host, Request(owned=[] if text is None else [path]), check)
+    files = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": source} for name, source in _runtime.sources().items()]
+    owned = [_runtime.FOLDER + "/*.py"]
+    return apply(host, Request(files=files + [{"path": path, "content": text}], owned=owned, enabled=[UNIT]), check)
 
 
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     try:
-        report = run(module)
-    except (OSError, ValueError, Refusal) as error:
+        report, written = run(module)
+    except (CommandError, OSError, ValueError, Refusal) as error:
         module.fail_json(msg=str(error))
     for sentence in report.warnings:
         module.warn(sentence)
@@ -205,12 +245,14 @@ def main():
     chips = _diffs.chips_of(report)
     recover = _diffs.recover_of(report)
     result = {
-        "changed": report.changed,
+        "changed": report.changed or written.changed,
         "chips": chips,
         "recover": recover,
         "busy": report.busy,
         "failures": _diffs.card_sentences(report.failed),
-        "diff": _diffs.of_device_share(chips, recover),
+        "files": [path for path, (before, after) in written.changes.items() if after.text is not None],
+        "removed": [path for path, (before, after) in written.changes.items() if after.text is None],
+        "diff": _diffs.of_files(written.changes) + [_diffs.of_device_share(chips, recover)],
     }
     if failed:
         module.fail_json(msg="device share is not as wanted: " + "; ".join(_diffs.card_sentences(failed)), **result)

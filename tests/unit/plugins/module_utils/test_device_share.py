@@ -463,7 +463,12 @@ def test_at_boot_a_driver_that_is_still_loading_is_waited_for_within_bounds(box,
     assert len(host.shared) == 3
 
 
-ENDINGS = [({"busy": [1]}, [], "card 1: chip 0 is not on"), ({}, ["7"], "npus: there is no card 7"), ({}, ["x"], "npus: '{'card': 'x'}'")]
+ENDINGS = [
+    ({"busy": [1]}, [], "card 1: chip 0 is not on"),
+    ({}, ["7"], "there is no card 7; npu-smi knows cards 0-2"),
+    ({}, ["x"], "npus: '{'card': 'x'}'"),
+    ({"user": 1000}, [], "card 0: chip 0 is not on: npu-smi cannot answer (permission)"),
+]
 
 
 @pytest.mark.parametrize("faults, arguments, line", ENDINGS)
@@ -472,3 +477,47 @@ def test_at_boot_what_could_not_be_switched_on_is_a_line_and_a_failure(box, caps
     host.faults(**faults)
     assert main(["--root", host.host.root] + arguments) == 1
     assert any(text.startswith(line) for text in capsys.readouterr().out.splitlines())
+
+
+def test_at_boot_a_card_that_is_gone_is_a_line_and_the_others_are_switched_on_all_the_same(box, capsys):
+    host = box("a2")
+    assert main(["--root", host.host.root, "2", "7"]) == 1
+    assert host.shared == ["2:0"]
+    assert capsys.readouterr().out.splitlines() == ["card 2 chip 0: device share is on", "there is no card 7; npu-smi knows cards 0-2"]
+
+
+def test_at_boot_cards_that_come_up_one_after_another_are_waited_for(box, capsys, monkeypatch):
+    host = box("a2")
+    for chip in host.description["chips"]:
+        folder = host.root / "sys/bus/pci/devices" / chip["bdf"]
+        for name, value in (("class", "0x120000"), ("vendor", "0x19e5"), ("device", "0xd802")):
+            (folder / name).write_text(value + "\n")
+    host.faults(dead=[1])
+    monkeypatch.setattr(_device_share.time, "sleep", lambda seconds: host.faults())
+    assert main(["--root", host.host.root, "--wait", "60"]) == 0
+    assert host.shared == ["0:0", "1:0", "2:0"]
+    host.faults(dead=[1])
+    assert main(["--root", host.host.root]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "npu-smi knows 2 chips, and 3 NPUs are on the PCI bus"
+
+
+def test_who_holds_a_busy_card_is_named(box):
+    host = box("a3")
+    for process, name, group, node in HELD:
+        folder = host.root / "proc" / process
+        (folder / "fd").mkdir(parents=True)
+        (folder / "comm").write_text(name + "\n")
+        (folder / "cgroup").write_text(group + "\n")
+        (folder / "fd" / "5").symlink_to(node)
+    host.faults(busy=[4])
+    assert host.switch(True).failed == {
+        4: "chip 0, 1 is not on, because a container holds the card: container 0123456789ab (process 77 npu-exporter); "
+        "stop it and run again"
+    }
+
+
+HELD = [
+    ("77", "npu-exporter", "0::/system.slice/docker-0123456789ab%s.scope" % ("0" * 52), "/dev/davinci3"),
+    ("78", "python3", "0::/user.slice", "/dev/davinci2"),
+    ("79", "other", "0::/system.slice/docker-ba9876543210%s.scope" % ("0" * 52), "/dev/davinci0"),
+]

@@ -59,14 +59,14 @@ def test_a_run_switches_what_differs_and_reports_every_chip(run, root):
         chip(5, 1, True, True, True),
     ]
     assert (result["busy"], result["failures"], result["recover"]) == ([], [], None)
-    assert result["diff"]["before"] == "card 2 chip 0: off\ncard 2 chip 1: off\n"
-    assert result["diff"]["after"] == "card 2 chip 0: on\ncard 2 chip 1: on\n"
+    assert result["diff"][0]["before"] == "card 2 chip 0: off\ncard 2 chip 1: off\n"
+    assert result["diff"][0]["after"] == "card 2 chip 0: on\ncard 2 chip 1: on\n"
     assert [call for call in calls(root) if call.startswith("set")] == ["set -t device-share -i 2 -d 1"]
     assert not run(root, enabled=True)["changed"]
 
 
 def test_a_check_predicts_and_the_topology_saves_a_call(run, root):
-    result = run(root, enabled=True, npus=[{"card": 2, "chip": 1}], topology=TOPOLOGY, _ansible_check_mode=True)
+    result = run(root, enabled=True, npus=[{"card": 2, "chip": 1}], topology=TOPOLOGY, min_driver="25.3.rc1", _ansible_check_mode=True)
     assert result["changed"]
     assert result["chips"] == [chip(2, 0, False, False, None), chip(2, 1, False, True, True)]
     assert calls(root) == ["info -t device-share -i 2"]
@@ -97,7 +97,7 @@ def test_cards_with_the_same_trouble_are_named_together(run, root):
 def test_recovery_by_the_driver_is_switched_and_shown(run, root, recover):
     result = run(root, enabled=True, recover=recover)
     assert result["recover"] == {"before": False, "after": True}
-    assert result["diff"]["after"].endswith("recovery by the driver: on\n")
+    assert result["diff"][0]["after"].endswith("recovery by the driver: on\n")
     again = run(root, enabled=True, recover=recover)
     assert (again["changed"], again["recover"]) == (False, {"before": True, "after": True})
 
@@ -111,7 +111,7 @@ def test_only_what_was_switched_on_here_is_switched_off(run, root):
 
 REFUSED = [
     ({"enabled": True, "npus": [3]}, "npus: there is no card 3; npu-smi knows cards 2,5"),
-    ({"enabled": True, "min_driver": "25.5", "topology": TOPOLOGY}, "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
+    ({"enabled": True, "topology": TOPOLOGY}, "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
     ({"enabled": True, "npu_smi": "/nowhere/npu-smi"}, "The command '/nowhere/npu-smi', named for npu-smi, does not exist"),
     ({"enabled": True, "recover": "maybe"}, "value of recover must be one of: leave, on, off"),
 ]
@@ -125,5 +125,35 @@ def test_what_cannot_be_done_is_refused_before_anything_is_changed(run, root, ar
 
 def test_a_host_with_gpus_only_has_nothing_to_switch_and_needs_no_npu_smi(run, tmp_path):
     topology = {"driver": {"version": None}, "npus": [{"kind": "gpu", "card": None, "chip": None}]}
-    result = run(tmp_path, enabled=True, topology=topology)
-    assert (result["changed"], result["chips"]) == (False, [])
+    result = run(tmp_path, enabled=True, topology=topology, boot_unit=TEXT)
+    assert (result["changed"], result["chips"], result["files"]) == (False, [], [])
+
+
+TEXT = "# Managed by npu.affinity\n[Service]\nExecStart=/usr/bin/python3 -m npu_affinity._irq\n[Install]\nWantedBy=multi-user.target\n"
+UNIT = "/etc/systemd/system/npu-affinity-device-share.service"
+LINK = "etc/systemd/system/multi-user.target.wants/npu-affinity-device-share.service"
+
+
+def test_the_boot_unit_comes_with_the_code_that_it_runs_and_goes_alone(run, root):
+    predicted = run(root, enabled=True, boot_unit=TEXT, _ansible_check_mode=True)
+    assert not (root / UNIT[1:]).exists()
+    result = run(root, enabled=True, boot_unit=TEXT)
+    assert (result["files"], result["changed"]) == (predicted["files"], predicted["changed"])
+    assert [entry["after_header"] for entry in result["diff"]] == [entry["after_header"] for entry in predicted["diff"]]
+    assert (root / UNIT[1:]).read_text() == TEXT
+    assert (root / LINK).is_symlink()
+    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share.py").is_file()
+    assert not run(root, enabled=True, boot_unit=TEXT)["changed"]
+    assert run(root, enabled=True)["removed"] == []
+    result = run(root, enabled=True, boot_unit="")
+    assert (result["removed"], result["changed"]) == ([UNIT], True)
+    assert not (root / LINK).is_symlink()
+    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share.py").is_file()
+
+
+def test_the_boot_unit_is_written_even_where_a_card_is_busy_and_not_where_the_request_is_wrong(run, root):
+    set_faults(root, busy=[2])
+    assert run(root, enabled=True, boot_unit=TEXT)["failed"]
+    assert (root / UNIT[1:]).exists()
+    assert run(root, enabled=True, npus=[3], boot_unit="")["failed"]
+    assert (root / UNIT[1:]).exists()

@@ -1,0 +1,54 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who holds a device node: processes by their open files, and the containers that they belong to by their cgroups.
+
+npu-smi says that a card is held, not by whom, and its own table of processes is cut short. A container that has the node and has not opened
+it is not found.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_SHOWN = 3
+_CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{12})[0-9a-f]{52}(?=[./]|$)", re.MULTILINE)
+
+
+def holders(host, nodes, processes=()):
+    """Return the holders of device nodes (paths such as ``/dev/davinci0``) as a short text, '' when none is found.
+
+    ``processes`` are further PIDs that are known to use them. Reading other users' open files takes root.
+    """
+    found = {}
+    for process in sorted(set(map(str, processes)) | set(_with_open_file(host, set(nodes))), key=int):
+        name = host.read("/proc/%s/comm" % process)
+        if name is not None:
+            container = _CONTAINER.search(host.read("/proc/%s/cgroup" % process) or "")
+            found.setdefault(container and container.group(1), []).append("%s %s" % (process, name))
+    containers = ["container %s (process %s)" % (name, _listed(members)) for name, members in sorted(found.items(), key=str) if name]
+    return ", ".join(containers[:_SHOWN] or (["process " + _listed(found[None])] if None in found else [])) + _rest(containers)
+
+
+def _with_open_file(host, nodes):
+    for process in host.names("/proc", "[0-9]*"):
+        folder = "/proc/%s/fd" % process
+        for name in host.names(folder):
+            try:
+                target = os.readlink(host.path("%s/%s" % (folder, name)))
+            except OSError:
+                continue
+            if target in nodes:
+                yield process
+                break
+
+
+def _listed(members):
+    return ", ".join(members[:_SHOWN]) + _rest(members)
+
+
+def _rest(members):
+    return " and %d more" % (len(members) - _SHOWN) if len(members) > _SHOWN else ""
