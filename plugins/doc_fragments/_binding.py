@@ -37,4 +37,12 @@ options:
     type: list
     elements: dict
     default: []
+  vnpus:
+    description:
+      - Parts of NPUs for containers that share them, each with its C(name), the logic id of its C(npu), C(memory_mib), C(core) (percent)
+        and, optionally, the C(unit) that starts the container.
+      - Each gets a slice inside that of its NPU, with whole cores in proportion to C(core).
+    type: list
+    elements: dict
+    default: []
 """

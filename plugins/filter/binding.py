@@ -14,6 +14,11 @@ description:
   - Turns a plan into slices and drop-ins, by the host's cgroup version, its systemd and its kubelet.
   - The role P(npu.affinity.slices#role) renders the result.
 positional: plan
+options:
+  limiter:
+    description: Whether vNPUs have a limiter that runs on the host, in a unit of its own before that of the container.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - npu.affinity._binding
 """
@@ -24,7 +29,7 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: >-
       {{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host',
-                                                       workloads=workloads)).says }}
+                                                       workloads=workloads, vnpus=vnpus, limiter=true)).says }}
   vars:
     services:
       - unit: vllm@0.service
@@ -33,6 +38,12 @@ EXAMPLES = r"""
       - name: llm-a
         npus: [1, 2]
         units: [llm-a.service]
+    vnpus:
+      - name: a
+        npu: 3
+        memory_mib: 28672
+        core: 20
+        unit: infer-a.service
 """
 
 RETURN = r"""
@@ -40,6 +51,7 @@ _value:
   description:
     - C(method) is V(slices), V(services) (cgroup v1, or an old systemd) or V(none), and C(says) the sentence why.
     - C(parents), C(slices), C(services) and C(housekeeping) are the units with their CPUs and memory nodes.
+    - C(vnpus) are as P(npu.affinity.vnpus#filter) returns them, with the C(settings) of the unit of their limiter.
     - C(expected) is what the kernel must then grant, as P(npu.affinity.host_files#module) takes it.
   type: dict
 """
@@ -58,9 +70,11 @@ def binding(
     services: Sequence[Mapping[str, Any]] = (),
     bound_by: str = "host",
     workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    limiter: bool = True,
 ) -> dict[str, Any]:
     try:
-        return _binding.binding(topology, plan, services, bound_by, workloads)
+        return _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.binding: {error}") from error
 

@@ -23,7 +23,7 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: >-
       npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
-                                                     workloads=workloads) | length == 0
+                                                     workloads=workloads, vnpus=vnpus) | length == 0
   vars:
     services:
       - unit: vllm@0.service
@@ -32,6 +32,12 @@ EXAMPLES = r"""
       - name: llm-a
         npus: [1, 2]
         units: [llm-a.service]
+    vnpus:
+      - name: a
+        npu: 3
+        memory_mib: 28672
+        core: 20
+        unit: infer-a.service
 """
 
 RETURN = r"""
@@ -53,8 +59,9 @@ def preflight(
     services: Sequence[Mapping[str, Any]] = (),
     bound_by: str = "host",
     workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    return _binding.refusals(topology, plan, services, bound_by, workloads)
+    return _binding.refusals(topology, plan, services, bound_by, workloads, vnpus)
 
 
 class FilterModule:

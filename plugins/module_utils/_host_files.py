@@ -189,7 +189,7 @@ class _Apply:
         if request.interrupted:
             report.actions.append("reload: an earlier run was interrupted")
         services = {unit_of(path) for path, states in report.changes.items() if not self._leaves(*states)} - {None}
-        ours = {entry["unit"] for entry in request.restarted} | set(request.started)
+        ours = {entry["unit"] for entry in request.restarted}
         waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
         report.restart_needed = sorted(set(report.restart_needed + waiting))
 

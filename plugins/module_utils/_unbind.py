@@ -35,6 +35,7 @@ _IRQBALANCE_FILES = [
 OWNED = _IRQBALANCE_FILES + [
     _irq.PLAN,
     _processes.SETTINGS,
+    "/etc/npu-affinity/vnpu/*.env",
     UNIT_FOLDER + "/npu.slice",
     UNIT_FOLDER + "/npu-*.slice",
     UNIT_FOLDER + "/npu-affinity-*.service",
@@ -45,9 +46,11 @@ OWNED = _IRQBALANCE_FILES + [
     "/etc/udev/rules.d/90-npu-affinity.rules",
     _runtime.FOLDER + "/*.py",
 ]
-_FOLDERS = ["/etc/npu-affinity", posixpath.dirname(_irq.MEMORY), _LIBRARY, _runtime.FOLDER, _CACHE]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(_irq.MEMORY), _LIBRARY, _runtime.FOLDER, _CACHE]
 _PROGRAMS = ["npu-affinity-*", "system-npu*affinity*.slice"]
 """Our units that run programs, and the slice that systemd makes for the instances of a template."""
+_LIMITER = "npu-affinity-limiter-"
+"""How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
 _INTERRUPTED = "undo"
 """The section of previous.json that names the units whose files are being removed; a run that was killed left it there."""
 
@@ -202,7 +205,7 @@ class _Undo:
 
     def _look_at_programs(self, found):
         if self.host.live and found.changed:
-            self.programs = self.systemd.running(_PROGRAMS)
+            self.programs = [unit for unit in self.systemd.running(_PROGRAMS) if not unit.startswith(_LIMITER)]
 
     def _look_at_stopped_units(self):
         for unit, values in sorted(self.recorded.items()):

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus, _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import by_id, kind_and_number, union
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
@@ -61,6 +61,7 @@ def refusals(
     services: Sequence[Mapping[str, Any]],
     bound_by: str,
     workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
     sentences = list(plan.get("violations") or [])
@@ -75,13 +76,17 @@ def refusals(
         if unknown := _workloads.unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
     sentences += _workloads.refusals(plan, workloads)
+    whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
+    whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
+    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole)
     units = [str(service.get("unit", "")) for service in services]
     units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
+    units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
     for unit in sorted(set(units)):
         if not _SERVICE.match(unit):
             sentences.append(f"'{unit}' is not the name of a systemd service, such as vllm@0.service.")
         if units.count(unit) > 1:
-            sentences.append(f"{unit} is named more than once in npu_affinity_services and npu_affinity_workloads; name it once.")
+            sentences.append(f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once.")
     return sentences
 
 
@@ -91,15 +96,18 @@ def binding(
     services: Sequence[Mapping[str, Any]],
     bound_by: str,
     workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    limiter: bool = True,
 ) -> dict[str, Any]:
-    """Return what systemd must hold.
+    """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host.
 
     Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``, ``housekeeping`` (lists of
-    ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings}`` with the lines of the drop-in in order) and
+    ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, needs}`` with the lines of the drop-in in
+    order and a unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with ``settings`` of the limiter) and
     ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
     Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
-    if reasons := refusals(topology, plan, services, bound_by, workloads):
+    if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
     result: dict[str, Any] = {
@@ -109,9 +117,11 @@ def binding(
         "slices": [],
         "services": [],
         "housekeeping": [],
+        "vnpus": [{**vnpu, "settings": {}} for vnpu in _vnpus.vnpus(topology, plan, vnpus, limiter)],
         "expected": [],
     }
     if method == NONE:
+        result["services"] = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and vnpu["limiter"]]
         return result
     together = _workloads.workloads(plan, workloads, topology)
     known = by_id(plan)
@@ -120,13 +130,22 @@ def binding(
     if method == SERVICES:
         with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
         result["services"] = [_drop_in(unit, entries, _affinity(entries, with_memory)) for unit, entries, home in members]
+        for vnpu in result["vnpus"]:
+            vnpu["settings"] = _affinity([vnpu], with_memory)
+        result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
     result["services"] = [_drop_in(unit, entries, _home(entries, home, bound_by)) for unit, entries, home in members]
+    for vnpu in result["vnpus"]:
+        vnpu["settings"] = {"Slice": vnpu["slice"]}
+    result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
     held = sorted([*plan["npus"], *(plan.get("lost") or [])], key=lambda entry: kind_and_number(entry["slice"]))
     result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
     result["slices"] += [
         {"name": workload["slice"], "description": f"Workload {workload['name']}", "cpus": workload["pool"], "mems": workload["mems"]}
         for workload in together
+    ]
+    result["slices"] += [
+        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["mems"]} for vnpu in result["vnpus"]
     ]
     result["parents"] = [
         {
@@ -180,4 +199,13 @@ def _home(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str)
 
 def _drop_in(unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str]) -> dict[str, Any]:
     names = ", ".join(str(entry["id"]) for entry in entries)
-    return {"name": unit, "description": f"CPUs and memory of NPU {names}.", "settings": settings}
+    return {"name": unit, "description": f"CPUs and memory of NPU {names}.", "settings": settings, "needs": None}
+
+
+def _title(vnpu: Mapping[str, Any]) -> str:
+    """What a vNPU is called in unit files; with its quotas, so that a change of them is a change of the units that follow only anew."""
+    return f"vNPU {vnpu['name']}: {vnpu['memory_mib']} MiB and {vnpu['core']} percent of NPU {vnpu['npus'][0]}"
+
+
+def _shared(vnpu: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": vnpu["unit"], "description": _title(vnpu) + ".", "settings": vnpu["settings"], "needs": vnpu["limiter"]}

@@ -80,6 +80,9 @@ def launch(
 def _checked(workload: Workload, form: str, binding: str, total_npus: int | None) -> list[str]:
     """Return the warnings about a workload's CPUs; ``ValueError`` with the first thing that cannot work."""
     topology = workload.topology
+    if workload.share and "npu_smi" not in FORMS[form].OPTIONS:
+        forms = ", ".join(name for name in FORMS if "npu_smi" in FORMS[name].OPTIONS)
+        raise ValueError(f"{workload.title} is a part of an NPU, which a library inside a container holds; launch it with {forms}")
     online = topology["cpus"]["online"] if topology else None
     verdicts = [set_verdict(workload.cpus, host_cpus=online)]
     if workload.slice:

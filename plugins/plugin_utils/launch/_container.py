@@ -14,6 +14,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
@@ -30,11 +31,11 @@ DRIVER = (
 
 @dataclass(frozen=True)
 class Devices:
-    """What a container needs to use its NPUs or GPUs. ``gpus`` are ids, ``mounts`` paths that are the same inside and outside."""
+    """What a container needs to use its NPUs or GPUs. ``gpus`` are ids, ``volumes`` are ``host:container[:ro]``."""
 
     gpus: Sequence[int] = ()
     nodes: Sequence[str] = ()
-    mounts: Sequence[str] = ()
+    volumes: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
@@ -45,20 +46,35 @@ def devices(workload: Workload, options: Options) -> Devices:
         raise ValueError(f"vnpu: only the Ascend Docker Runtime splits an NPU into {options.vnpu}; add ascend_runtime=true")
     if options.ascend_runtime and workload.kind == "gpu":
         raise ValueError(f"ascend_runtime: {workload.title} is no NPU, and the Ascend Docker Runtime serves none but NPUs")
+    if options.vnpu and workload.share:
+        raise ValueError(f"vnpu: {workload.title} is a part in soft split already; {options.vnpu} would split its NPU a second time")
     if not options.devices:
-        return Devices()
+        return Devices(**_of_share(workload))
     if not workload.cards:
         raise ValueError(f"{workload.title} names no NPU, so that its devices are not known; give npus, or devices=false")
     if workload.kind == "gpu":
         return Devices(gpus=[card.id for card in workload.cards])
     numbers = [str(card.node) for card in workload.cards]
-    notes = unsure(workload)
+    share = _of_share(workload)
+    notes = [*unsure(workload), *share["notes"]]
     if options.ascend_runtime:
         split = {"ASCEND_VNPU_SPECS": options.vnpu} if options.vnpu else {}
         # Empty, so that what an image may have set does not count.
-        return Devices(environment={"ASCEND_VISIBLE_DEVICES": ",".join(numbers), "ASCEND_RUNTIME_OPTIONS": "", **split}, notes=notes)
+        environment = {"ASCEND_VISIBLE_DEVICES": ",".join(numbers), "ASCEND_RUNTIME_OPTIONS": "", **split, **share["environment"]}
+        return Devices(environment=environment, volumes=share["volumes"], notes=notes)
     nodes = [*(f"/dev/davinci{number}" for number in numbers), *DEVICES_OF_ALL]
-    return Devices(nodes=nodes, mounts=["/usr/local/dcmi", options.npu_smi, *DRIVER], notes=notes)
+    volumes = [f"{path}:{path}" for path in ("/usr/local/dcmi", options.npu_smi, *DRIVER)]
+    return Devices(nodes=nodes, volumes=volumes + share["volumes"], environment=share["environment"], notes=notes)
+
+
+def _of_share(workload: Workload) -> dict[str, Any]:
+    """Return what a vNPU's container needs besides devices and driver."""
+    if workload.share is None:
+        return {"volumes": [], "environment": {}, "notes": []}
+    notes = ["Device share must be on for its card: npu-smi info -t device-share -i <card>."]
+    if workload.share.limiter:
+        notes.insert(0, f"The limiter must run before: systemctl start {workload.share.limiter}")
+    return {"volumes": list(workload.share.volumes), "environment": dict(workload.share.environment), "notes": notes}
 
 
 def unsure(workload: Workload) -> list[str]:
@@ -90,6 +106,6 @@ def run(engine: str, workload: Workload, options: Options, given: Devices, gpus:
     words += [f"--cgroup-parent={workload.slice}"] if workload.slice else []
     words += [*cpuset(workload), *gpus]
     words += [f"--device={node}" for node in given.nodes]
-    words += [f"--volume={path}:{path}" for path in given.mounts]
+    words += [f"--volume={volume}" for volume in given.volumes]
     words += [f"--env={name}={value}" for name, value in given.environment.items()]
     return Recipe(shlex.join([*words, *options.arguments, options.image, *options.command]), given.notes)

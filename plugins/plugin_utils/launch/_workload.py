@@ -54,6 +54,15 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Share:
+    """The part of an NPU that a vNPU gets: variables and ``volumes`` (``host:container[:ro]``) of its container, its limiter's unit."""
+
+    environment: Mapping[str, str]
+    volumes: Sequence[str]
+    limiter: str | None
+
+
+@dataclass(frozen=True)
 class Workload:
     """What runs where. CPUs and memory nodes are cpulists, ``slice`` is empty where the host has none."""
 
@@ -66,6 +75,7 @@ class Workload:
     slice: str
     cards: tuple[Card, ...]
     topology: Mapping[str, Any] = field(default_factory=dict)
+    share: Share | None = None
 
     @property
     def held_by_slice(self) -> bool:
@@ -87,7 +97,8 @@ class Workload:
 def read(entry: object, topology: object, name: str) -> Workload:
     """Return the workload of a plan's entry ``{id, pool, mems, slice, …}`` or of ``{name, npus, pool or cpus, mems, slice}``.
 
-    A workload may have ``processes``, the plan's entries of its NPUs, or ``devices``, their nodes below ``/dev``, in place of ``npus``.
+    A workload may have ``processes``, the plan's entries of its NPUs, or ``devices``, their nodes below ``/dev``, in place of ``npus``. A
+    vNPU has ``environment``, ``volumes`` and ``limiter``, too.
     ``name`` goes before the workload's own. ``ValueError`` says what is missing or wrong.
     """
     if not isinstance(entry, Mapping):
@@ -115,6 +126,7 @@ def read(entry: object, topology: object, name: str) -> Workload:
         slice=slice_name if not host or _binding.way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == _binding.SLICES else "",
         cards=tuple(_cards(entry, host, kind, cpus)),
         topology=host,
+        share=Share(entry["environment"], entry["volumes"], entry.get("limiter")) if "volumes" in entry else None,
     )
 
 

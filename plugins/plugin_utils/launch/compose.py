@@ -28,8 +28,8 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     if devices.gpus:
         request = {"driver": "nvidia", "device_ids": [str(number) for number in devices.gpus], "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [request]}}}
-    paths = {"devices": devices.nodes, "volumes": devices.mounts}
-    service.update({key: [f"{path}:{path}" for path in listed] for key, listed in paths.items() if listed})
+    paths = {"devices": [f"{node}:{node}" for node in devices.nodes], "volumes": list(devices.volumes)}
+    service.update({key: listed for key, listed in paths.items() if listed})
     if devices.environment:
         service["environment"] = dict(devices.environment)
     if options.command:

@@ -25,7 +25,8 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     container += [("ContainerName", workload.name)] if workload.name else []
     container += [("PodmanArgs", _units.command_line([*_container.cpuset(workload), *options.arguments]))]
     container += [("AddDevice", device) for device in [*_container.by_gpu_name(devices.gpus), *devices.nodes]]
-    container += [("Volume", f"{path}:{path}") for path in devices.mounts]
+    container += [("Volume", volume) for volume in devices.volumes]
+    container += [("Environment", f"{name}={value}") for name, value in devices.environment.items()]
     container += [("Exec", _units.command_line(options.command))] if options.command else []
     return Recipe(
         _units.text({"Container": container, "Service": [("Slice", workload.slice)] if workload.slice else []}),

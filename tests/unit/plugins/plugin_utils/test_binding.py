@@ -94,7 +94,12 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["slices"]][-1] == ("npu-llm_a.slice", "0-23,144-167", "0,6")
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice", "npu-llm_a.slice"]
     assert result["services"] == [
-        {"name": "llm.service", "description": "CPUs and memory of NPU 0, 1.", "settings": {"Slice": "npu-llm_a.slice"}}
+        {
+            "name": "llm.service",
+            "description": "CPUs and memory of NPU 0, 1.",
+            "settings": {"Slice": "npu-llm_a.slice"},
+            "needs": None,
+        }
     ]
     (old,) = binding(on(cgroup="v1", systemd=249), PLAN, [], "host", [PAIR])["services"]
     assert old["settings"] == {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}
@@ -173,7 +178,7 @@ REFUSALS = [
     (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "'../x.service' is not the name of a systemd service"),
     (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU."),
     (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),
-    (PLAN, [ONE, ONE], "host", "vllm@0.service is named more than once in npu_affinity_services and npu_affinity_workloads; name it once."),
+    (PLAN, [ONE, ONE], "host", "vllm@0.service is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."),
     (PLAN, [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
     (changed(PLAN, violations=["NPU 0 and NPU 1 share CPUs 0-3."]), [], "host", "NPU 0 and NPU 1 share CPUs 0-3."),
 ]

@@ -1,0 +1,113 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: vnpus
+short_description: What containers get that share NPUs without Kubernetes
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Gives every vNPU its CPUs, its slice, its variables and its mounts, for P(npu.affinity.launch#filter).
+  - Refuses more than 100 percent or more memory than an NPU has, in all.
+positional: vnpus, topology
+options:
+  _input:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  vnpus:
+    description:
+      - The variable C(npu_affinity_vnpus), elements with C(name), the logic id of the C(npu), C(memory_mib), C(core) in percent and,
+        optionally, the C(unit) that starts the container.
+    type: list
+    elements: dict
+    required: true
+  topology:
+    description: The fact C(npu_affinity_topology).
+    type: dict
+    required: true
+  folder:
+    description: Where the host has the library and the preload file.
+    type: path
+    default: /usr/local/hami-vnpu-core
+  shared_region:
+    description: The directory of the host that all containers of all NPUs share.
+    type: path
+    default: /usr/local/hami-shared-region
+  limiter:
+    description: Whether the limiter runs on the host.
+    type: bool
+    default: true
+seealso:
+  - plugin: npu.affinity.launch
+    plugin_type: filter
+  - plugin: npu.affinity.fit_vnpus
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Say how to start the first of two containers that share NPU 0
+  ansible.builtin.debug:
+    msg: "{{ shares[0] | npu.affinity.launch('docker', image='vllm-ascend', topology=npu_affinity_topology) }}"
+  vars:
+    shares: >-
+      {{ npu_affinity_plan | npu.affinity.vnpus(npu_affinity_vnpus, npu_affinity_topology, folder='/usr/local/hami-vnpu-core',
+                                                shared_region='/usr/local/hami-shared-region', limiter=true) }}
+    npu_affinity_vnpus:
+      - {name: a, npu: 0, memory_mib: 28672, core: 20, unit: infer-a.service}
+      - {name: b, npu: 0, memory_mib: 28672, core: 40}
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - Each vNPU's C(name), C(npus) (one logic id), C(memory_mib), C(core), C(unit), C(slice), C(pool) (a cpulist) and C(mems).
+    - C(environment) are the variables of the container, C(file) the file of the host that holds them for the limiter and for
+      C(--env-file), C(limiter) the unit's name or null, and C(volumes) the mounts of the container.
+  type: list
+  elements: dict
+  sample:
+    - name: a
+      npus: [0]
+      memory_mib: 28672
+      core: 20
+      unit: null
+      slice: npu-0-a.slice
+      pool: 146-149
+      mems: "6"
+      environment: {ASCEND_VISIBLE_DEVICES: "0", NPU_MEM_QUOTA: "28672", NPU_PRIORITY: "20"}
+      file: /etc/npu-affinity/vnpu/a.env
+      limiter: npu-affinity-limiter-a.service
+      volumes: ["/usr/local/hami-vnpu-core:/hami-vnpu-core:ro"]
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus
+
+
+def vnpus(
+    plan: Mapping[str, Any],
+    vnpus: Sequence[Mapping[str, Any]],
+    topology: Mapping[str, Any],
+    folder: str = "/usr/local/hami-vnpu-core",
+    shared_region: str = "/usr/local/hami-shared-region",
+    limiter: bool = True,
+) -> list[dict[str, Any]]:
+    if reasons := _vnpus.refusals(topology, plan, vnpus):
+        raise AnsibleFilterError("npu.affinity.vnpus: " + " ".join(reasons))
+    found = _vnpus.vnpus(topology, plan, vnpus, limiter)
+    return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in found]
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"vnpus": vnpus}
