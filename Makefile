@@ -56,6 +56,9 @@ verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every 
 	@rm -rf build/reports
 	$(PLAYBOOK) -e npu_affinity_reports=$(CURDIR)/build/reports playbooks/verify.yml
 
+report: setup $(if $(INVENTORY),,fleet) ## one HTML page of the fleet, build/report.html; touches nothing
+	$(PLAYBOOK) -e npu_affinity_report=$(CURDIR)/build/report.html playbooks/report.yml
+
 unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
 	$(PLAYBOOK) playbooks/unbind.yml
 
@@ -99,6 +102,10 @@ integration: setup-test ## the playbooks over simulated hosts, as a user runs th
 molecule: setup-test ## the default Molecule scenario, on simulated hosts
 	rm -rf build/molecule
 	cd extensions && PATH="$(CURDIR)/$(BIN):$$PATH" MOLECULE_PROJECT_DIRECTORY=$(CURDIR)/extensions molecule test
+
+browser: setup-test ## the report in a headless Chromium (root on Debian installs it)
+	tests/browser/setup
+	$(BIN)/python -m pytest -q tests/browser
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); not part of make test
 	tests/lab/setup

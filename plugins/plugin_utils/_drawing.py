@@ -165,7 +165,7 @@ class _Picture:
         self.roles = [
             {cpu: role for role in MARKED_ROLES for cpu in expand(npu.roles.get(role, ""), f"{role} of {npu.label}")} for npu in npus
         ]
-        self.colours = _colours(npus, owners, frames, self.grid.per_row)
+        self.colours = colours_of(npus, owners, frames, self.grid.per_row)
         self.ground: list[str] = []
         self.outlines: list[str] = []
         self.boxes = [""] * len(npus)
@@ -324,7 +324,7 @@ class _Picture:
                 yield svg.group(f"state {kind}", svg.title(title) + _cells(kind, cells))
 
 
-def _colours(npus: Sequence[Npu], owners: Mapping[int, Owner], frames: Sequence[Frame], per_row: int) -> list[int | None]:
+def colours_of(npus: Sequence[Npu], owners: Mapping[int, Owner], frames: Sequence[Frame], per_row: int) -> list[int | None]:
     """Return a number in svg.PALETTE for every NPU with a pool of its own; those with CPUs on the same or on touching frames differ.
 
     Where the palette is too small for that, the colour is taken that is rarest near the NPU.

@@ -23,7 +23,7 @@ PALETTE = (
     ("#cdeafb", "#56b4e9", "#000", "#2c6382", "#9ad6f7", "#000"),
     ("#f0b48f", "#d55e00", "#000", "#7d2f00", "#e8772a", "#000"),
     ("#e6bfd5", "#cc79a7", "#000", "#693353", "#d98cb8", "#000"),
-    ("#faf3a0", "#e8d700", "#000", "#75700f", "#f0e442", "#000"),
+    ("#faf3a0", "#e8d700", "#000", "#6d680d", "#f0e442", "#000"),
     ("#93d4be", "#009e73", "#000", "#00523c", "#19b88c", "#000"),
 )
 """The colours of Okabe and Ito with brown for their black. Consecutive ones differ with any kind of colour vision."""

@@ -1,0 +1,95 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: report_html
+short_description: A fleet as one HTML page
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Makes one page of any number of hosts, with a table to sort and search and a picture of every host that is drawn when it is opened.
+  - The page stands for itself and loads nothing. Its content security policy allows its own style and script and nothing else, and what it
+    shows of a host is text and never markup.
+  - Machines and plans that several hosts share are held once.
+options:
+  _input:
+    description:
+      - The hosts. Each is a dictionary with C(host), its name, and what is known of it.
+      - C(topology) is the fact C(npu_affinity_topology), C(plan) what a bind would plan now, and C(refused) the sentence why it would not.
+      - C(bound), C(drift), C(checked) and C(remarks) are what M(npu.affinity.binding_info) returned, and C(msg) why it failed.
+      - C(plans) are other plans to compare with, by their names.
+      - C(processes) are processes that use NPUs, each with C(pid), C(name), C(npu) (logic id) and C(memory), MiB by NUMA node.
+      - The files that P(npu.affinity.report#role) and the playbook C(npu.affinity.verify) keep have this shape.
+    type: list
+    elements: dict
+    required: true
+  title:
+    description: What stands above the table.
+    type: str
+    default: NPU affinity
+  generated:
+    description: When the hosts were looked at, in words.
+    type: str
+    default: ""
+  earlier:
+    description: The same hosts at an earlier time, to compare with.
+    type: list
+    elements: dict
+    default: []
+  strategies:
+    description: Strategies of P(npu.affinity.plan#filter) to plan every host with besides, to compare with.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - plugin: npu.affinity.plan_svg
+    plugin_type: filter
+  - module: npu.affinity.binding_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Make a page of one host
+  vars:
+    host: "{{ {'host': inventory_hostname, 'topology': npu_affinity_topology, 'plan': npu_affinity_plan} }}"
+  ansible.builtin.copy:
+    content: "{{ [host] | npu.affinity.report_html(title='Training site', strategies=['even_split']) }}"
+    dest: "{{ playbook_dir }}/report.html"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+_value:
+  description: The page.
+  type: str
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.report import _page
+
+
+def report_html(
+    records: Iterable[Mapping[str, Any]],
+    title: str = "NPU affinity",
+    generated: str = "",
+    earlier: Iterable[Mapping[str, Any]] = (),
+    strategies: Iterable[str] = (),
+) -> str:
+    try:
+        return _page.report_html(records, str(title), str(generated), earlier, strategies)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.report_html: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"report_html": report_html}

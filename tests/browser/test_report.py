@@ -1,0 +1,284 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report as somebody reads it: a fleet that is sorted and searched, a host that is opened, with the mouse and without."""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from ansible_collections.npu.affinity.plugins.plugin_utils.report._page import report_html
+from tests.browser.fleet import demonstration, thousand
+
+NASTY = "<img src=x onerror=document.title='owned'>"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    hosts = demonstration()
+    evil = next(host for host in hosts if host["host"] == "gpu-01")
+    evil["remarks"] = [NASTY]
+    evil["topology"]["npus"][0]["name"] = NASTY
+    evil["topology"]["machine"]["product"] = NASTY
+    evil["host"] = f"gpu-01 {NASTY}"
+    path.write_text(report_html(hosts, title="Demo", generated="today", strategies=["even_split"]))
+    return path
+
+
+@pytest.fixture
+def page(chromium, small):
+    """The small fleet, just opened; whatever is done with it, its console must stay silent."""
+    chromium.size(1360, 900)
+    chromium.scheme("light")
+    chromium.open(small)
+    yield chromium
+    assert chromium.console() == []
+
+
+def hosts(page):
+    return page.texts("#fleet tbody td.host")
+
+
+def head(page, title):
+    return next(button for button in page.all("#fleet th button") if button.text.startswith(title))
+
+
+def type_into_search(page, words):
+    search = page.one("input[type=search]")
+    search.clear()
+    search.send_keys(words)
+
+
+def test_the_worst_come_first_and_every_state_has_a_word(page):
+    assert page.texts("#fleet tbody .state") == ["drifted"] * 2 + ["refused", "no answer", "not bound"] + ["bound"] * 5
+    assert hosts(page)[:2] == ["a2-01", "a3-01"]
+    assert page.texts(".tile b") == ["2", "1", "1", "1", "5"]
+    assert page.one("#fleet th[aria-sort=ascending]").text.startswith("State")
+
+
+@pytest.mark.parametrize(
+    ("title", "first", "last", "turned"),
+    [("Host", "a2-01", "odd-01", "odd-01"), ("CPUs", "a3-03", "a3-02", "a3-01"), ("Differs", "a2-02", "a2-01", "a2-01")],
+)
+def test_a_click_on_a_head_sorts_and_a_second_one_turns_it_round(page, title, first, last, turned):
+    head(page, title).click()
+    upwards = hosts(page)
+    assert (upwards[0], upwards[-1]) == (first, last)
+    head(page, title).click()
+    assert hosts(page)[0] == turned
+    assert page.one("#fleet th[aria-sort=descending]").text.startswith(title)
+
+
+def test_host_names_are_sorted_by_their_numbers(chromium, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(report_html([{"host": name} for name in ("node10", "node9", "node1")]))
+    assert hosts(chromium.open(path)) == ["node1", "node9", "node10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("irqbalance", ["a2-01", "a3-01"]), ("LOST card", ["a2-01"]), ("a3 global", ["a3-01", "a3-02"]), ("nothing at all", [])],
+)
+def test_search_looks_at_names_causes_and_strategies(page, words, found):
+    type_into_search(page, words)
+    assert hosts(page) == found
+    assert page.one("[role=status]").text == f"{len(found)} of 10 hosts"
+
+
+def test_tiles_and_causes_narrow_the_table(page):
+    page.all(".tile")[1].click()
+    assert hosts(page) == ["a2-03"]
+    page.all(".tile")[1].click()
+    next(button for button in page.all(".bar button") if button.text.startswith("lost card")).click()
+    assert hosts(page) == ["a2-01"]
+    assert page.one("input[type=search]").get_attribute("value") == "lost card"
+
+
+def test_the_keyboard_alone_reaches_everything(page):
+    page.one("body").send_keys("/")
+    page.keys("a3-0")
+    page.keys(Keys.ARROW_DOWN, "j")
+    assert page.driver.switch_to.active_element.text == "a3-03"
+    page.keys("k")
+    page.keys(Keys.ENTER)
+    assert page.one("h1").text == "a3-01"
+    page.keys("n")
+    assert page.one("h1").text == "a3-03"
+    page.keys("p")
+    assert page.one("h1").text == "a3-01"
+    page.run("document.querySelector('svg.picture').focus()")
+    page.keys(Keys.ARROW_RIGHT)
+    assert page.one(".readout").text.startswith("CPU 0 · NUMA node 0 · sibling 320")
+    page.keys(Keys.ARROW_RIGHT)
+    assert page.one(".readout").text.startswith("CPU 1 ")
+    page.keys(Keys.ARROW_DOWN)
+    assert page.one(".readout").text.startswith("CPU 321 ")
+    page.keys("?")
+    assert page.one("dialog").is_displayed()
+    page.keys(Keys.ESCAPE)
+    assert page.all("dialog") == []
+    page.keys(Keys.ESCAPE)
+    assert page.driver.switch_to.active_element.text == "a3-01"
+    assert hosts(page) == ["a3-01", "a3-03", "a3-02"]
+
+
+def test_nothing_is_drawn_until_a_host_is_opened(page):
+    assert page.all("[data-cpu]") == []
+    page.all("#fleet tbody a")[1].click()
+    cells = page.run("return [...document.querySelectorAll('.picture [data-cpu]')].map(cell => Number(cell.dataset.cpu))")
+    assert sorted(cells) == list(range(640))
+    assert len(page.all(".picture .npu")) == 16
+    assert len(page.all(".picture .node")) == 8
+
+
+def cell(page, cpu):
+    return page.one(f".picture [data-cpu='{cpu}']")
+
+
+def test_drift_is_marked_where_it_is_and_said_in_words(page, small):
+    page.open(small, "#host=a3-01")
+    red = page.run("return [...document.querySelectorAll('.picture .cell:has(.drift)')].map(cell => Number(cell.dataset.cpu))")
+    assert sorted(red) == [5, *range(240, 248), 281]
+    assert [box.get_attribute("data-npu") for box in page.all(".npu.drift")] == ["3", "6"]
+    assert page.texts("#drift tbody b") == ["NPU 6 cq_update_irq", "npu-3.slice CPUs"]
+    page.run("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", cell(page, 281))
+    assert "NPU 6 cq_update_irq: expected CPUs 281, found CPUs 5" in page.one(".readout").text
+    row = next(row.text for row in page.all("#npus tbody tr") if "NPU 3 " in row.text)
+    assert "220-239,540-559 → 220-247,540-559" in row.replace("\n", "")
+
+
+def choose(page, label, words):
+    page.run(
+        "const box = document.querySelector(`select[aria-label='${arguments[0]}']`);"
+        "box.value = [...box.options].find(option => option.text === arguments[1]).value; box.dispatchEvent(new Event('change'))",
+        label,
+        words,
+    )
+
+
+def test_two_strategies_are_compared_cpu_by_cpu(page, small):
+    page.open(small, "#host=a3-02")
+    assert page.all(".picture .split") == []
+    choose(page, "Compare with", "strategy even_split")
+    assert len(page.all(".picture .split")) == 640
+    assert "strategy even_split" in page.one(".legend").text
+    page.run("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", cell(page, 0))
+    before = page.one(".readout").text
+    assert before.startswith("CPU 0 · NUMA node 0 · sibling 1 · cache 0-79 · plan in force: NPU 0, IRQ → strategy even_split: NPU 12, IRQ")
+    page.one("h1").send_keys("x")
+    page.run("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", cell(page, 0))
+    assert "strategy even_split: NPU 12, IRQ → plan in force: NPU 0, IRQ" in page.one(".readout").text
+    page.one("input[type=checkbox]").click()
+    assert page.texts("figcaption") == ["strategy even_split", "plan in force"]
+    assert len(page.all("svg.picture")) == 2
+
+
+def test_an_npu_shows_what_is_its_alone(page, small):
+    page.open(small, "#host=a2-02")
+    button = next(button for button in page.all("#npus button") if button.text == "NPU 3")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    mine = page.run("return [...document.querySelectorAll('.cell.on')].map(cell => Number(cell.dataset.cpu)).sort((a, b) => a - b)")
+    assert len(mine) == 24 and mine[-1] - mine[0] == 23
+    button.click()
+    assert page.all(".on") == []
+
+
+def test_memory_of_processes_by_node(page, small):
+    page.open(small, "#host=a3-01")
+    bars = [bar.get_attribute("aria-label") for bar in page.all(".memory svg")]
+    assert len(bars) == 16
+    assert bars[1] == "node 4: 47.6 GiB, node 7: 20.5 GiB"
+    assert "69.9 % local" in page.texts(".memory > div")[3]
+    page.open(small, "#host=a3-02")
+    assert page.all(".memory") == []
+
+
+def test_what_a_host_calls_itself_stays_text(page, small):
+    assert any(NASTY in name for name in hosts(page))
+    next(link for link in page.all("#fleet tbody a") if NASTY in link.text).click()
+    assert NASTY in page.one("h1").text
+    assert page.all("img") == []
+    assert NASTY in page.texts("#npus tbody td")[1]
+    assert page.driver.title != "owned"
+
+
+def test_a_host_that_said_nothing_still_has_a_page(page, small):
+    page.open(small, "#host=a3-03")
+    assert page.one("h1").text == "a3-03"
+    assert "no topology" in page.one(".pictures").text
+    page.open(small, "#host=nobody")
+    assert page.all("#fleet") != []
+
+
+def test_light_and_dark_by_the_system_and_by_the_switch(page, small):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    assert page.run(paper) == "rgb(255, 255, 255)"
+    page.scheme("dark")
+    assert page.run(paper) == "rgb(13, 17, 23)"
+    page.one(".theme").click()
+    assert page.one(".theme").text == "Theme: light"
+    assert page.run(paper) == "rgb(255, 255, 255)"
+    page.all("#fleet tbody a")[0].click()
+    page.keys("t")
+    page.scheme("light")
+    assert page.one(".theme").text == "Theme: dark"
+    assert page.run(paper) == "rgb(13, 17, 23)"
+    page.keys("t")
+
+
+SPOKEN = """
+const needs = [...document.querySelectorAll('button, a, select, input, [role=application], svg[role=img]')];
+const name = one => (one.getAttribute('aria-label') || one.textContent || one.closest('label')?.textContent || '').trim();
+return needs.filter(one => !name(one)).map(one => one.outerHTML);
+"""
+
+
+@pytest.mark.parametrize("fragment", ["", "#host=a2-01"])
+def test_everything_that_can_be_used_has_a_name(page, small, fragment):
+    page.open(small, fragment)
+    assert page.run(SPOKEN) == []
+
+
+CONTRAST = """
+const part = value => { value /= 255; return value <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4; };
+const light = rgb => { const [r, g, b] = rgb.match(/[\\d.]+/g).map(Number).map(part); return .2126 * r + .7152 * g + .0722 * b; };
+return [...document.querySelectorAll('.cell:not(.split)')].map(cell => {
+  const fill = getComputedStyle(cell.querySelector('.fill')).fill, text = cell.querySelector('text');
+  if (!text || fill === 'none') return 21;
+  const [a, b] = [light(fill), light(getComputedStyle(text).fill)].sort((x, y) => y - x);
+  return (a + .05) / (b + .05);
+}).reduce((one, other) => Math.min(one, other), 21);
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("host", ["a2-01", "a3-01", "odd-01"])
+def test_numbers_on_cells_can_be_read(page, small, scheme, host):
+    page.scheme(scheme)
+    page.open(small, f"#host={host}")
+    assert page.run(CONTRAST) >= 4.5
+
+
+def test_print_shows_the_picture_and_leaves_out_what_is_to_click(page, small):
+    page.open(small, "#host=a2-01")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert page.one("svg.picture").is_displayed()
+    assert not any(box.is_displayed() for box in page.all("nav, select, .readout"))
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_a_thousand_hosts_in_one_table(page, tmp_path):
+    path = tmp_path / "thousand.html"
+    path.write_text(report_html(thousand()))
+    page.open(path)
+    assert len(hosts(page)) == 1000
+    head(page, "Host").click()
+    assert hosts(page)[1::500] == ["node2", "node502"]
+    type_into_search(page, "node77")
+    assert len(hosts(page)) == 11
+    page.all("#fleet tbody a")[0].click()
+    assert page.one("h1").text == "node77"
+    assert page.all("[data-cpu]") != []

@@ -1,0 +1,60 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fleet is put on a page: hosts that drifted, are refused or do not answer among them; then the same from files, without the hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import yaml
+
+from tests.integration.conftest import touched
+from tests.integration.test_verify import interrupt, write
+
+
+def hosts_of(page):
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.S)[1])
+    return {host["name"]: {**host, "labels": [data["views"][place]["label"] for place in host["views"]]} for host in data["hosts"]}
+
+
+def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
+    hosts = fleet(bound="i310_pro", drifted="i310_pro", unbound="i310_pro", refused="a2_broken")
+    assert hosts.play("bind", "--limit", "bound,drifted", npu_affinity_batches=["100%"]).status == 0
+    write(hosts.tree("drifted"), interrupt(hosts.tree("drifted"), "sq_send_trigger_irq", 0), "30\n")
+    inventory = yaml.safe_load(hosts.inventory.read_text())
+    inventory["all"]["hosts"]["silent"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+    hosts.inventory.write_text(yaml.safe_dump(inventory))
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+
+    page, files = tmp_path / "report.html", tmp_path / "files"
+    run = hosts.play("report", npu_affinity_report=str(page), npu_affinity_reports=str(files), npu_affinity_report_title="Site")
+    for host in hosts.hosts:
+        assert touched(before[host], hosts.snapshot(host)) == set(), host
+        assert run.changed(host) == 0
+    found = hosts_of(page)
+    states = {"bound": "bound", "drifted": "drifted", "unbound": "not bound", "refused": "refused", "silent": "no answer"}
+    assert {name: host["state"] for name, host in found.items()} == states
+    assert found["drifted"]["drift"][0]["object"] == "NPU 0 sq_send_trigger_irq"
+    assert found["drifted"]["drift"][0]["npu"] == 0
+    assert "npu-smi cannot answer" in found["refused"]["why"]
+    assert found["bound"]["labels"] == ["plan in force", "kernel"]
+    assert sorted(path.name for path in files.glob("*.json")) == ["bound.json", "drifted.json", "refused.json", "unbound.json"]
+
+    page.unlink()
+    hosts.inventory.write_text("{all: {hosts: {localhost: {ansible_connection: local}}}}")
+    folders = [str(files)]
+    again = hosts.play(
+        "report",
+        npu_affinity_report=str(page),
+        npu_affinity_report_from=folders,
+        npu_affinity_report_earlier=folders,
+        npu_affinity_report_strategies=["even_split"],
+    )
+    assert again.status == 0, again.output
+    assert again.modules("localhost") == ["ansible.builtin.copy"]
+    found = hosts_of(page)
+    del states["silent"]
+    assert {name: host["state"] for name, host in found.items()} == states
+    assert found["bound"]["labels"] == ["plan in force", "kernel", "strategy even_split", "earlier: plan in force"]

@@ -1,0 +1,348 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The page of a fleet: what is read from records, that nothing in them can become markup, and how large it gets."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("ansible")
+
+from ansible.errors import AnsibleFilterError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils.report._records import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils.report._views import marked
+
+report_html = FilterModule().filters()["report_html"]
+
+
+def entry(npu, pci, pool, node):
+    cpus = expand(pool)
+    roles = {"irq": compress(cpus[:2]), "main": compress(cpus[2:-2]), "acl": str(cpus[-2]), "release": str(cpus[-1])}
+    return {"id": npu, "pci": pci, "pool": pool, **roles, "mems": str(node), "slice": f"npu-{npu}.slice"}
+
+
+def record(host="node1", nodes=2, per_node=16, npus=2, threads=1, **changes):
+    """A host with its NPUs spread over the nodes and one pool each; with threads, siblings are half the CPUs apart."""
+    cores = nodes * per_node // threads
+    half = [f"{node * per_node // threads}-{(node + 1) * per_node // threads - 1}" for node in range(nodes)]
+    whole = [",".join(compress(cpu + thread * cores for cpu in expand(part)) for thread in range(threads)) for part in half]
+    homes = [number * nodes // npus for number in range(npus)]
+    pools = []
+    for number, home in enumerate(homes):
+        mine = expand(half[home])
+        mates = homes.count(home)
+        part = mine[homes[:number].count(home) * len(mine) // mates :][: len(mine) // mates]
+        pools.append(compress(cpu + thread * cores for cpu in part for thread in range(threads)))
+    entries = [entry(number, f"0000:{number + 1:02x}:00.0", pool, homes[number]) for number, pool in enumerate(pools)]
+    plan = {"strategy": "even_split", "requested": "auto", "reason": "A reason.", "cpus": f"0-{nodes * per_node - 1}", "housekeeping": ""}
+    plan |= {"npus": entries, "lost": [], "repaired": [], "warnings": [], "violations": [], "options": {}, "quality": {"local": 1.0}}
+    topology = {
+        "machine": {"product": "Test server", "kernel": "6.6.0", "architecture": "aarch64", "systemd": 252, "cgroup": "v2"},
+        "cpus": {
+            "online": f"0-{nodes * per_node - 1}",
+            "offline": "",
+            "isolated": "",
+            "siblings": [compress(core + thread * cores for thread in range(threads)) for core in range(cores)] if threads > 1 else [],
+            "caches": whole,
+        },
+        "numa": [{"id": node, "cpus": cpus, "memory_mib": 65536, "distances": {}} for node, cpus in enumerate(whole)],
+        "npus": [
+            {
+                "kind": "npu",
+                "id": number,
+                "card": number,
+                "chip": 0,
+                "name": "910B9",
+                "family": "a2",
+                "pci": one["pci"],
+                "numa": homes[number],
+            }
+            | {"affinity": whole[homes[number]], "busy": False, "memory_mib": 65536, "phy_id": None, "device_share": None}
+            for number, one in enumerate(entries)
+        ],
+        "driver": {"version": "25.5.1", "npu_smi": "25.5.1"},
+        "kubelet": None,
+        "irqbalance": {"installed": False, "active": False},
+        "applied": {key: plan[key] for key in ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "npus")},
+        "problems": [],
+    }
+    checked = {"interrupts": [f"NPU {number} {name}" for number in range(npus) for name in ("cq_update_irq", "sq_send_trigger_irq")]}
+    found = {"host": host, "topology": topology, "plan": plan, "bound": True, "drift": [], "checked": checked, "remarks": []}
+    return {**found, **changes}
+
+
+def differs(kind, name, expected, found, npu=None, unit=None, cause="someone's edit: moved by hand"):
+    return {"kind": kind, "object": name, "expected": expected, "found": found, "cause": cause, "npu": npu, "unit": unit}
+
+
+MOVED = differs("interrupts", "NPU 0 cq_update_irq", "CPUs 1", "CPUs 7 (IRQ 20-35), CPUs 9 (IRQ 36)", npu=0)
+ALL_OVER = differs("interrupts", "NPU 1 sq_send_trigger_irq", "CPUs 16", "CPUs 0-31 (IRQ 50)", npu=1)
+WIDE = differs("cpusets", "npu-1.slice CPUs", "16-31", "12-31", unit="npu-1.slice")
+OVERRIDE = differs("cpusets", "npu-1.slice CPUs", "16-31", "AllowedCPUs=0-3 5 in /run/x.conf", unit="npu-1.slice")
+NODES = differs("cpusets", "npu-1.slice memory nodes", "1", "0-1", unit="npu-1.slice")
+NONE = differs("cpusets", "npu-1.slice CPUs", "16-31", "no cpuset", unit="npu-1.slice")
+OFFLINE = differs("cpus", "pool of NPU 1", "16-31 online", "20-21 offline", npu=1)
+STRAY = differs("processes", "processes in npu-0.slice", "CPUs 0-15", "CPUs 0-31 of 77 (python) and 3 more", unit="npu-0.slice")
+FILE = differs("files", "/etc/systemd/system/npu-0.slice", "AllowedCPUs=0-15", "AllowedCPUs=0")
+
+
+@pytest.mark.parametrize(
+    ("drift", "cpus"),
+    [
+        (MOVED, "1,7,9"),
+        (ALL_OVER, "16"),
+        (WIDE, "12-15"),
+        (OVERRIDE, "0-3,5,16-31"),
+        (NODES, ""),
+        (NONE, "16-31"),
+        (OFFLINE, "20-21"),
+        (STRAY, "0-15"),
+        (FILE, ""),
+    ],
+)
+def test_a_drift_marks_the_cpus_that_it_is_about(drift, cpus):
+    assert marked(drift) == cpus
+
+
+def only(records, **options):
+    data = fleet(records, **options)
+    (host,) = data["hosts"]
+    return host, [data["views"][place] for place in host["views"]], data["machines"][host["machine"]]
+
+
+def test_the_kernel_is_the_plan_in_force_but_for_what_was_found():
+    host, (in_force, kernel), _machine = only([record(drift=[MOVED, WIDE, NODES, FILE, OFFLINE])])
+    assert host["state"] == "drifted"
+    assert host["why"] == "someone's edit (5)"
+    assert [entry["npu"] for entry in host["drift"]] == [0, 1, 1, None, 1]
+    assert in_force["npus"][0]["irq"] == "0-1" and kernel["npus"][0]["irq"] == "0,7,9"
+    assert in_force["npus"][1]["pool"] == "16-31" and kernel["npus"][1]["pool"] == "12-31"
+    assert (in_force["label"], kernel["label"], in_force["local"]) == ("plan in force", "kernel", 1.0)
+
+
+def unbound(**changes):
+    given = record(bound=False, **changes)
+    given["topology"]["applied"] = None
+    return given
+
+
+# (record, state, why, labels of the views)
+STATES = [
+    (record(), "bound", "", ["plan in force", "kernel"]),
+    (record(drift=[MOVED]), "drifted", "someone's edit", ["plan in force", "kernel"]),
+    (unbound(), "not bound", "", ["a bind now"]),
+    (
+        unbound(drift=[differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound: bind")]),
+        "not bound",
+        "never bound",
+        ["a bind now"],
+    ),
+    (unbound(refused="NPU 9 is not here."), "refused", "NPU 9 is not here.", ["a bind now"]),
+    (record(refused="NPU 9 is not here.", plan=None), "bound", "", ["plan in force", "kernel", "a bind now"]),
+    ({"host": "node1", "msg": "It failed."}, "refused", "It failed.", []),
+    ({"host": "node1"}, "no answer", "nothing was heard of it", []),
+]
+
+
+@pytest.mark.parametrize(("given", "state", "why", "labels"), STATES, ids=[f"{state[1]} {number}" for number, state in enumerate(STATES)])
+def test_states(given, state, why, labels):
+    data = fleet([given])
+    (host,) = data["hosts"]
+    assert (host["state"], host["why"]) == (state, why)
+    assert [data["views"][place]["label"] for place in host["views"]] == labels
+    assert any("NPU 9" in remark for remark in host["remarks"]) == (state == "bound" and bool(given.get("refused")))
+
+
+def test_other_strategies_and_an_earlier_run_can_be_compared_with():
+    now, earlier = record(), record()
+    earlier["topology"]["applied"]["npus"] = earlier["topology"]["applied"]["npus"][:1]
+    _host, views, _machine = only([now], earlier=[earlier], strategies=["topo_affinity", "cluster"])
+    assert [view["label"] for view in views[2:]] == ["strategy topo_affinity", "strategy cluster", "earlier: plan in force"]
+    assert views[2]["npus"][1]["pool"] == "16-31"
+    assert list(views[4]["npus"]) == [0]
+    assert "cluster" in views[3].get("refused", views[3].get("strategy"))
+
+
+def test_a_lost_card_keeps_its_drift_although_logic_ids_close_up():
+    given = record(
+        nodes=4,
+        npus=4,
+        drift=[
+            differs("npus", "NPU 1", "PCI function 0000:02:00.0", "no such function", npu=1),
+            differs("interrupts", "NPU 3 cq_update_irq", "CPUs 49", "CPUs 1", npu=3),
+        ],
+    )
+    del given["topology"]["npus"][1]
+    for number, npu in enumerate(given["topology"]["npus"]):
+        npu["id"] = number
+    given["plan"] = {**given["plan"], "npus": [], "lost": [given["plan"]["npus"][1]]}
+    host, views, machine = only([given])
+    assert [npu["label"] for npu in host["npus"]] == ["NPU 0", "NPU 1", "NPU 2", "NPU 1 (lost)"]
+    assert [npu["pci"] for npu in host["npus"]] == ["0000:01:00.0", "0000:03:00.0", "0000:04:00.0", "0000:02:00.0"]
+    assert [entry["npu"] for entry in host["drift"]] == [3, 2]
+    assert machine["nodes"][1]["npus"] == [3] and host["npus"][3]["gone"]
+    assert views[0]["npus"][2]["pool"] == "48-63"
+
+
+def test_two_npus_on_one_pci_function_are_two():
+    given = record(npus=4)
+    for entries in (given["topology"]["npus"], given["topology"]["applied"]["npus"]):
+        for one in entries:
+            one["pci"] = f"0000:{one['id'] // 2 + 1:02x}:00.0"
+    _host, views, _machine = only([given])
+    assert [view["pool"] for view in views[0]["npus"].values()] == ["0-7", "8-15", "16-23", "24-31"]
+
+
+def test_what_cannot_be_drawn_is_in_the_table_all_the_same():
+    given = record(drift=[MOVED])
+    del given["topology"]["cpus"]["online"]
+    data = fleet([given, record("node2")])
+    assert [host["state"] for host in data["hosts"]] == ["drifted", "bound"]
+    assert "machine" not in data["hosts"][0]
+    assert data["hosts"][0]["remarks"] == ["This host cannot be drawn: KeyError: 'online'"]
+
+
+@pytest.mark.parametrize(
+    ("records", "options", "error"),
+    [
+        ([{"topology": {}}], {}, "a record of a host has its name in 'host'"),
+        (["node1"], {}, "a record of a host has its name in 'host'"),
+        ([{"host": "a"}, {"host": "a"}], {}, "host a has two records"),
+    ],
+)
+def test_wrong_records_are_named(records, options, error):
+    with pytest.raises(AnsibleFilterError, match=re.escape(error)):
+        report_html(records, **options)
+
+
+def test_records_are_not_changed():
+    given = [record(drift=[MOVED], processes=[{"pid": 1, "name": "a", "npu": 0, "memory": {0: 5}}])]
+    before = copy.deepcopy(given)
+    report_html(given, earlier=given, strategies=["even_split"])
+    assert given == before
+
+
+class Parsed(HTMLParser):
+    """The elements of a page and the texts in them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.texts = [], [], {}
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes.append(dict(attributes))
+
+    def handle_data(self, text):
+        if self.rawdata and self.cdata_elem:
+            self.texts.setdefault(len(self.tags) - 1, []).append(text)
+
+    def text(self, tag, number=0):
+        place = [index for index, found in enumerate(self.tags) if found == tag][number]
+        return "".join(self.texts.get(place, [])), self.attributes[place]
+
+
+PLAIN = Parsed(report_html([record()]))
+NASTY = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "<!--<script>",
+    "]]>",
+    "\u2028\u2029",
+    "\ud800",
+    "@@DATA@@",
+]
+texts = st.one_of(st.sampled_from(NASTY), st.text(max_size=40))
+
+
+@given(texts, texts, texts, texts)
+def test_no_text_of_a_host_can_become_markup(name, title, cause, process):
+    given = record(
+        "n" + name,
+        drift=[{**MOVED, "object": name, "cause": cause}],
+        remarks=[cause],
+        processes=[{"pid": 1, "name": process, "npu": 0, "memory": {}}],
+    )
+    given["topology"]["machine"]["product"] = process
+    given["topology"]["npus"][0]["name"] = cause
+    page = report_html([given], title=title, generated=cause)
+    page.encode()
+    parsed = Parsed(page)
+    assert parsed.tags == PLAIN.tags
+    data = json.loads(parsed.text("script")[0])
+    assert data["title"] == title
+    assert data["hosts"][0]["name"] == "n" + name
+    assert data["hosts"][0]["npus"][0]["name"] == cause
+
+
+def test_the_policy_allows_this_style_and_this_script_and_nothing_else():
+    policy = next(attributes["content"] for attributes in PLAIN.attributes if attributes.get("http-equiv") == "Content-Security-Policy")
+    for tag, number, directive in (("style", 0, "style-src"), ("script", 1, "script-src")):
+        digest = base64.b64encode(hashlib.sha256(PLAIN.text(tag, number)[0].encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+def test_the_page_loads_nothing_and_its_script_makes_no_markup_of_texts():
+    page = report_html([record()])
+    assert re.findall(r"""(?:src|href)\s*=\s*["']?(?!#)\w+:""", page) == []
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", page) == []
+    script = PLAIN.text("script", 1)[0]
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "fetch(",
+        "XMLHttpRequest",
+        "import(",
+    ):
+        assert word not in script
+    assert not re.search(r"@import|url\((?!#)", PLAIN.text("style")[0])
+
+
+def test_a_host_of_640_cpus_and_16_npus_is_below_300_kb_with_everything():
+    drift = [
+        differs("interrupts", f"NPU {npu} {name}", "CPUs 1", "CPUs 3 (IRQ 7)", npu=npu)
+        for npu in range(16)
+        for name in ("cq_update_irq", "sq_send_trigger_irq")
+    ]
+    processes = [
+        {"pid": 1000 + number, "name": f"worker {number}", "npu": number % 16, "memory": {node: 100.5 * node for node in range(8)}}
+        for number in range(64)
+    ]
+    given = record(nodes=8, per_node=80, npus=16, threads=2, drift=drift, processes=processes)
+    page = report_html([given], earlier=[given], strategies=["even_split", "topo_affinity", "global_slice"])
+    assert len(page.encode()) < 150_000
+
+
+def test_a_thousand_hosts_share_what_is_alike():
+    hosts = [
+        record(f"node{number}", nodes=8, per_node=80, npus=16, threads=2, drift=[MOVED] if number % 7 == 0 else [])
+        for number in range(1000)
+    ]
+    page = report_html(hosts)
+    assert len(page.encode()) < 3_000_000
+    data = json.loads(Parsed(page).text("script")[0])
+    assert len(data["hosts"]) == 1000
+    assert len(data["machines"]) == 1
+    assert len(data["views"]) == 3
