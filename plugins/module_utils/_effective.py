@@ -15,7 +15,7 @@ import posixpath
 from ._cpu import CPU_FOLDER, NODE_FOLDER, read_list
 from ._cpulist import compress, expand
 from ._drift import CHANGED_CPUSET, EDIT, OLD_PROCESS, because, cause_of_cpuset
-from ._host_files import unit_is_running
+from ._host_files import runs_or_would
 from ._systemd import CGROUPS, UNIT_FOLDER, settings, slice_path
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
@@ -43,8 +43,8 @@ def check_units(findings, host, systemd, texts, enabled, started, stopped):
         else:
             findings.differs("units", unit + " at boot", "enabled", "not enabled", because(EDIT, "disabled by hand"), unit=unit)
     for unit in stopped:
-        if unit_is_running(host, systemd, unit):
-            found = "active" if host.live else "enabled"
+        found = runs_or_would(host, systemd, unit)
+        if found:
             findings.differs("units", unit, "stopped and disabled", found, because(EDIT, "started by hand or by an update"), unit=unit)
         else:
             findings.same("units", unit)

@@ -5,20 +5,25 @@
 
 Order: compare, refuse what is unsafe, record what was there before the first bind, widen live CPU sets whose setting goes, write, reload,
 stop slices that are gone and idle, enable, start, read back what the kernel grants. When a step fails, every file is put back and systemd
-is told again.
+is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: a run that was killed
+is finished by the next one.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 
 from . import _previous
 from ._cpulist import compress, expand
-from ._files import FileState, is_ours, missing_folders, remove_empty
+from ._files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
 from ._host import CommandError
 from ._systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of
+
+INTERRUPTED = "interrupted"
+"""The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""
 
 
 class Request:
@@ -27,13 +32,10 @@ class Request:
     ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a file of ours that is not in
     ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``restarted``: list of ``{unit, files}``, a unit restarted when
     one of those files changed; ``expected``: list of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked);
-    ``move_memory``: whether memory nodes of a unit with processes may change; ``interrupted``: units whose files an earlier run, killed
-    before systemd followed, may have removed.
+    ``move_memory``: whether memory nodes of a unit with processes may change.
     """
 
-    def __init__(
-        self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False, interrupted=()
-    ):
+    def __init__(self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False):
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
         self.enabled = enabled
@@ -42,7 +44,9 @@ class Request:
         self.restarted = restarted
         self.expected = expected
         self.move_memory = move_memory
-        self.interrupted = interrupted
+
+    def concerns(self, path):
+        return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
 
 class Report:
@@ -65,7 +69,10 @@ class Report:
 
 
 def _stale(host, request):
-    """Yield the paths of our own files that the request no longer has."""
+    """Yield the paths of our own files that the request no longer has, and of temporary files that a killed run left beside them."""
+    for folder in sorted({posixpath.dirname(path) for path in request.files}):
+        for name in host.names(folder, LEFTOVER + "*"):
+            yield "%s/%s" % (folder, name)
     for pattern in request.owned:
         folder, name = posixpath.split(pattern)
         parent, inner = posixpath.split(folder)
@@ -143,20 +150,22 @@ class _Apply:
         self.slices = []
         self.to_widen = {}
         self.to_restart = []
+        begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
+        self.interrupted = [path for path in begun if request.concerns(path)]
 
     def look(self):
         report, request = self.report, self.request
         report.actions += ["enable %s" % unit for unit in self.to_enable()]
-        report.actions += ["stop %s" % unit for unit in request.stopped if unit_is_running(self.host, self.systemd, unit)]
+        report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]
         if self.host.live:
             self._look_at_removals()
             self._look_at_units()
 
     def _look_at_removals(self):
         """See which removed slices are idle and go, and which live units have to be widened because they lose a setting."""
-        changes, interrupted = self.report.changes, self.request.interrupted
+        changes = self.report.changes
         files = [path for path, (before, after) in changes.items() if after.text is None]
-        files += ["%s/%s" % (UNIT_FOLDER, unit) for unit in interrupted if not self.host.exists("%s/%s" % (UNIT_FOLDER, unit))]
+        files += [path for path in self.interrupted if not self.host.exists(path)]
         units = [posixpath.basename(path) for path in dict.fromkeys(files) if posixpath.dirname(path) == UNIT_FOLDER]
         self.slices = [unit for unit in units if unit.endswith(".slice")]
         users = self.systemd.users(self.slices, [unit_of(path) for path, states in changes.items() if self._leaves(*states)])
@@ -179,14 +188,10 @@ class _Apply:
         report.actions += ["start %s" % unit for unit in request.started if unit not in active]
         if not report.changes and not report.actions:
             report.actions += ["reload: " + sentence for sentence in drift(self.systemd, request.expected)]
-        concerned = [
-            entry["unit"]
-            for entry in request.restarted
-            if set(entry["files"]) & set(report.changes) or entry["unit"] in request.interrupted
-        ]
-        self.to_restart = self.systemd.active(concerned)
+        changed = set(report.changes) | set(self.interrupted)
+        self.to_restart = self.systemd.active([entry["unit"] for entry in request.restarted if changed & set(entry["files"])])
         report.actions += ["restart %s" % unit for unit in self.to_restart]
-        if request.interrupted:
+        if self.interrupted:
             report.actions.append("reload: an earlier run was interrupted")
         services = {unit_of(path) for path, states in report.changes.items() if not self._leaves(*states)} - {None}
         ours = {entry["unit"] for entry in request.restarted}
@@ -196,6 +201,8 @@ class _Apply:
     def run(self):
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
         if self.host.live:
+            if self.report.changes:
+                _previous.record(self.host, INTERRUPTED, list(self.report.changes))
             self._widen()
         for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
@@ -219,9 +226,10 @@ class _Apply:
 
     def _widen(self):
         """Widen the groups outside first: what is inside a narrow one does not look narrow."""
-        if self.request.interrupted:
+        if self.interrupted:
             self.systemd.reload()
-        units = list(self.to_widen) + [unit for unit in self.request.interrupted if unit not in self.to_widen]
+        earlier = dict.fromkeys(unit_of(path) for path in self.interrupted if unit_of(path))
+        units = list(self.to_widen) + [unit for unit in earlier if unit not in self.to_widen]
         for unit in sorted(units, key=lambda unit: slice_path(unit) if unit.endswith(".slice") else "~"):
             keys = self.to_widen.get(unit) or set(self.systemd.narrow(unit))
             if keys:
@@ -266,12 +274,13 @@ class _Apply:
             self.systemd.stop(idle)
 
     def _stop(self, unit):
-        if not unit_is_running(self.host, self.systemd, unit):
+        running = runs_or_would(self.host, self.systemd, unit)
+        if not running:
             return
         links = self.systemd.links(unit)
         if unit not in _previous.recorded(self.host):
             enabled = {} if self.systemd.enabled(unit, self._text(unit)) else {"enabled": False}
-            _previous.record(self.host, unit, dict(enabled, running=True))
+            _previous.record(self.host, unit, dict(enabled, running=running == "active" or not self.host.live))
         _record_files(self.host, {path: FileState.of(self.host, path) for path in links})
         if self.host.live:
             self.systemd.stop([unit])
@@ -279,9 +288,24 @@ class _Apply:
         if self.host.live and links:
             self.systemd.reload()
 
+    def finish(self):
+        """Forget that this run and an earlier one were under way, unless the kernel still confines a unit: the next run tries again."""
+        if not self.report.narrow:
+            self._forget(self.interrupted + list(self.report.changes))
+
+    def _forget(self, paths):
+        if not self.host.live:
+            return
+        try:
+            _previous.forget(self.host, INTERRUPTED, paths)
+        except OSError as error:
+            raise ValueError("%s could not be written: %s; make room and run again" % (_previous.PATH, error.strerror or error))
+
     def undo(self):
         for path in reversed(self.written):
-            self.report.changes[path][0].put(self.host, path)
+            before = self.report.changes[path][0]
+            if FileState.of(self.host, path) != before:
+                before.put(self.host, path)
         self._remove_folders()
         if self.host.live:
             for unit in self.to_widen:
@@ -291,13 +315,14 @@ class _Apply:
         for unit, text in self.disabled:
             if not self.systemd.enabled(unit, text):
                 self.systemd.enable(unit, text)
+        self._forget([path for path in self.report.changes if path not in self.interrupted])
 
 
-def unit_is_running(host, systemd, unit):
-    """Whether a unit is active (running machine) or would start at boot (any other tree)."""
-    if host.live:
-        return bool(systemd.active([unit]))
-    return any(host.exists("%s/%s/%s" % (UNIT_FOLDER, wants, unit)) for wants in host.names(UNIT_FOLDER, "*.wants"))
+def runs_or_would(host, systemd, unit):
+    """Return how a unit runs, or None when it does not: ``active`` now, or ``enabled``, so that it would at the next boot."""
+    if host.live and systemd.active([unit]):
+        return "active"
+    return "enabled" if systemd.links(unit) else None
 
 
 def drift(systemd, expected):
@@ -339,4 +364,5 @@ def apply(host, request, check=False):
             written = ", ".join(transaction.written)
             raise ValueError("%s; putting the files back failed as well: %s. Files written: %s" % (error, second, written))
         raise ValueError("%s. %s" % (error, "All files were put back as they were" if transaction.written else "No file was changed"))
+    transaction.finish()
     return report

@@ -61,7 +61,18 @@ def _completed(before, data):
 def keep(host, names):
     """Forget every section that is not named. When none is left the file goes."""
     before = recorded(host)
-    sections = {name: data for name, data in before.items() if name in names}
+    _store(host, before, {name: data for name, data in before.items() if name in names})
+
+
+def forget(host, section, members):
+    """Forget members of a section that is a list, with its last member the section, and with the last section the file."""
+    before = recorded(host)
+    left = [member for member in before.get(section, []) if member not in members]
+    rest = {name: data for name, data in before.items() if name != section}
+    _store(host, before, dict(rest, **{section: left}) if left else rest)
+
+
+def _store(host, before, sections):
     if sections and sections != before:
         _write(host, sections)
     elif not sections and host.exists(PATH):

@@ -19,9 +19,9 @@ import posixpath
 from . import _device_share, _irq, _memory, _previous, _processes, _runtime
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
-from ._host_files import Request, apply
+from ._host_files import INTERRUPTED, Request, apply
 from ._share_tool import Refusal, ShareTool
-from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links, unit_of
+from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._tasks import plan_in_force
 
 IRQBALANCE = "irqbalance.service"
@@ -51,8 +51,6 @@ _PROGRAMS = ["npu-affinity-*", "system-npu*affinity*.slice"]
 """Our units that run programs, and the slice that systemd makes for the instances of a template."""
 _LIMITER = "npu-affinity-limiter-"
 """How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
-_INTERRUPTED = "undo"
-"""The section of previous.json that names the units whose files are being removed; a run that was killed left it there."""
 
 
 class Report:
@@ -132,7 +130,7 @@ _CHECKS = {
     "folders": _check_names,
     _irq.SECTION: _check_interrupts,
     _device_share.SECTION: _check_device_share,
-    _INTERRUPTED: _check_names,
+    INTERRUPTED: _check_names,
 }
 
 
@@ -168,7 +166,6 @@ class _Undo:
             owned=OWNED,
             restarted=[{"unit": IRQBALANCE, "files": _IRQBALANCE_FILES}],
             move_memory=move_memory,
-            interrupted=recorded.get(_INTERRUPTED, []),
         )
 
     def _foreign_files(self):
@@ -250,9 +247,6 @@ class _Undo:
         return [folder for folder in _FOLDERS if self.host.exists(folder) and not self.host.names(folder)]
 
     def carry_out(self):
-        units = sorted({unit_of(path) for path in self.report.changes} - {None})
-        if units:
-            _previous.record(self.host, _INTERRUPTED, units)
         if _irq.PLAN in self.report.changes:
             FileState(None, None).put(self.host, _irq.PLAN)
         if self.programs:
@@ -266,7 +260,7 @@ class _Undo:
         self.report.restart_needed, self.report.slices_left = done.restart_needed, done.slices_left
         if done.narrow:
             self.report.failed += done.narrow
-            self.report.kept.add(_INTERRUPTED)
+            self.report.kept.add(INTERRUPTED)
         if self.host.live and self.programs:
             self.systemd.forget_failed(_PROGRAMS[0])
         for unit, text in self.enabled:

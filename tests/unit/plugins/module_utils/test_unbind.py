@@ -49,6 +49,7 @@ class Machine(ModelledSystemd):
         self.loaded = {}
         self.lost = []
         self.restarted = []
+        self.read_at_start = {}
         self.states = {}
         self.interrupt = lambda: None
         for unit in ("inside", "outside", "between"):
@@ -154,6 +155,7 @@ class Machine(ModelledSystemd):
 
     def do_restart(self, names):
         self.restarted += names
+        self.read_at_start.update((unit, dict(self.loaded.get(unit, {}))) for unit in names)
 
     def do_enable(self, names):
         for unit in names:
@@ -230,15 +232,17 @@ FILES_OF_POLICY = [
 ]
 
 
-def bind(machine, irqbalance="policy", share=False, files=()):
-    """What the roles do to a host, then one service started in its slice, and the boot units run once."""
-    slices = ["npu.slice", "npu-0.slice", "npu-1.slice"]
-    apply(machine, Request(files=FILES_OF_SLICES + list(files), enabled=["npu.slice"], started=slices))
+def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES):
+    """What the roles do to a host."""
+    slices = [posixpath.basename(entry["path"]) for entry in files if entry["path"].endswith(".slice")]
+    owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
+    apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices))
     _previous.record(machine, _irq.SECTION, _irq.previous(machine, PLAN))
     assert _irq.bind(machine, PLAN)["failed"] == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []
     request = Request(
         files=FILES_OF_IRQ + policy,
+        owned=[entry["path"] for entry in FILES_OF_POLICY],
         enabled=["npu-affinity-irq.service", "npu-affinity-irq.timer"],
         started=["npu-affinity-irq.timer"],
         stopped=[IRQBALANCE] if irqbalance == "stop" else [],
@@ -248,6 +252,11 @@ def bind(machine, irqbalance="policy", share=False, files=()):
     if share:
         tool = ShareTool(machine)
         assert not _device_share.switch(machine, tool, tool.cards(), True, recover=True).failed
+
+
+def bind(machine, irqbalance="policy", share=False, files=()):
+    """What the roles do to a host, then one service started in its slice, and the boot units run once."""
+    run_roles(machine, irqbalance, share, FILES_OF_SLICES + list(files))
     machine.begin("inside.service")
     machine.put(_irq.MEMORY, "{}")
     machine.calls.clear()
@@ -458,7 +467,7 @@ def test_a_live_set_that_stays_narrow_is_a_failure_and_the_next_run_tries_again(
     stubborn, machine.follow = machine.follow, lambda unit: None
     report = unbind(machine)
     assert report.failed[0] == "npu.slice has no setting for CPUs any more and is still confined to 0-3; restart what runs in it"
-    assert report.kept == {"undo"}
+    assert report.kept == {"interrupted"}
     machine.follow = stubborn
     assert not unbind(machine).failed
     assert machine.effective("npu-0.slice") == machine.effective("system.slice") == ("0-7", "0-1")
@@ -642,7 +651,7 @@ def moved_to(machine, root):
     shutil.copytree(machine.root, root, symlinks=True)
     twin = copy.copy(machine)
     twin.root = root
-    for name in ("loaded", "running", "states", "lost", "restarted", "calls"):
+    for name in ("loaded", "running", "states", "lost", "restarted", "read_at_start", "calls"):
         setattr(twin, name, copy.deepcopy(getattr(machine, name)))
     return twin
 
@@ -695,3 +704,39 @@ def test_whatever_the_step_at_which_a_bind_is_killed_it_can_be_undone(machine, t
         if finished:
             break
     assert 30 < last < 499
+
+
+FEWER_SLICES = [
+    a_file(entry["path"], entry["content"].replace("AllowedCPUs=0-3", "AllowedCPUs=0-2").replace("npu-1.slice", "npu-0.slice"))
+    for entry in FILES_OF_SLICES
+    if not entry["path"].endswith("/npu-1.slice")
+]
+KILLED_BINDS = [
+    ("the first, which tells irqbalance", None, ("policy",)),
+    ("of another plan, which stops irqbalance", ("policy",), ("stop", False, FEWER_SLICES)),
+]
+
+
+@pytest.mark.parametrize("earlier, arguments", [way[1:] for way in KILLED_BINDS], ids=[way[0] for way in KILLED_BINDS])
+def test_whatever_the_step_at_which_a_bind_is_killed_the_next_one_finishes(machine, tmp_path_factory, steps, earlier, arguments):
+    if earlier:
+        bind(machine, *earlier)
+    folder = str(tmp_path_factory.mktemp("ended"))
+    straight = moved_to(machine, folder + "/straight")
+    run_roles(straight, *arguments)
+    for last in range(1, 500):
+        twin = moved_to(machine, "%s/%d" % (folder, last))
+        finished = steps.run(twin, last, Killed(), run_roles, *arguments)
+        run_roles(twin, *arguments)
+        assert snapshot(twin.root) == snapshot(straight.root), "step %d" % last
+        assert (twin.loaded, twin.running, twin.lost) == (straight.loaded, straight.running, []), "step %d" % last
+        assert twin.read_at_start == straight.read_at_start, "step %d" % last
+        for unit in ("npu.slice", "npu-0.slice", "system.slice"):
+            assert twin.effective(unit) == straight.effective(unit), "%s, step %d" % (unit, last)
+        twin.calls.clear()
+        run_roles(twin, *arguments)
+        assert not CHANGES_SOMETHING & {call.split()[0] for call in twin.calls}, "step %d" % last
+        shutil.rmtree(twin.root)
+        if finished:
+            break
+    assert 15 < last < 499
