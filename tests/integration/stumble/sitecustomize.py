@@ -1,0 +1,53 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Python imports this at its start when its folder is on the path. It ends modules, or takes their disk away, at a chosen step.
+
+A step is anything that changes the tree ``STUMBLE_ROOT``: a file opened for writing, renamed or removed, a folder or link made, a setting
+of npu-smi. The steps of all modules on a host are counted in the file ``STUMBLE_COUNT``. At each of the steps ``STUMBLE_AT``, separated by
+commas, the module is killed (``STUMBLE_HOW`` is ``killed``); or from the step on writing to /etc and /usr fails with the error of that
+name, such as ``ENOSPC``.
+"""
+
+import errno
+import os
+import signal
+import sys
+
+ROOT, COUNT, HOW, STEPS = (os.environ.pop("STUMBLE_" + name, "") for name in ("ROOT", "COUNT", "HOW", "AT"))  # not for its children
+AT = [int(step) for step in STEPS.split(",") if step]
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+GIVES_ROOM = {"os.rename", "os.remove", "os.rmdir"}
+CHANGES = GIVES_ROOM | {"os.mkdir", "os.symlink"}
+
+
+def changed_path(event, arguments):
+    """The path below the tree that an event is about to change, or None."""
+    if event == "subprocess.Popen":
+        words = [str(word) for word in arguments[1]]
+        return words[0] if "set" in words[1:2] else None
+    if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITING):
+        return None
+    if event != "open" and event not in CHANGES:
+        return None
+    paths = [os.fsdecode(value) for value in arguments[:2] if isinstance(value, (str, bytes, os.PathLike))]
+    return next((path for path in paths if path.startswith(ROOT + "/")), None)
+
+
+def stumble(event, arguments):
+    path = changed_path(event, arguments)
+    if path is None:
+        return
+    descriptor = os.open(COUNT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(descriptor, b".")
+    step = os.fstat(descriptor).st_size
+    os.close(descriptor)
+    if HOW == "killed" and step in AT:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif HOW.startswith("E") and step >= AT[0] and event not in GIVES_ROOM and path.startswith((ROOT + "/etc/", ROOT + "/usr/")):
+        number = getattr(errno, HOW)
+        raise OSError(number, os.strerror(number), path)
+
+
+if ROOT:
+    sys.addaudithook(stumble)
