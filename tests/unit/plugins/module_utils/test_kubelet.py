@@ -124,7 +124,7 @@ def test_a_kubelet_that_does_not_run_is_read_from_its_unit(tree):
             DROP_INS,
             **{
                 "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet",
-                "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": '[Service]\n'
+                "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": "[Service]\n"
                 'Environment="KUBELET_CONFIG_ARGS=--config=/srv/kubelet.yaml"\n'
                 "ExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\\n  $KUBELET_EXTRA_ARGS",
                 "/etc/default/kubelet": '# extra\nKUBELET_EXTRA_ARGS="--config-dir=/etc/kubelet.d --topology-manager-scope pod"',
