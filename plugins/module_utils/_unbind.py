@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import posixpath
 
-from . import _device_share, _irq, _memory, _previous, _processes, _runtime
+from . import _device_share, _irq, _memory, _previous, _processes, _runtime, _vnpu_layout
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
@@ -130,6 +130,7 @@ _CHECKS = {
     "folders": _check_names,
     _irq.SECTION: _check_interrupts,
     _device_share.SECTION: _check_device_share,
+    _vnpu_layout.SECTION: _vnpu_layout.check_record,
     INTERRUPTED: _check_names,
 }
 
@@ -199,6 +200,10 @@ class _Undo:
         report.actions += ["stop %s" % unit for unit in self.programs] + found.actions
         report.actions += ["enable %s" % unit for unit, _text in self.enabled] + ["start %s" % unit for unit in self.started]
         report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
+        if _vnpu_layout.SECTION in self.recorded:
+            mine, changed = _vnpu_layout.leavings(self.host, self.recorded[_vnpu_layout.SECTION])
+            report.actions += ["remove %s" % path for path in mine]
+            report.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
 
     def _look_at_programs(self, found):
         if self.host.live and found.changed:
@@ -269,6 +274,8 @@ class _Undo:
             self.systemd.start(self.started)
         for path in self.leftovers:
             FileState(None, None).put(self.host, path)
+        if _vnpu_layout.SECTION in self.recorded:
+            _vnpu_layout.remove(self.host, self.recorded[_vnpu_layout.SECTION])
 
     def restore_share(self, npu_smi, wanted, check):
         section = self.recorded.get(_device_share.SECTION)

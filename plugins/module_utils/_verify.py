@@ -22,14 +22,15 @@ from ._irq import PLAN, plan_npus
 from ._pci import DEVICE_FOLDER
 from ._systemd import Systemd, unit_of
 from ._thread_drift import check_threads
+from ._vnpu_layout import checksum, complete, look
 
 _SETS = ("pool", "irq", "mems")
 
 
 Wanted = collections.namedtuple(
     "Wanted",
-    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads",
-    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None),
+    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None),
 )
 """What a host is compared with.
 
@@ -37,7 +38,7 @@ Wanted = collections.namedtuple(
 ``binding``: the result of filter ``npu.affinity.binding``; ``enabled``, ``started``, ``stopped``: further units; ``interrupts``: whether to
 look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_drift.check_device_share` has them, where it is looked at;
 ``must_be_bound``: whether a host without a plan is drift; ``threads``: ``{processes, patterns}`` of :func:`_processes.place`, where
-the threads of processes are looked at.
+the threads of processes are looked at; ``layout``: a :class:`_vnpu_layout.Layout` that the host should have, or None.
 """
 
 
@@ -67,6 +68,8 @@ def verify(host, wanted, given=None):
         check_device_share(findings, host, wanted.device_share, wanted.topology, wanted.npu_smi)
     if wanted.threads:
         check_threads(findings, host, plan, wanted.threads["processes"], wanted.threads["patterns"])
+    if wanted.layout:
+        _check_layout(findings, host, wanted.layout)
     return bound, findings
 
 
@@ -138,6 +141,31 @@ def _check_npus(findings, host, plan, online):
     if plan.get("housekeeping"):
         _check_online(findings, "housekeeping", plan["housekeeping"], online)
     return there
+
+
+def _check_layout(findings, host, layout):
+    """Compare the directories and files for soft split; a file that somebody else placed is drift with the reason why it stays."""
+    try:
+        report = look(host, layout)
+    except ValueError as error:
+        findings.differs("files", layout.folder, "as npu_affinity_vnpu_files says", str(error), because(EDIT, "placed by someone else"))
+        return
+    for path in (layout.folder, layout.shared_region):
+        if path in report.folders:
+            before, after = report.folders[path]
+            found = "no such directory" if before is None else "permissions %04o" % before
+            findings.differs("files", path, "permissions %04o" % after, found, because(EDIT, "changed or removed by hand"))
+        else:
+            findings.same("files", path)
+    for name, digest in complete(layout).files.items():
+        path = "%s/%s" % (layout.folder, name)
+        if name in report.missing:
+            found = checksum(host, path)
+            cause = because(EDIT, "removed, or other files were named since the last bind")
+            findings.differs("files", path, "SHA-256 " + digest, "SHA-256 " + found if found else "no such file", cause)
+        else:
+            findings.same("files", path)
+    findings.remarks += report.warnings
 
 
 def _check_online(findings, name, cpus, online, npu=None):

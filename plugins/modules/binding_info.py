@@ -147,6 +147,37 @@ options:
             description: Threads that are not looked at.
             type: list
             elements: str
+  vnpu_layout:
+    description: The directories and files for soft split of NPUs, as for M(npu.affinity.vnpu_layout). Without it they are not looked at.
+    type: dict
+    suboptions:
+      folder:
+        description: The directory of hami-vnpu-core.
+        type: path
+        default: /usr/local/hami-vnpu-core
+      shared_region:
+        description: The directory in which the containers of all NPUs coordinate.
+        type: path
+        default: /usr/local/hami-shared-region
+      shared_mode:
+        description: Permission bits of O(vnpu_layout.shared_region).
+        type: str
+        choices: ['1777', '0777']
+        default: '1777'
+      files:
+        description: The files that O(vnpu_layout.folder) should have.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: Path below O(vnpu_layout.folder).
+            type: str
+            required: true
+          sha256:
+            description: SHA-256 of the file in hexadecimal.
+            type: str
+            required: true
   topology:
     description: The fact C(npu_affinity_topology). It saves asking C(npu-smi) for the cards.
     type: dict
@@ -195,6 +226,8 @@ EXAMPLES = r"""
     owned:
       - /etc/systemd/system/npu-*.slice
     interrupts: false
+    vnpu_layout:
+      shared_mode: '1777'
     must_be_bound: true
 
 - name: Look at the threads of one service, too
@@ -271,6 +304,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
 
 RECOVER = {"leave": None, "on": True, "off": False}
 AS_GIVEN = ("files", "owned", "binding", "enabled", "started", "stopped", "interrupts", "topology", "npu_smi", "must_be_bound", "threads")
@@ -308,6 +342,20 @@ def argument_spec():
             },
         },
         "threads": {"type": "dict", "options": {"processes": PROCESSES, "patterns": PATTERNS}},
+        "vnpu_layout": {
+            "type": "dict",
+            "options": {
+                "folder": {"type": "path", "default": "/usr/local/hami-vnpu-core"},
+                "shared_region": {"type": "path", "default": "/usr/local/hami-shared-region"},
+                "shared_mode": {"type": "str", "choices": ["1777", "0777"], "default": "1777"},
+                "files": {
+                    "type": "list",
+                    "elements": "dict",
+                    "default": [],
+                    "options": {"name": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}},
+                },
+            },
+        },
         "topology": {"type": "dict"},
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
@@ -322,6 +370,7 @@ def main():
     wanted = Wanted(
         folders={_runtime.FOLDER: _runtime.sources()} if params["runtime"] else {},
         device_share=share,
+        layout=params["vnpu_layout"] and layout_of(params["vnpu_layout"]),
         **{name: params[name] for name in AS_GIVEN},
     )
     try:

@@ -1,0 +1,200 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The directories and files on a host that soft split of NPUs needs (hami-vnpu-core), and their removal.
+
+Two layouts are known. In the published one an administrator places the library, its preload file and the limiter; in today's, the device
+plugin of HAMi places library and preload file, and there is no limiter. So every file is optional, and what somebody else placed is never
+touched: ours are told by their checksums, which are recorded before they are written.
+
+Containers mount the directory as ``/hami-vnpu-core`` and its ``ld.so.preload`` over their own ``/etc/ld.so.preload``. In the host's own
+``/etc`` it would be loaded into every program of the host.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+import posixpath
+import stat
+
+from . import _previous
+from ._files import atomic_write, missing_folders, remove_empty
+
+SECTION = "vnpu"
+FOLDER_MODE = 0o775
+PRELOAD = "ld.so.preload"
+LIBRARY = "libvnpu.so"
+IN_CONTAINER = "/hami-vnpu-core"
+PRELOAD_TEXT = "%s/%s\n" % (IN_CONTAINER, LIBRARY)
+_FORBIDDEN = ("/etc", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/proc", "/sys", "/dev")
+
+Layout = collections.namedtuple("Layout", "folder shared_region shared_mode files")
+"""``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{name below folder: SHA-256}``."""
+
+
+class Report:
+    """What was (or in check mode would be) done, or is to be done.
+
+    ``folders`` maps a path to its permission bits before (None: it was not there) and after; ``missing`` are names of files that are not
+    there with their checksum, ``written`` and ``removed`` are paths, ``warnings`` sentences.
+    """
+
+    def __init__(self):
+        self.folders = {}
+        self.missing = []
+        self.written = []
+        self.removed = []
+        self.warnings = []
+
+    @property
+    def changed(self):
+        return bool(self.folders or self.missing or self.written or self.removed)
+
+
+def layout_of(params):
+    """Return the :class:`Layout` of a module's options."""
+    files = {entry["name"]: entry["sha256"] for entry in params["files"]}
+    return Layout(params["folder"], params["shared_region"], int(params["shared_mode"], 8), files)
+
+
+def checksum(host, path):
+    """Return the SHA-256 of a file in hexadecimal, or None when there is none."""
+    digest = hashlib.sha256()
+    try:
+        with open(host.path(path), "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
+
+
+def complete(layout):
+    """Return the layout with a preload file of ours, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
+    for title, path in (("the directory of hami-vnpu-core", layout.folder), ("the shared region", layout.shared_region)):
+        inside = [place for place in _FORBIDDEN if (path + "/").startswith(place + "/")]
+        if path != posixpath.normpath(path) or path.count("/") < 2 or inside:
+            where = "%s is the host's own" % inside[0] if inside else "it must be an absolute path of its own, without '..'"
+            raise ValueError("%s cannot be '%s': %s" % (title, path, where))
+    for name, digest in layout.files.items():
+        if name.startswith(("/", "..")) or posixpath.normpath(name) != name:
+            raise ValueError("'%s' is not the name of a file below %s" % (name, layout.folder))
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            raise ValueError("%s: '%s' is no SHA-256; sha256sum prints it, 64 digits in lower case" % (name, digest))
+    if LIBRARY not in layout.files or PRELOAD in layout.files:
+        return layout
+    ours = hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest()
+    return layout._replace(files=dict(layout.files, **{PRELOAD: ours}))
+
+
+def look(host, layout):
+    """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what somebody else placed and is in the way."""
+    layout, report = complete(layout), Report()
+    recorded = _previous.recorded(host).get(SECTION, {})
+    for path, mode in ((layout.folder, FOLDER_MODE), (layout.shared_region, layout.shared_mode)):
+        before = _mode(host, path)
+        if before != mode:
+            report.folders[path] = (before, mode)
+    ours = recorded.get("files", {})
+    for name, digest in layout.files.items():
+        path = "%s/%s" % (layout.folder, name)
+        found = checksum(host, path)
+        if found == digest:
+            continue
+        if found is not None and found not in ours.get(path, []):
+            raise ValueError(
+                "%s has SHA-256 %s and should have %s, and this collection did not place it: it stays. Take it out of "
+                "npu_affinity_vnpu_files when HAMi's device plugin owns it, or move it away" % (path, found, digest)
+            )
+        report.missing.append(name)
+    wanted = {"%s/%s" % (layout.folder, name) for name in layout.files}
+    report.removed = [path for path, digests in sorted(ours.items()) if path not in wanted and checksum(host, path) in digests]
+    report.warnings = _doubts(host, layout, report)
+    return report
+
+
+def _mode(host, path):
+    """Return the permission bits of a directory, None where there is nothing; ``ValueError`` for anything else."""
+    try:
+        found = os.lstat(host.path(path))
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        raise ValueError("%s is no directory (a link does not count); name another place, or move it away" % path)
+    return found.st_mode & 0o7777
+
+
+def _doubts(host, layout, report):
+    """Return sentences on preload files that would load nothing, or everything."""
+    sentences = []
+    named = [] if PRELOAD in report.missing else (host.read("%s/%s" % (layout.folder, PRELOAD)) or "").split()
+    for library in named:
+        inside = library[len(IN_CONTAINER) :] if library.startswith(IN_CONTAINER + "/") else None
+        if inside and inside[1:] not in layout.files and not host.exists(layout.folder + inside):
+            sentences.append(
+                "%s/%s names %s, and the host has no %s%s: containers will run without any limit"
+                % (layout.folder, PRELOAD, library, layout.folder, inside)
+            )
+    if LIBRARY in (host.read("/etc/ld.so.preload") or ""):
+        sentences.append("the host's own /etc/ld.so.preload loads %s into every program of the host; take that line out" % LIBRARY)
+    return sentences
+
+
+def apply(host, layout, check=False):
+    """Make the directories, write the preload file where it is ours, remove files of ours that are not wanted any more; return the report.
+
+    Files in ``missing`` are to be copied by the caller; that they are ours is recorded here, before.
+    """
+    report = look(host, layout)
+    layout = complete(layout)
+    if check:
+        return report
+    wanted = ["%s/%s" % (layout.folder, name) for name in report.missing]
+    if report.folders or wanted:
+        made = missing_folders(host, [path + "/." for path in report.folders] + wanted)
+        modes = {path: "%04o" % before for path, (before, _after) in report.folders.items() if before is not None}
+        files = {"%s/%s" % (layout.folder, name): [layout.files[name]] for name in report.missing}
+        _previous.record(host, SECTION, {"folders": made, "modes": modes, "files": files})
+    for path, (_before, mode) in report.folders.items():
+        os.makedirs(host.path(path), exist_ok=True)
+        os.chmod(host.path(path), mode)
+    for path in report.removed:
+        os.unlink(host.path(path))
+    for name in list(report.missing):
+        os.makedirs(host.path(posixpath.dirname("%s/%s" % (layout.folder, name))), exist_ok=True)
+        if layout.files[name] == hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest():
+            atomic_write(host, "%s/%s" % (layout.folder, name), PRELOAD_TEXT)
+            report.missing.remove(name)
+            report.written.append("%s/%s" % (layout.folder, name))
+    return report
+
+
+def check_record(data):
+    """Raise ``ValueError`` or ``TypeError`` where a section of previous.json is none of ours."""
+    if not all(isinstance(digests, list) for digests in data["files"].values()):
+        raise ValueError("it has files without checksums")
+    for mode in data["modes"].values():
+        int(mode, 8)
+    for path in data["folders"]:
+        posixpath.dirname(path)
+
+
+def leavings(host, recorded):
+    """Return ``(paths of files of ours, paths of files that somebody else changed since)`` of a section of previous.json."""
+    there = {path: checksum(host, path) for path in sorted(recorded["files"])}
+    mine = [path for path, digest in there.items() if digest in recorded["files"][path]]
+    return mine, [path for path, digest in there.items() if digest is not None and path not in mine]
+
+
+def remove(host, recorded):
+    """Remove our files, put permission bits back, and remove the directories that were made here and are empty."""
+    for path in leavings(host, recorded)[0]:
+        os.unlink(host.path(path))
+    for path, mode in recorded["modes"].items():
+        if host.exists(path):
+            os.chmod(host.path(path), int(mode, 8))
+    remove_empty(host, recorded["folders"])

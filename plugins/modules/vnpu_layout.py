@@ -1,0 +1,154 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vnpu_layout
+short_description: Directories and files that soft split of NPUs needs on a host
+version_added: 0.1.0
+description:
+  - Makes the directory of hami-vnpu-core and the region that all containers share, with their permissions, and says which files are missing.
+  - Files are told by their checksums. What somebody else placed, such as HAMi's device plugin, is never replaced or removed.
+  - Where a library is wanted and no preload file, it writes one that names the library as containers see it. It never writes to C(/etc).
+  - M(npu.affinity.unbind) removes what was placed here and leaves the rest.
+options:
+  root:
+    description: Directory below which the machine's tree lies.
+    type: path
+    default: /
+  folder:
+    description: The directory of hami-vnpu-core.
+    type: path
+    default: /usr/local/hami-vnpu-core
+  shared_region:
+    description: The directory in which the containers of all NPUs coordinate.
+    type: path
+    default: /usr/local/hami-shared-region
+  shared_mode:
+    description:
+      - Permission bits of O(shared_region). With V(1777), everybody may make files and nobody may remove or replace those of others.
+      - The guide of HAMi says V(0777), which containers need that run as different users and replace each other's files.
+    type: str
+    choices: ['1777', '0777']
+    default: '1777'
+  files:
+    description: The files that O(folder) should have. What is missing is returned and not fetched.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Path below O(folder), for instance V(libvnpu.so), V(limiter) or V(ld.so.preload).
+        type: str
+        required: true
+      sha256:
+        description: SHA-256 of the file in hexadecimal.
+        type: str
+        required: true
+extends_documentation_fragment:
+  - npu.affinity._attributes
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Directories only, files come from HAMi's device plugin
+  npu.affinity.vnpu_layout:
+
+- name: The published layout, in the tree of an image, as open as the guide says
+  npu.affinity.vnpu_layout:
+    root: /srv/images/node
+    folder: /usr/local/hami-vnpu-core
+    shared_region: /usr/local/hami-shared-region
+    shared_mode: '0777'
+    files:
+      - name: libvnpu.so
+        sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+      - name: limiter
+        sha256: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+  register: layout
+"""
+
+RETURN = r"""
+missing:
+  description: Names of the files that are not there with their checksum.
+  returned: success
+  type: list
+  elements: str
+  sample: [limiter]
+files:
+  description: Paths of the files that were written.
+  returned: success
+  type: list
+  elements: str
+  sample: [/usr/local/hami-vnpu-core/ld.so.preload]
+removed:
+  description: Paths of files that were placed here before and are not wanted any more.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+folders:
+  description: The directories that were made, or got other permissions.
+  returned: success
+  type: list
+  elements: str
+  sample: [/usr/local/hami-shared-region]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
+
+
+def argument_spec():
+    return {
+        "root": {"type": "path", "default": "/"},
+        "folder": {"type": "path", "default": "/usr/local/hami-vnpu-core"},
+        "shared_region": {"type": "path", "default": "/usr/local/hami-shared-region"},
+        "shared_mode": {"type": "str", "choices": ["1777", "0777"], "default": "1777"},
+        "files": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {"name": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}},
+        },
+    }
+
+
+def diff_of(folders):
+    """Return the diff of ``{path: (permission bits before or None, after)}``: a line for every directory."""
+    lines = [("absent" if before is None else "%04o" % before, "%04o" % after) for before, after in folders.values()]
+    return {
+        "before_header": "directories",
+        "after_header": "directories",
+        "before": "".join("%s %s\n" % (path, before) for path, (before, after) in zip(folders, lines)),
+        "after": "".join("%s %s\n" % (path, after) for path, (before, after) in zip(folders, lines)),
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    try:
+        report = apply(Host(module.params["root"]), layout_of(module.params), check=module.check_mode)
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    for sentence in report.warnings:
+        module.warn(sentence)
+    module.exit_json(
+        changed=report.changed,
+        missing=report.missing,
+        files=report.written,
+        removed=report.removed,
+        folders=sorted(report.folders),
+        diff=diff_of(report.folders),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a bare server to two containers that share one card, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.conftest import touched
+from tests.integration.test_fleet import UNITS
+from tests.simulator.faults import set_faults
+from tests.simulator.reboot import reboot
+
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 1}, {"npu": 1, "bdf": "0000:01:00.0", "node": 0}],
+    },
+}
+A3 = {
+    **MACHINE,
+    "npus": {
+        **MACHINE["npus"],
+        "family": "a3",
+        "name": "Ascend910",
+        "chips_per_card": 2,
+        "cards": [
+            {"npu": 0, "bdf": ["0000:c1:00.0", "0000:c3:00.0"], "node": 1},
+            {"npu": 4, "bdf": ["0000:01:00.0", "0000:03:00.0"], "node": 0},
+        ],
+    },
+}
+VNPUS = [
+    {"name": "a", "npu": 0, "memory_mib": 28672, "core": 20, "unit": "infer-a.service"},
+    {"name": "b", "npu": 0, "memory_mib": 28672, "core": 40},
+]
+SHARED = {"npu_affinity_device_share_enabled": True}
+VENDOR = ("/simulator", "/var/log", "/run", "/etc/device_share.cfg", "/proc", "/sys")
+
+
+def ours(snapshot):
+    return {path: state if isinstance(state, str) else state[2] for path, state in snapshot.items() if not path.startswith(VENDOR)}
+
+
+def shares(tree):
+    path = tree / "run/npu-smi/share.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
+    hosts = fleet(a2=MACHINE)
+    tree, before = hosts.tree("a2"), ours(hosts.snapshot("a2"))
+    library, limiter = tmp_path / "libvnpu.so", tmp_path / "limiter"
+    library.write_bytes(b"\x7fELF\0library")
+    limiter.write_text("#!/bin/sh\n")
+    files = [{"name": path.name, "src": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in (library, limiter)]
+    variables = {"npu_affinity_vnpus": VNPUS, "npu_affinity_vnpu_enabled": True, "npu_affinity_vnpu_files": files, **SHARED}
+
+    run = hosts.play("bind", **variables)
+    assert run.status == 0, run.output
+    assert "AllowedCPUs=2-3\n" in (tree / UNITS[1:] / "npu-0-a.slice").read_text()
+    assert "AllowedCPUs=4-9\n" in (tree / UNITS[1:] / "npu-0-b.slice").read_text()
+    drop_in = (tree / UNITS[1:] / "infer-a.service.d/50-npu-affinity.conf").read_text()
+    assert "Wants=npu-affinity-limiter-a.service\nAfter=npu-affinity-limiter-a.service\n" in drop_in
+    environment = (tree / "etc/npu-affinity/vnpu/a.env").read_text()
+    assert {"NPU_MEM_QUOTA=28672", "NPU_PRIORITY=20", "ASCEND_VISIBLE_DEVICES=0"} <= set(environment.splitlines())
+    assert (tree / UNITS[1:] / "multi-user.target.wants/npu-affinity-limiter-b.service").is_symlink()
+    assert (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes()
+    assert (tree / "usr/local/hami-vnpu-core/limiter").stat().st_mode & 0o777 == 0o755
+    assert (tree / "usr/local/hami-vnpu-core/ld.so.preload").read_text() == "/hami-vnpu-core/libvnpu.so\n"
+    assert not (tree / "etc/ld.so.preload").exists()
+    assert (tree / "usr/local/hami-shared-region").stat().st_mode & 0o7777 == 0o1777
+
+    bound = hosts.snapshot("a2")
+    again = hosts.play("bind", **variables)
+    assert (again.status, again.changed("a2")) == (0, 0), again.output
+    assert touched(bound, hosts.snapshot("a2")) == set()
+    assert len(again.modules("a2")) <= 5, again.modules("a2")
+    assert hosts.play("verify", **variables).status == 0
+
+    (tree / "usr/local/hami-vnpu-core/libvnpu.so").write_text("another")
+    (tree / "usr/local/hami-shared-region").chmod(0o777)
+    (tree / "etc/npu-affinity/vnpu/b.env").unlink()
+    differs = hosts.play("verify", **variables)
+    for line in ("libvnpu.so has SHA-256", "/etc/npu-affinity/vnpu/b.env: expected a file, found no such file"):
+        assert line in differs.output
+    (tree / "usr/local/hami-vnpu-core/libvnpu.so").write_bytes(library.read_bytes())
+
+    run = hosts.play("unbind")
+    assert run.status == 0, run.output
+    assert ours(hosts.snapshot("a2")) == before
+    assert not (tree / "usr/local/hami-vnpu-core").exists()
+
+
+REFUSED = [
+    ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
+    ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
+]
+
+
+@pytest.mark.parametrize("variables, sentence", REFUSED)
+def test_what_does_not_add_up_is_refused_before_anything_is_touched(fleet, variables, sentence):
+    hosts = fleet(a2=MACHINE)
+    before = hosts.snapshot("a2")
+    run = hosts.play("bind", **variables, **SHARED)
+    assert run.status != 0
+    assert sentence in run.failure("a2")
+    assert touched(before, hosts.snapshot("a2")) == set()
+
+
+def boot(tree):
+    """Restart the host, and then do what its systemd does: run the programs of the enabled oneshot units of ours, in their order.
+
+    They are the installed files, run with the environment and the words of the unit; only ``--root`` is added, because the tree is not /.
+    """
+    reboot(tree)
+    wants = tree / UNITS[1:] / "multi-user.target.wants"
+    results = {}
+    for link in sorted(wants.glob("npu-affinity-device-share.service")):
+        text = (tree / str(link.readlink())[1:]).read_text()
+        settings = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        environment = dict(pair.split("=", 1) for pair in settings["Environment"].split())
+        environment["PYTHONPATH"] = str(tree) + environment["PYTHONPATH"]
+        words = [sys.executable, *shlex.split(settings["ExecStart"])[1:], "--root", str(tree)]
+        words[words.index("--wait") + 1] = "0"
+        results[link.name] = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd="/")
+    return results
+
+
+@pytest.mark.parametrize("machine, chips", [(MACHINE, ["0:0", "1:0"]), (A3, ["0:0", "0:1", "4:0", "4:1"])], ids=["A2", "A3"])
+def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet, machine, chips):
+    hosts = fleet(host=machine)
+    tree = hosts.tree("host")
+    assert shares(tree) == []
+    run = hosts.play("bind", **SHARED)
+    assert run.status == 0, run.output
+    assert shares(tree) == chips
+    reboot(tree)
+    assert shares(tree) == [], "the driver forgets"
+    (unit,) = boot(tree).values()
+    assert unit.returncode == 0, unit.stdout + unit.stderr
+    assert [line.endswith("device share is on") for line in unit.stdout.splitlines()] == [True] * len(chips)
+    assert shares(tree) == chips
+    assert hosts.play("verify", **SHARED, npu_affinity_irq_enabled=False).status == 0
+    run = hosts.play("unbind")
+    assert run.status == 0, run.output
+    assert shares(tree) == []
+    assert boot(tree) == {}
+    assert shares(tree) == []
+
+
+def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(fleet):
+    hosts = fleet(host=MACHINE)
+    tree = hosts.tree("host")
+    hosts.play("bind", **SHARED)
+    set_faults(tree, busy=[1])
+    (unit,) = boot(tree).values()
+    assert unit.returncode == 1
+    assert re.search("^card 1: chip 0 is not on, because a container holds the card", unit.stdout, re.MULTILINE)
+    assert shares(tree) == ["0:0"]
+    assert hosts.play("bind", **SHARED, npu_affinity_device_share=False).status == 0
+    assert shares(tree) == []
+    assert boot(tree) == {}, "nothing is shared, so that nothing is to be set at boot"
