@@ -38,18 +38,21 @@ _TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?$")
 _INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)$""")
 
 
-def settings(host):
+def settings(host, instead=None):
     """Return ``(settings, places)``: values by the keys of KubeletConfiguration, and ``{config, config_dir, root, sources}``.
 
     ``sources`` are the files that have something to say, and ``flags`` where a flag does. Both are empty where no kubelet is installed.
+    ``instead`` maps paths of drop-ins to the texts that they would have, None for one that would be gone.
     """
+    instead = instead or {}
     flags = _flags(host)
     config = flags.get("config") or CONFIG
-    folder = flags.get("config-dir") or None
+    folder = (flags.get("config-dir") or "").rstrip("/") or None
     found, sources = {}, []
-    drop_ins = ["%s/%s" % (folder, name) for name in host.names(folder, "*.conf")] if folder else []
-    for path in [config] + drop_ins:
-        text = host.read(path)
+    drop_ins = {"%s/%s" % (folder, name) for name in host.names(folder, "*.conf")} if folder else set()
+    drop_ins.update(path for path in instead if folder and path.startswith(folder + "/"))
+    for path in [config] + sorted(drop_ins):
+        text = instead[path] if path in instead else host.read(path)
         if text is not None:
             sources.append(path)
             _merge(found, read(text))

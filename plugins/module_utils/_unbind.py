@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import posixpath
 
-from . import _device_share, _irq, _memory, _previous, _processes, _runtime, _vnpu_layout
+from . import _device_share, _irq, _kubelet_config, _memory, _previous, _processes, _runtime, _vnpu_layout
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
@@ -125,7 +125,14 @@ def _check_names(data):
         raise ValueError("it is no list of names")
 
 
+def _check_kubelet(data):
+    if not data["path"].startswith("/"):
+        raise ValueError("it has no path")
+    _check_names(data["folders"])
+
+
 _CHECKS = {
+    _kubelet_config.SECTION: _check_kubelet,
     "files": _check_files,
     "folders": _check_names,
     _irq.SECTION: _check_interrupts,
@@ -193,6 +200,7 @@ class _Undo:
                 % _previous.PATH
             )
         self._look_at_threads()
+        self._look_at_kubelet()
         self.leftovers = self._find_leftovers()
         report.changes = dict(found.changes)
         report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
@@ -238,6 +246,15 @@ class _Undo:
     def _release_threads(self, check=False):
         plan, settings = self.placed
         return _processes.place(self.host, plan, settings["processes"], settings["patterns"], check, release=True)
+
+    def _look_at_kubelet(self):
+        """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""
+        path = self.recorded.get(_kubelet_config.SECTION, {}).get("path")
+        if path and self.host.exists(path):
+            self.report.warnings.append(
+                "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
+            )
+            self.report.kept.add(_kubelet_config.SECTION)
 
     def _find_leftovers(self):
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""

@@ -118,15 +118,20 @@ def test_drop_ins_are_laid_over_the_main_file_by_name_and_flags_win(tree):
     assert found["sources"] == ["/srv/kubelet.yaml", "/etc/kubelet.d/10-first.conf", "/etc/kubelet.d/20-last.conf", "flags"]
 
 
+KUBEADM = """[Service]
+Environment="KUBELET_CONFIG_ARGS=--config=/srv/kubelet.yaml"
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\
+  $KUBELET_EXTRA_ARGS"""
+
+
 def test_a_kubelet_that_does_not_run_is_read_from_its_unit(tree):
     host = tree.write(
         dict(
             DROP_INS,
             **{
                 "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet",
-                "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": "[Service]\n"
-                'Environment="KUBELET_CONFIG_ARGS=--config=/srv/kubelet.yaml"\n'
-                "ExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\\n  $KUBELET_EXTRA_ARGS",
+                "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM,
                 "/etc/default/kubelet": '# extra\nKUBELET_EXTRA_ARGS="--config-dir=/etc/kubelet.d --topology-manager-scope pod"',
                 "/srv/kubelet.yaml": '{"cpuManagerPolicyOptions": {"full-pcpus-only": true}, "reservedSystemCPUs": "0"}',
             },

@@ -1,0 +1,84 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: kubelet_drop_in
+short_description: A drop-in for the kubelet's configuration that agrees with a plan
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Reserves the housekeeping CPUs of the plan and those that take the interrupts of its NPUs, as whole cores, so that the kubelet gives
+    them to no container.
+  - Fails with a sentence for settings that exclude each other, and for those with which no kubelet would start on this host.
+positional: topology, policy, options, topology_policy, topology_options, reserved
+options:
+  _input:
+    description: The fact C(npu_affinity_plan).
+    type: dict
+    required: true
+  topology:
+    description: The fact C(npu_affinity_topology).
+    type: dict
+    required: true
+  policy:
+    description: Policy of the CPU manager.
+    type: str
+    choices: [none, static]
+    default: static
+  options:
+    description: Options of the policy, such as C(full-pcpus-only).
+    type: dict
+    default: {}
+  topology_policy:
+    description: Policy of the topology manager.
+    type: str
+    choices: [none, best-effort, restricted, single-numa-node]
+    default: none
+  topology_options:
+    description: Options of that policy, such as C(prefer-closest-numa-nodes).
+    type: dict
+    default: {}
+  reserved:
+    description: CPUs that are reserved as well, as a cpulist; those of everything that runs outside Kubernetes.
+    type: raw
+    default: ""
+seealso:
+  - module: npu.affinity.kubelet_config
+"""
+
+EXAMPLES = r"""
+---
+- name: Show what the kubelet would have to be told
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan | npu.affinity.kubelet_drop_in(npu_affinity_topology, topology_policy='restricted') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The text of the drop-in.
+  type: str
+  sample: "apiVersion: kubelet.config.k8s.io/v1beta1"
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _kubelet_drop_in
+
+
+def kubelet_drop_in(plan: Mapping[str, Any], topology: Mapping[str, Any], *arguments: Any, **options: Any) -> str:
+    try:
+        return _kubelet_drop_in.drop_in(plan, topology, *arguments, **options)
+    except (KeyError, TypeError, ValueError) as error:
+        raise AnsibleFilterError(f"kubelet_drop_in: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"kubelet_drop_in": kubelet_drop_in}

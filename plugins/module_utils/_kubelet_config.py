@@ -1,0 +1,179 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Change the kubelet's CPU settings by a drop-in of ours, in the only order that works: stop, change, remove the state, start.
+
+A kubelet whose CPU manager policy or reservation differs from its state file refuses to start (kubernetes issues 84333 and 79823). So a
+drop-in is never left lying beside a running kubelet that does not know it: either the whole order is gone through, or nothing is written
+and what is pending is told. Draining the node before, and uncordoning it afterwards, is done where kubectl is.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+
+from . import _kubelet_settings, _kubelet_state, _previous
+from ._files import FileState, is_ours, missing_folders, remove_empty
+from ._host import CommandError
+from ._systemd import Systemd
+
+SECTION = "kubelet"
+"""The section of previous.json: ``{path, folders}`` of our drop-in."""
+STATES = (_kubelet_state.FILE, "memory_manager_state")
+_RENEWING = ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs")
+"""Settings with which an old state does not go together."""
+PAUSE = 1
+"""Seconds between two looks at a kubelet that starts."""
+
+
+class Change:
+    """What would be changed: the drop-in ``before`` and ``after``, ``differences`` as sentences, and the state files to remove."""
+
+    def __init__(self, path, before, after):
+        self.path = path
+        self.before = before
+        self.after = after
+        self.differences = []
+        self.removed = []
+        self.policy = None
+
+    @property
+    def needed(self):
+        return self.before != self.after or bool(self.differences)
+
+
+def installed(host):
+    """Return the path of our drop-in by previous.json, or None."""
+    return _previous.recorded(host).get(SECTION, {}).get("path")
+
+
+def look(host, path, content):
+    """Return the :class:`Change` to a drop-in with that content, None for none.
+
+    Raises ``ValueError`` where the kubelet would not heed the drop-in, or where the file is not ours.
+    """
+    before = FileState.of(host, path)
+    if before.text is not None and not is_ours(before.text):
+        raise ValueError("%s is not ours: move it away, or name another file with npu_affinity_kubelet_file" % path)
+    change = Change(path, before, FileState(None, None) if content is None else FileState(content, 0o644))
+    now, places = _kubelet_settings.settings(host)
+    then, _places = _kubelet_settings.settings(host, {path: content})
+    if content is not None:
+        _refuse_unheeded(path, places, _kubelet_settings.read(content), then)
+    state = _state(host, places["root"])
+    for key in sorted(set(now) | set(then)):
+        if now.get(key) != then.get(key):
+            change.differences.append("%s: %s -> %s" % (key, _told(now.get(key)), _told(then.get(key))))
+    change.policy = then.get("cpuManagerPolicy") or "none"
+    if state is not None and state.policy != change.policy and not change.differences:
+        change.differences.append("cpuManagerPolicy: kubelet last ran with %s -> %s" % (state.policy, change.policy))
+    renews = any(now.get(key) != then.get(key) for key in _RENEWING) or (state is not None and state.policy != change.policy)
+    if renews and change.needed:
+        files = ["%s/%s" % (places["root"], name) for name in STATES]
+        change.removed = [file for file in files if host.exists(file)]
+    return change
+
+
+def _refuse_unheeded(path, places, wanted, then):
+    folder = posixpath.dirname(path)
+    if places["config_dir"] != folder or not path.endswith(".conf"):
+        raise ValueError(
+            "the kubelet does not read %s: its folder of drop-ins is %s. Start it with --config-dir=%s (Kubernetes 1.28 or newer), or put "
+            "the settings into %s by hand" % (path, places["config_dir"] or "not set", folder, places["config"])
+        )
+    for key, value in wanted.items():
+        missed = {name: part for name, part in value.items() if then.get(key, {}).get(name) != part} if isinstance(value, dict) else None
+        if missed or missed is None and then.get(key) != value:
+            raise ValueError(
+                "%s of %s would not count: a flag of the kubelet or a later drop-in says %s. Remove that setting there; the sources are %s"
+                % (key, path, _told(then.get(key)), ", ".join(places["sources"]))
+            )
+
+
+def _told(value):
+    if isinstance(value, dict):
+        return ", ".join("%s=%s" % pair for pair in sorted(value.items())) or "none"
+    return value or "not set"
+
+
+def _state(host, root):
+    """Return the state that the kubelet wrote, or None where there is none or it cannot be read."""
+    text = host.read("%s/%s" % (root, _kubelet_state.FILE))
+    try:
+        return _kubelet_state.parse(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def apply(host, change, wait=120):
+    """Go through the order: stop kubelet where it runs, write or remove the drop-in, remove the state, start, and see it run.
+
+    ``wait`` are the seconds that it may take to start. Raises ``ValueError`` where it does not; the drop-in is then as it was before.
+    """
+    systemd = Systemd(host)
+    running = host.live and bool(systemd.active([_kubelet_settings.UNIT]))
+    folders = missing_folders(host, [change.path]) if change.after.text is not None else []
+    if change.after.text is not None:
+        _previous.record(host, SECTION, {"path": change.path, "folders": folders})
+    try:
+        if running:
+            _stop(systemd)
+        _put(host, change, change.after)
+        if running:
+            _start(host, systemd, change, wait)
+    except (OSError, ValueError, CommandError) as error:
+        _go_back(host, systemd, change, running, error)
+    if change.after.text is None:
+        _forget(host)
+
+
+def _stop(systemd):
+    systemd.stop([_kubelet_settings.UNIT])
+    if systemd.active([_kubelet_settings.UNIT]):
+        raise ValueError("%s is still active after it was stopped" % _kubelet_settings.UNIT)
+
+
+def _put(host, change, state):
+    state.put(host, change.path)
+    for file in change.removed:
+        FileState(None, None).put(host, file)
+
+
+def _start(host, systemd, change, wait):
+    systemd.start([_kubelet_settings.UNIT])
+    root = _kubelet_settings.settings(host)[1]["root"]
+    until = time.time() + wait
+    while time.time() < until:
+        state = _state(host, root)
+        if state is not None and state.policy == change.policy and systemd.active([_kubelet_settings.UNIT]):
+            return
+        time.sleep(PAUSE)
+    raise ValueError(
+        "kubelet does not run with CPU manager policy %s after %d s; see journalctl -u %s" % (change.policy, wait, _kubelet_settings.UNIT)
+    )
+
+
+def _go_back(host, systemd, change, running, error):
+    """Put the drop-in back, start the kubelet as it was, and raise what went wrong."""
+    try:
+        if running:
+            systemd.stop([_kubelet_settings.UNIT])
+        _put(host, change, change.before)
+        if change.before.text is None:
+            _forget(host)
+        if running:
+            systemd.start([_kubelet_settings.UNIT])
+    except (OSError, ValueError, CommandError) as second:
+        raise ValueError("%s; going back failed as well: %s. Look at %s and at kubelet by hand" % (error, second, change.path))
+    raise ValueError("%s. The drop-in is as it was before, and kubelet was started with that" % error)
+
+
+def _forget(host):
+    sections = _previous.recorded(host)
+    folders = sections.get(SECTION, {}).get("folders", [])
+    if SECTION in sections:
+        _previous.keep(host, set(sections) - {SECTION})
+    remove_empty(host, folders + [posixpath.dirname(_previous.PATH)])

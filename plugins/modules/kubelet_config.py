@@ -1,0 +1,141 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubelet_config
+short_description: Change the kubelet's CPU settings by a drop-in, in the order that works, or say what is pending
+version_added: 0.1.0
+description:
+  - Compares a drop-in of the kubelet's configuration with the host, and says what would change for the kubelet over all files and flags.
+  - Changes something only with O(apply=true). Then it stops the kubelet, writes the drop-in, removes C(cpu_manager_state) and
+    C(memory_manager_state) where the change does not go together with them, starts the kubelet and waits until it runs with the policy.
+    When it does not, the drop-in is put back and the kubelet started with that.
+  - The node must have been drained before. The module does not talk to Kubernetes.
+  - Below another O(root) than V(/) files are changed and no service is touched.
+  - The state file is never written.
+options:
+  root:
+    description: Directory below which the machine's tree lies.
+    type: path
+    default: /
+  state:
+    description: Whether the drop-in is wanted. V(absent) removes the one that was written before, wherever it is.
+    type: str
+    choices: [present, absent]
+    default: present
+  path:
+    description: The drop-in, in the folder that the kubelet was told of with C(--config-dir). Its name ends in C(.conf).
+    type: path
+  content:
+    description: The whole text. Its first line says whose file it is.
+    type: str
+  apply:
+    description: Whether the change is made. Otherwise RV(pending) says what it would be.
+    type: bool
+    default: false
+  wait:
+    description: Seconds that the kubelet may take to start.
+    type: int
+    default: 120
+  timeout:
+    description: Seconds that each command may take.
+    type: int
+    default: 90
+extends_documentation_fragment:
+  - npu.affinity._attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: What would a static CPU manager change here?
+  npu.affinity.kubelet_config:
+    path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf
+    content: "{{ npu_affinity_plan | npu.affinity.kubelet_drop_in(npu_affinity_topology) }}"
+
+- name: Take the drop-in away from a node that was drained
+  npu.affinity.kubelet_config:
+    state: absent
+    apply: true
+"""
+
+RETURN = r"""
+path:
+  description: The drop-in. V(null) when there is none to remove.
+  type: str
+  returned: always
+  sample: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf
+pending:
+  description: What is different for the kubelet, setting by setting. Empty after the change was made.
+  type: list
+  elements: str
+  returned: always
+  sample: ["cpuManagerPolicy: none -> static", "reservedSystemCPUs: not set -> 0-3"]
+removed:
+  description: The state files that are removed along with the change.
+  type: list
+  elements: str
+  returned: always
+  sample: [/var/lib/kubelet/cpu_manager_state]
+diff:
+  description: The drop-in before and after.
+  type: list
+  elements: dict
+  returned: always
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _kubelet_config
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+
+
+def argument_spec():
+    return {
+        "root": {"type": "path", "default": "/"},
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "path": {"type": "path"},
+        "content": {"type": "str"},
+        "apply": {"type": "bool", "default": False},
+        "wait": {"type": "int", "default": 120},
+        "timeout": {"type": "int", "default": 90},
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), required_if=[("state", "present", ["path", "content"])], supports_check_mode=True)
+    params = module.params
+    host = Host(params["root"], params["timeout"])
+    absent = params["state"] == "absent"
+    try:
+        path = _kubelet_config.installed(host) if absent else params["path"]
+        if path is None:
+            module.exit_json(changed=False, path=None, pending=[], removed=[], diff=[])
+        change = _kubelet_config.look(host, path, None if absent else params["content"])
+        wanted = params["apply"] and change.needed
+        if wanted and not module.check_mode:
+            _kubelet_config.apply(host, change, params["wait"])
+    except (OSError, ValueError, CommandError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(
+        changed=wanted,
+        path=path,
+        pending=[] if wanted and not module.check_mode else change.differences,
+        removed=change.removed,
+        diff=_diffs.of_files({path: (change.before, change.after)} if wanted else {}),
+    )
+
+
+if __name__ == "__main__":
+    main()

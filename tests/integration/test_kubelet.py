@@ -1,0 +1,55 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node of Kubernetes is bound: the kubelet is changed on the user's word only, verified, and put back."""
+
+from __future__ import annotations
+
+import yaml
+
+from tests.integration.test_verify import MACHINE
+
+NODE = {**MACHINE, "kubelet": {"policy": "none"}}
+FOLDER = "etc/kubernetes/kubelet.conf.d"
+STATE = "var/lib/kubelet/cpu_manager_state"
+
+
+def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
+    hosts = fleet(node=NODE, bare=MACHINE)
+    tree = hosts.tree("node")
+    (tree / "etc/default").mkdir(parents=True, exist_ok=True)
+    (tree / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    log = tmp_path / "kubectl.log"
+    told = [["/bin/sh", "-c", f"echo {word} >> {log}"] for word in ("drain", "uncordon")]
+    variables = {
+        "npu_affinity_batches": ["100%"],
+        "npu_affinity_kubelet_enabled": True,
+        "npu_affinity_kubelet_topology_policy": "restricted",
+        "npu_affinity_kubelet_drain": told[0],
+        "npu_affinity_kubelet_uncordon": told[1],
+    }
+
+    run = hosts.play("bind", **variables)
+    assert run.status == 0, run.output
+    assert "cpuManagerPolicy: none -> static" in run.output and "There is no kubelet on this host" in run.output
+    assert not (tree / FOLDER).exists() and (tree / STATE).exists() and not log.exists()
+    assert not list((tree / "etc/systemd/system").glob("npu*.slice")), "a kubelet that becomes static owns the CPUs"
+    assert list((hosts.tree("bare") / "etc/systemd/system").glob("npu*.slice"))
+
+    run = hosts.play("bind", npu_affinity_kubelet_restart=True, **variables)
+    assert run.status == 0, run.output
+    document = yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text())
+    assert (document["cpuManagerPolicy"], document["topologyManagerPolicy"]) == ("static", "restricted")
+    assert document["reservedSystemCPUs"] == "0-1,16-17"
+    assert not (tree / STATE).exists() and log.read_text().split() == ["drain", "uncordon"]
+
+    again = hosts.play("bind", npu_affinity_kubelet_restart=True, **variables)
+    assert again.status == 0 and again.changed("node") == 0
+    assert hosts.play("verify", **variables).status == 0
+
+    run = hosts.play("unbind", npu_affinity_batches=["100%"])
+    assert run.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists()
+    assert "unbind with npu_affinity_kubelet_restart: true" in run.output
+    run = hosts.play("unbind", npu_affinity_kubelet_restart=True, **variables)
+    assert run.status == 0, run.output
+    assert not (tree / FOLDER).exists() and not (tree / "etc/npu-affinity").exists()

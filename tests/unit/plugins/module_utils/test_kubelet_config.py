@@ -1,0 +1,173 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's drop-in: what is pending, in which order it is changed, and what happens when kubelet does not start with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _kubelet_config, _previous, _unbind
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+
+FOLDER = "/etc/kubernetes/kubelet.conf.d"
+PATH = FOLDER + "/50-npu-affinity.conf"
+STATE = "/var/lib/kubelet/cpu_manager_state"
+MEMORY_STATE = "/var/lib/kubelet/memory_manager_state"
+TEXT = "# Managed by npu.affinity: changes are overwritten.\ncpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n"
+NONE = json.dumps({"policyName": "none", "defaultCpuSet": "", "checksum": 0})
+STATIC = json.dumps({"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0})
+HOST = {
+    "/var/lib/kubelet/config.yaml": "cpuManagerPolicy: none\ntopologyManagerPolicy: none",
+    "/etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=" + FOLDER,
+    STATE: NONE,
+    MEMORY_STATE: "{}",
+}
+
+
+class LiveHost(Host):
+    """A tree that says that it is the running machine."""
+
+    @property
+    def live(self):
+        return True
+
+    def path(self, path):
+        return self.root + path
+
+
+class Service:
+    """A kubelet as systemd sees it; ``starts`` are the policies that it takes up, one for each start, None when it fails."""
+
+    def __init__(self, host, starts):
+        self.host = host
+        self.starts = list(starts)
+        self.running = True
+        self.log = []
+
+    def active(self, units):
+        return list(units) if self.running else []
+
+    def stop(self, units):
+        self.log.append("stop")
+        self.running = False
+
+    def start(self, units):
+        drop_in = "static" in (self.host.read(PATH) or "")
+        state = "state" if self.host.exists(STATE) else "no state"
+        self.log.append("start with %s, %s" % ("drop-in" if drop_in else "no drop-in", state))
+        policy = self.starts.pop(0)
+        self.running = policy is not None
+        if policy:
+            with open(self.host.path(STATE), "w") as file:
+                file.write(json.dumps({"policyName": policy, "defaultCpuSet": "0-7", "checksum": 0}))
+
+
+@pytest.fixture
+def live(tree, monkeypatch):
+    """Return a function that gives a live host, and its service with the policies that it starts with."""
+
+    def make(*starts):
+        host = LiveHost(tree.root)
+        service = Service(host, starts)
+        monkeypatch.setattr(_kubelet_config, "Systemd", lambda host: service)
+        monkeypatch.setattr(_kubelet_config.time, "sleep", lambda seconds: None)
+        return host, service
+
+    return make
+
+
+def test_what_is_pending_is_told_setting_by_setting(tree):
+    change = _kubelet_config.look(tree.write(HOST), PATH, TEXT)
+    assert change.differences == ["cpuManagerPolicy: none -> static", "reservedSystemCPUs: not set -> 0-1"]
+    assert change.removed == [STATE, MEMORY_STATE]
+    assert not tree.host.exists(PATH), "looking writes nothing"
+
+
+def test_a_topology_policy_alone_keeps_the_state(tree):
+    change = _kubelet_config.look(tree.write(HOST), PATH, TEXT.split("\n")[0] + "\ntopologyManagerPolicy: restricted\n")
+    assert (change.differences, change.removed) == (["topologyManagerPolicy: none -> restricted"], [])
+
+
+def test_a_kubelet_that_was_not_started_since_is_pending_as_well(tree):
+    change = _kubelet_config.look(tree.write(dict(HOST, **{PATH: TEXT.rstrip("\n")})), PATH, TEXT)
+    assert change.differences == ["cpuManagerPolicy: kubelet last ran with none -> static"]
+    assert change.needed and change.removed == [STATE, MEMORY_STATE]
+    assert not _kubelet_config.look(tree.write({STATE: STATIC}), PATH, TEXT).needed
+
+
+@pytest.mark.parametrize(
+    "files, words",
+    [
+        ({"/etc/default/kubelet": ""}, "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d"),
+        ({"/etc/default/kubelet": "A=--config-dir=/etc/other.d"}, "its folder of drop-ins is /etc/other.d"),
+        (
+            {"/etc/default/kubelet": "KUBELET_EXTRA_ARGS='--config-dir=%s --cpu-manager-policy=none'" % FOLDER},
+            "cpuManagerPolicy of %s would not count: a flag of the kubelet or a later drop-in says none" % PATH,
+        ),
+        ({FOLDER + "/90-last.conf": "reservedSystemCPUs: '7'"}, "reservedSystemCPUs of %s would not count" % PATH),
+        ({PATH: "cpuManagerPolicy: none"}, "is not ours"),
+    ],
+)
+def test_a_drop_in_that_would_not_count_is_refused(tree, files, words):
+    with pytest.raises(ValueError) as refused:
+        _kubelet_config.look(tree.write(dict(HOST, **files)), PATH, TEXT)
+    assert words in str(refused.value)
+
+
+def test_stop_change_remove_the_state_start(tree, live):
+    tree.write(HOST)
+    host, service = live("static")
+    change = _kubelet_config.look(host, PATH, TEXT)
+    _kubelet_config.apply(host, change)
+    assert service.log == ["stop", "start with drop-in, no state"]
+    assert host.read(PATH) == TEXT.rstrip("\n") and not host.exists(MEMORY_STATE)
+    assert _kubelet_config.installed(host) == PATH
+    assert not _kubelet_config.look(host, PATH, TEXT).needed
+
+
+def test_a_kubelet_that_does_not_start_gets_its_old_configuration_back(tree, live):
+    tree.write(HOST)
+    host, service = live(None, "none")
+    change = _kubelet_config.look(host, PATH, TEXT)
+    with pytest.raises(ValueError, match="does not run with CPU manager policy static after 0 s.*The drop-in is as it was before"):
+        _kubelet_config.apply(host, change, wait=0)
+    assert service.log == ["stop", "start with drop-in, no state", "stop", "start with no drop-in, no state"]
+    assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(_previous.PATH)
+
+
+def test_undo_goes_the_same_way_and_leaves_nothing(tree, live):
+    tree.write(HOST)
+    host, service = live("static", "none")
+    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    change = _kubelet_config.look(host, _kubelet_config.installed(host), None)
+    assert change.differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
+    _kubelet_config.apply(host, change)
+    assert service.log[2:] == ["stop", "start with no drop-in, no state"]
+    assert _kubelet_config.installed(host) is None and not host.exists(FOLDER)
+
+
+def test_a_kubelet_that_does_not_run_is_not_started(tree, live):
+    tree.write(HOST)
+    host, service = live()
+    service.running = False
+    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    assert service.log == [] and host.exists(PATH) and not host.exists(STATE)
+
+
+def test_unbind_leaves_a_drop_in_that_kubelet_runs_with_and_says_so(tree):
+    host = tree.write(HOST)
+    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    report = _unbind.unbind(host)
+    assert report.kept == {"kubelet"} and host.exists(PATH)
+    assert "unbind with npu_affinity_kubelet_restart: true" in report.warnings[0]
+    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, None))
+    assert not _unbind.unbind(host).bound
+
+
+def test_a_strange_section_of_previous_json_stops_unbind(tree):
+    tree.write({_previous.PATH: json.dumps({"kubelet": {"path": "relative", "folders": []}})})
+    with pytest.raises(ValueError, match="section 'kubelet' cannot be undone"):
+        _unbind.unbind(tree.host)

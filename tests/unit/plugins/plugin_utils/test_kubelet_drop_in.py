@@ -1,0 +1,78 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a kubelet is told so that it agrees with a plan."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.filter.kubelet_drop_in import kubelet_drop_in
+from ansible_collections.npu.affinity.plugins.module_utils import _kubelet_settings
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+
+A2 = host([6, 6, 4, 4, 0, 0, 2, 2])
+SMT = host([0, 0, 1, 1], nodes=2, cores=16, threads=2, numbering="far")
+GPUS = host([0, 1], nodes=2, cores=8, family="gpu")
+
+
+def test_the_cpus_of_interrupts_and_housekeeping_are_reserved():
+    made = plan(A2, housekeeping=1)
+    text = kubelet_drop_in(made, A2, options={"full-pcpus-only": True}, topology_policy="single-numa-node", reserved="190-191")
+    assert text.startswith("# Managed by npu.affinity")
+    document = yaml.safe_load(text)
+    assert document["kind"] == "KubeletConfiguration"
+    assert document["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
+    irqs = {cpu for entry in made["npus"] for cpu in entry["irq"].replace("-", ",").split(",")}
+    reserved = _expanded(document["reservedSystemCPUs"])
+    assert {int(cpu) for cpu in irqs} | {0, 24, 48, 72, 96, 120, 144, 168, 190, 191} == reserved
+
+
+def _expanded(text):
+    pairs = (part.split("-") for part in text.split(","))
+    return {cpu for pair in pairs for cpu in range(int(pair[0]), int(pair[-1]) + 1)}
+
+
+def test_whole_cores_are_reserved():
+    made = plan(SMT)
+    reserved = _expanded(yaml.safe_load(kubelet_drop_in(made, SMT))["reservedSystemCPUs"])
+    assert reserved == {(cpu + 32) % 64 for cpu in reserved}
+
+
+def test_host_code_reads_what_is_written():
+    text = kubelet_drop_in(plan(A2), A2, topology_policy="restricted", options={"strict-cpu-reservation": "true"})
+    document = {key: value for key, value in yaml.safe_load(text).items() if key not in ("apiVersion", "kind")}
+    assert _kubelet_settings.read(text) == document
+
+
+@pytest.mark.parametrize(
+    ("topology", "options", "words"),
+    [
+        (GPUS, {}, "the static CPU manager needs at least one reserved CPU"),
+        (A2, {"reserved": "0-191"}, "are all CPUs of the host"),
+        (A2, {"policy": "shared"}, "policy: expected one of none, static"),
+        (A2, {"topology_policy": "strict"}, "topology_policy: expected one of none, best-effort"),
+        (A2, {"options": {"pinning": True}}, "options: pinning is not known; known are full-pcpus-only"),
+        (A2, {"options": "full-pcpus-only"}, "options: expected a dictionary"),
+        (A2, {"options": {"align-by-socket": "true"}, "topology_policy": "single-numa-node"}, "exclude each other"),
+        (
+            A2,
+            {"options": {"full-pcpus-only": True, "distribute-cpus-across-cores": True}},
+            "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time",
+        ),
+        (host([0] * 4, nodes=9), {"topology_policy": "restricted"}, "9 NUMA nodes needs topology_options {max-allowable-numa-nodes: '9'}"),
+        (A2, {"reserved": "0-x"}, "reserved: '0-x' in '0-x' is not a CPU number"),
+    ],
+)
+def test_settings_with_which_no_kubelet_starts(topology, options, words):
+    with pytest.raises(AnsibleFilterError) as refused:
+        kubelet_drop_in(plan(topology), topology, **options)
+    assert words in str(refused.value)
+
+
+def test_gpus_alone_reserve_what_is_named_and_policy_none_needs_nothing():
+    assert yaml.safe_load(kubelet_drop_in(plan(GPUS), GPUS, reserved=[0, 1]))["reservedSystemCPUs"] == "0-1"
+    assert "reservedSystemCPUs" not in kubelet_drop_in(plan(GPUS), GPUS, policy="none")
