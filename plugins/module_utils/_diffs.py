@@ -41,6 +41,11 @@ def of_affinities(npus):
     return _diff("affinity", [(title, entry["before"], entry["after"]) for title, entry in moved])
 
 
+def of_settings(steps):
+    """Return the diff of ``[{path, before, after}]``: a line for every kernel setting that changes."""
+    return _diff("host settings", [("%s: " % step["path"], step["before"], step["after"]) for step in steps])
+
+
 def chips_of(report):
     """Return the chips of all cards that answered, as ``[{card, chip, before, after, enabled}]``; ``enabled`` is the wanted state."""
     return [

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host code that boot units run, as texts to be installed: one truth for the modules and for the time without Ansible.
 
-Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share`` and ``_processes`` are its programs.
+Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share``, ``_processes`` and ``_tuning`` are its
+programs.
 
 This module is private to the collection.
 """
@@ -35,6 +36,7 @@ from . import (
     _smi_text,
     _tasks,
     _tool,
+    _tuning,
 )
 
 _MODULES = (
@@ -60,6 +62,7 @@ _MODULES = (
     _smi_text,
     _tasks,
     _tool,
+    _tuning,
 )
 """The programs and everything that they import, transitively. Ansible sends along with a module only what it finds imported."""
 

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
 
-Order: refuse what cannot be read, look, then: no plan any more (so that nothing binds again), our units stopped, interrupts put back, live
-CPU sets widened and files removed or written back (``_host_files``), units started that a bind had stopped, device share, and at last
-previous.json. Every step can be repeated, and what a step needs to know is on the disk before it begins: a run that was killed, or in
+Order: refuse what cannot be read, look, then: no plan any more (so that nothing binds again), our units stopped, interrupts and settings
+put back, live CPU sets widened and files removed or written back (``_host_files``), units started that a bind had stopped, device share,
+and at last previous.json. Every step can be repeated, and what a step needs to know is on the disk before it begins: a run that was killed, or in
 which a card was busy, is finished by the next one.
 
 This module is private to the collection.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import posixpath
 
-from . import _device_share, _irq, _kubelet_config, _memory, _previous, _processes, _runtime, _vnpu_layout
+from . import _device_share, _irq, _kubelet_config, _memory, _previous, _processes, _runtime, _tuning, _vnpu_layout
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
@@ -36,6 +36,7 @@ OWNED = _IRQBALANCE_FILES + [
     _irq.PLAN,
     _processes.SETTINGS,
     "/etc/npu-affinity/vnpu/*.env",
+    _tuning.FILE,
     UNIT_FOLDER + "/npu.slice",
     UNIT_FOLDER + "/npu-*.slice",
     UNIT_FOLDER + "/npu-affinity-*.service",
@@ -57,16 +58,17 @@ class Report:
     """What was (or in check mode would be) undone.
 
     ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
-    told; ``affinities`` is a report of ``_irq.restore``, ``threads`` one of ``_processes.place`` and ``share`` one of
-    ``_device_share.restore``, or None; ``restart_needed`` are the running units that follow at their next start, ``slices_left`` the
-    slices without a file that live on because of them. ``failed`` are sentences, ``kept`` the sections of previous.json that a later run
-    still needs.
+    told; ``settings`` are the steps of ``_tuning.restore``, ``affinities`` is a report of ``_irq.restore``, ``threads`` one of
+    ``_processes.place`` and ``share`` one of ``_device_share.restore``, or None; ``restart_needed`` are the running units that follow at
+    their next start, ``slices_left`` the slices without a file that live on because of them. ``failed`` are sentences, ``kept`` the sections
+    of previous.json that a later run still needs.
     """
 
     def __init__(self):
         self.bound = True
         self.changes = {}
         self.actions = []
+        self.settings = []
         self.affinities = None
         self.threads = None
         self.share = None
@@ -79,7 +81,8 @@ class Report:
     @property
     def changed(self):
         restored = [part for part in (self.affinities, self.threads, self.share) if part is not None]
-        return bool(self.changes or self.actions) or any(part["changed"] if isinstance(part, dict) else part.changed for part in restored)
+        restored_any = any(part["changed"] if isinstance(part, dict) else part.changed for part in restored)
+        return bool(self.changes or self.actions or self.settings) or restored_any
 
 
 def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False):
@@ -114,6 +117,12 @@ def _check_interrupts(data):
         raise ValueError("it has no affinities by name")
 
 
+def _check_tuning(data):
+    for path, value in data.items():
+        if not path.startswith(("/proc/sys/", "/sys/")) or not isinstance(value, str):
+            raise ValueError("'%s' is no setting" % path)
+
+
 def _check_device_share(data):
     for card, chips in data["chips"].items():
         if not all(number.isdigit() for number in [card] + list(chips)):
@@ -138,6 +147,7 @@ _CHECKS = {
     _irq.SECTION: _check_interrupts,
     _device_share.SECTION: _check_device_share,
     _vnpu_layout.SECTION: _vnpu_layout.check_record,
+    _tuning.SECTION: _check_tuning,
     INTERRUPTED: _check_names,
 }
 
@@ -194,7 +204,9 @@ class _Undo:
         self._look_at_stopped_units()
         if _irq.SECTION in self.recorded:
             report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION], check=True)
-        elif found.changes and not self.recorded:
+        if _tuning.SECTION in self.recorded:
+            report.settings, _failed = _tuning.restore(self.host, self.recorded[_tuning.SECTION], check=True)
+        if found.changes and not self.recorded:
             report.warnings.append(
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
                 % _previous.PATH
@@ -278,6 +290,10 @@ class _Undo:
             self.report.warnings += self.report.threads["failed"]
         if _irq.SECTION in self.recorded:
             self.report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION])
+        if _tuning.SECTION in self.recorded:
+            self.report.settings, failed = _tuning.restore(self.host, self.recorded[_tuning.SECTION])
+            self.report.failed += failed
+            self.report.kept |= {_tuning.SECTION} if failed else set()
         done = apply(self.host, self.request)
         self.report.restart_needed, self.report.slices_left = done.restart_needed, done.slices_left
         if done.narrow:

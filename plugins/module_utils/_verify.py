@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import json
 
-from . import _previous
+from . import _previous, _tuning
 from ._cpulist import compress, expand
 from ._drift import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, OFFLINE_CPU, Findings, because, cause_of_file, differing_lines
 from ._driver_drift import check_device_share, check_interrupts, title_of
@@ -29,8 +29,8 @@ _SETS = ("pool", "irq", "mems")
 
 Wanted = collections.namedtuple(
     "Wanted",
-    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout",
-    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None),
+    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout tuning",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None),
 )
 """What a host is compared with.
 
@@ -38,7 +38,8 @@ Wanted = collections.namedtuple(
 ``binding``: the result of filter ``npu.affinity.binding``; ``enabled``, ``started``, ``stopped``: further units; ``interrupts``: whether to
 look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_drift.check_device_share` has them, where it is looked at;
 ``must_be_bound``: whether a host without a plan is drift; ``threads``: ``{processes, patterns}`` of :func:`_processes.place`, where
-the threads of processes are looked at; ``layout``: a :class:`_vnpu_layout.Layout` that the host should have, or None.
+the threads of processes are looked at; ``layout``: a :class:`_vnpu_layout.Layout` that the host should have, or None; ``tuning``:
+``{setting: value}`` as :func:`_tuning.settle` has them.
 """
 
 
@@ -62,6 +63,7 @@ def verify(host, wanted, given=None):
     with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited)
     expected = [entry for entry in wanted.binding.get("expected", ()) if entry["unit"] not in idle]
     check_cpusets(findings, host, systemd, expected + with_sets, edited)
+    _check_tuning(findings, host, wanted.tuning or {})
     if wanted.interrupts:
         check_interrupts(findings, host, plan, online, there)
     if wanted.device_share and any(title_of(npu).startswith("NPU") for npu in plan["npus"]):
@@ -197,6 +199,21 @@ def _check_files(findings, host, wanted):
         else:
             findings.same("files", folder)
     return edited
+
+
+def _check_tuning(findings, host, wanted):
+    for setting, value in sorted(wanted.items()):
+        found = {}
+        for path in _tuning.places(host, setting):
+            found.setdefault(_tuning.value_of(host, path), []).append(path)
+        if set(found) <= {str(value)}:
+            findings.same("tuning", setting)
+            continue
+        number = sum(map(len, found.values()))
+        shown = ["%s (%d of %d)" % (text, len(found[text]), number) if len(found) > 1 else text for text in sorted(found)]
+        cause = because(EDIT, "set by hand, or by another program such as TuneD")
+        findings.differs("tuning", setting, str(value), ", ".join(shown), cause)
+    findings.remarks += _tuning.missing(host, wanted)
 
 
 def _file_texts(before, after):

@@ -178,6 +178,23 @@ options:
             description: SHA-256 of the file in hexadecimal.
             type: str
             required: true
+  tuning:
+    description: The settings that the host should have, as for M(npu.affinity.host_files). One that it has not got is a remark.
+    type: dict
+    suboptions:
+      governor:
+        description: The CPU frequency governor of every policy.
+        type: str
+      numa_balancing:
+        description: C(kernel.numa_balancing).
+        type: int
+      transparent_hugepages:
+        description: When the kernel uses huge pages by itself.
+        type: str
+        choices: [always, madvise, never]
+      swappiness:
+        description: C(vm.swappiness).
+        type: int
   topology:
     description: The fact C(npu_affinity_topology). It saves asking C(npu-smi) for the cards.
     type: dict
@@ -214,6 +231,12 @@ EXAMPLES = r"""
     topology: "{{ npu_affinity_topology }}"
     device_share:
       enabled: true
+
+- name: Look at the settings of the host, too
+  npu.affinity.binding_info:
+    tuning:
+      governor: performance
+      swappiness: 0
 
 - name: Look at one file to the letter, on a host that must be bound
   npu.affinity.binding_info:
@@ -252,7 +275,7 @@ drift:
   contains:
     kind:
       description: One of V(plan), V(npus), V(cpus), V(files), V(units), V(cpusets), V(services), V(processes), V(interrupts),
-        V(workqueues), V(threads) and V(device_share).
+        V(workqueues), V(threads), V(device_share) and V(tuning).
       type: str
     object:
       description: What differs. Names stay the same from one run to the next; numbers of interrupts are in RV(drift[].found).
@@ -356,6 +379,15 @@ def argument_spec():
                 },
             },
         },
+        "tuning": {
+            "type": "dict",
+            "options": {
+                "governor": {"type": "str"},
+                "numa_balancing": {"type": "int"},
+                "transparent_hugepages": {"type": "str", "choices": ["always", "madvise", "never"]},
+                "swappiness": {"type": "int"},
+            },
+        },
         "topology": {"type": "dict"},
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
@@ -371,6 +403,7 @@ def main():
         folders={_runtime.FOLDER: _runtime.sources()} if params["runtime"] else {},
         device_share=share,
         layout=params["vnpu_layout"] and layout_of(params["vnpu_layout"]),
+        tuning={name: value for name, value in (params["tuning"] or {}).items() if value is not None},
         **{name: params[name] for name in AS_GIVEN},
     )
     try:

@@ -54,6 +54,27 @@ options:
       - A plan whose interrupts, workqueues and kernel threads are bound first, as P(npu.affinity.irq_affinity#module) does it.
       - One module call then serves the units that bind them at boot, and what they would do now. Nothing is written when they cannot be bound.
     type: dict
+  tuning:
+    description:
+      - Settings of the whole host, set at once and kept in C(/etc/npu-affinity/tuning.json), from where the host code sets them at boot.
+      - Only those that are given are touched. One that was given before and is not any more goes back to what it was before the first
+        change, which C(/etc/npu-affinity/previous.json) holds. Without this option nothing is looked at.
+      - A setting that the host has not got is a warning. A value that it refuses is a failure, and nothing is changed.
+    type: dict
+    suboptions:
+      governor:
+        description: The CPU frequency governor of every policy, such as V(performance).
+        type: str
+      numa_balancing:
+        description: C(kernel.numa_balancing).
+        type: int
+      transparent_hugepages:
+        description: When the kernel uses huge pages by itself.
+        type: str
+        choices: [always, madvise, never]
+      swappiness:
+        description: C(vm.swappiness).
+        type: int
   owned:
     description:
       - Shell patterns of absolute paths. A file that matches, is marked as the collection's own and is not in O(files) is removed.
@@ -197,6 +218,25 @@ EXAMPLES = r"""
           Environment=PYTHONPATH=/usr/local/lib/npu-affinity
           ExecStart=/usr/bin/python3 -m npu_affinity._irq --plan /etc/npu-affinity/plan.json
 
+- name: All CPUs at their full frequency, and no pages moved behind the back of their processes
+  npu.affinity.host_files:
+    runtime: true
+    tuning:
+      governor: performance
+      numa_balancing: 0
+    files:
+      - path: /etc/systemd/system/npu-affinity-tuning.service
+        content: |
+          # Managed by npu.affinity: changes are overwritten.
+          [Service]
+          Type=oneshot
+          Environment=PYTHONPATH=/usr/local/lib/npu-affinity
+          ExecStart=/usr/bin/python3 -m npu_affinity._tuning
+          [Install]
+          WantedBy=multi-user.target
+    enabled:
+      - npu-affinity-tuning.service
+
 - name: No irqbalance at all
   npu.affinity.host_files:
     stopped:
@@ -229,6 +269,12 @@ interrupts:
   returned: success, and when they could not be bound; none without O(interrupts)
   type: dict
   sample: {npus: [], unchangeable: [], failures: []}
+settings:
+  description: The settings that O(tuning) changed.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{path: /proc/sys/vm/swappiness, before: '60', after: '0'}]
 restart_needed:
   description:
     - Running services whose unit changed, and units that run in a slice that was removed. They follow only when they are started again.
@@ -241,11 +287,12 @@ restart_needed:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
 
+TUNING_ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
@@ -265,6 +312,15 @@ def argument_spec():
         },
         "plan": {"type": "dict"},
         "interrupts": {"type": "dict"},
+        "tuning": {
+            "type": "dict",
+            "options": {
+                "governor": {"type": "str"},
+                "numa_balancing": {"type": "int"},
+                "transparent_hugepages": {"type": "str", "choices": ["always", "madvise", "never"]},
+                "swappiness": {"type": "int"},
+            },
+        },
         "owned": strings,
         "runtime": {"type": "bool", "default": False},
         "enabled": strings,
@@ -303,12 +359,22 @@ def main():
     if module.params["runtime"]:
         files += [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
         owned.append(_runtime.FOLDER + "/*.py")
-    changed, interrupts, warnings, moved = False, None, [], []
+    tuning = module.params["tuning"] and {name: value for name, value in module.params["tuning"].items() if value is not None}
+    if module.params["tuning"] is not None:
+        owned.append(_tuning.FILE)
+    if tuning:
+        files.append({"path": _tuning.FILE, "content": _previous.dump(TUNING_ABOUT, tuning)})
+    changed, interrupts, settings, warnings, moved = False, None, [], [], []
     try:
         host = Host(module.params["root"], module.params["timeout"])
         if module.params["interrupts"]:
             changed, interrupts, warnings, diff = _irq_task.bind(host, module.params["interrupts"], check=module.check_mode)
             moved = [diff] if diff["before"] != diff["after"] else []
+        if tuning is not None:
+            settings = _tuning.settle(host, tuning, check=module.check_mode)
+            warnings = warnings + _tuning.missing(host, tuning)
+            moved += [_diffs.of_settings(settings)] if settings else []
+            changed = changed or bool(settings)
         report = apply(host, Request(files=files, owned=owned, **wanted), check=module.check_mode)
     except _irq_task.Unbound as error:
         module.fail_json(msg=str(error), interrupts=error.result)
@@ -323,6 +389,7 @@ def main():
         actions=report.actions,
         restart_needed=report.restart_needed,
         interrupts=interrupts,
+        settings=settings,
         diff=moved + _diffs.of_files(report.changes),
     )
 

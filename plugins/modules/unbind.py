@@ -11,7 +11,8 @@ short_description: Put a host back to what it was before the first bind
 version_added: 0.1.0
 description:
   - Restores what C(/etc/npu-affinity/previous.json) recorded before the first bind, in one module call. These are the affinities of
-    interrupts, workqueues and kernel threads, foreign files that were overwritten, a stopped irqbalance, and the device share of every chip.
+    interrupts, workqueues and kernel threads, settings of the host, foreign files that were overwritten, a stopped irqbalance, and the
+    device share of every chip.
   - Removes every file of the collection, its units and its folders. Live CPU sets are widened first, because taking a setting away does
     not do that reliably.
   - Never stops or restarts a workload. Slices that are in use lose their limits at once and live on until what runs in them is
@@ -120,6 +121,12 @@ interrupts:
         - {name: sq_send_trigger_irq, irqs: '2753', before: '144', wanted: 144-167, after: 144-167, state: changed, text: ''}
       workqueues: []
       threads: []
+settings:
+  description: The settings of the host that were put back.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{path: /proc/sys/vm/swappiness, before: '0', after: '60'}]
 chips:
   description: The chips whose device share was recorded, as in RV(npu.affinity.device_share#module:chips).
   returned: success
@@ -208,7 +215,8 @@ def main():
     for sentence in report.warnings + _diffs.card_sentences(ignored) + (share.warnings if share else []):
         module.warn(sentence)
     chips, recover = (_diffs.chips_of(share), _diffs.recover_of(share)) if share else ([], None)
-    diff = _diffs.of_files(report.changes) + [_diffs.of_affinities(npus), _diffs.of_device_share(chips, recover)]
+    diff = _diffs.of_files(report.changes)
+    diff += [_diffs.of_settings(report.settings), _diffs.of_affinities(npus), _diffs.of_device_share(chips, recover)]
     diff += [_diffs.of_threads(report.threads["processes"])] if report.threads else []
     failures = report.failed + _diffs.card_sentences(failed)
     result = {
@@ -219,6 +227,7 @@ def main():
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
         "interrupts": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in npus],
+        "settings": report.settings,
         "chips": chips,
         "recover": recover,
         "busy": share.busy if share else [],

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._files import is_ours
 
 FOLDER = pathlib.Path(_runtime.__file__).parent
-PROGRAMS = ("_irq.py", "_device_share.py", "_processes.py")
+PROGRAMS = ("_irq.py", "_device_share.py", "_processes.py", "_tuning.py")
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 
@@ -64,7 +64,7 @@ def install(folder):
 
 @pytest.mark.parametrize(
     "program, answer",
-    [("_irq", "nothing is bound"), ("_device_share", "npu-smi was not found"), ("_processes", "no thread is placed")],
+    [("_irq", "nothing is bound"), ("_device_share", "npu-smi was not found"), ("_processes", "no thread is placed"), ("_tuning", "")],
 )
 def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp_path, program, answer):
     environment = install(tmp_path)

@@ -1,0 +1,153 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of a whole host that concern NPUs: CPU governor, NUMA balancing, transparent huge pages, swappiness.
+
+Kernel ``Documentation/admin-guide/pm/cpufreq.rst``, ``admin-guide/sysctl/kernel.rst``, ``admin-guide/mm/transhuge.rst``,
+``admin-guide/sysctl/vm.rst``. What a host has not (a virtual machine no cpufreq, a kernel no NUMA balancing) is said and is no failure.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+
+from . import _previous
+from ._host import Host
+
+FILE = "/etc/npu-affinity/tuning.json"
+UNIT = "npu-affinity-tuning.service"
+SECTION = "tuning"
+"""The section of previous.json: ``{path: value}`` as they were before the first change."""
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
+PLACES = {
+    "numa_balancing": "/proc/sys/kernel/numa_balancing",
+    "swappiness": "/proc/sys/vm/swappiness",
+    "transparent_hugepages": "/sys/kernel/mm/transparent_hugepage/enabled",
+}
+SETTINGS = ("governor",) + tuple(PLACES)
+_CHOSEN = re.compile(r"\[(\S+)\]")
+
+
+def places(host, setting):
+    """Return the paths that hold a setting: one, or that of every CPU frequency policy; none where the host has not got it."""
+    if setting == "governor":
+        paths = ["%s/%s/scaling_governor" % (CPUFREQ, name) for name in host.names(CPUFREQ, "policy*")]
+    else:
+        paths = [PLACES[setting]]
+    return [path for path in paths if host.exists(path)]
+
+
+def value_of(host, path):
+    """Return the value at a path: the one in brackets where the kernel lists what it could be."""
+    text = host.read(path)
+    if text is None:
+        raise ValueError("%s cannot be read; run as root (become: true)" % path)
+    chosen = _CHOSEN.search(text)
+    return chosen.group(1) if chosen else text.strip()
+
+
+def missing(host, wanted):
+    """Return a sentence for every wanted setting that the host has not got."""
+    return ["this host has no %s to set" % setting for setting in sorted(wanted) if not places(host, setting)]
+
+
+def applied(host):
+    """Return the settings of the last run, ``{setting: value}``."""
+    text = host.read(FILE)
+    try:
+        found = {} if text is None else json.loads(text)
+    except ValueError:
+        return {}
+    return {key: value for key, value in found.items() if key in SETTINGS} if isinstance(found, dict) else {}
+
+
+def settle(host, wanted, check=False):
+    """Bring the host to ``{setting: value}`` and return the steps ``[{path, before, after}]``, only what differs.
+
+    A setting of the last run that is not wanted any more goes back to what it was before the first. When a step fails, those before it are
+    undone. Raises ``ValueError`` with a sentence.
+    """
+    steps = [step for setting in sorted(wanted) for step in _steps(host, setting, str(wanted[setting]))]
+    dropped = set(applied(host)) - set(wanted)
+    recorded = _previous.recorded(host).get(SECTION, {}) if dropped else {}
+    targets = {path: recorded[path] for setting in sorted(dropped) for path in places(host, setting) if path in recorded}
+    steps += _differing(host, targets)
+    if steps and not check:
+        _previous.record(host, SECTION, {step["path"]: step["before"] for step in steps})
+        _carry_out(host, steps)
+    return steps
+
+
+def restore(host, recorded, check=False):
+    """Put back what the section of previous.json holds and return ``(steps, sentences on what could not be put back)``."""
+    failed = []
+    steps = _differing(host, {path: value for path, value in sorted(recorded.items()) if host.exists(path)})
+    for step in steps if not check else ():
+        try:
+            _write(host, step["path"], step["after"])
+        except ValueError as error:
+            failed.append(str(error))
+    return steps, failed
+
+
+def _steps(host, setting, value):
+    paths = places(host, setting)
+    for path in paths if setting == "governor" else ():
+        known = (host.read(path.replace("scaling_governor", "scaling_available_governors")) or value).split()
+        if value not in known:
+            raise ValueError("%s: there is no governor %s; this host has %s" % (path, value, ", ".join(known)))
+    return _differing(host, dict.fromkeys(paths, value))
+
+
+def _differing(host, targets):
+    steps = [{"path": path, "before": value_of(host, path), "after": value} for path, value in targets.items()]
+    return [step for step in steps if step["before"] != step["after"]]
+
+
+def _carry_out(host, steps):
+    for number, step in enumerate(steps):
+        try:
+            _write(host, step["path"], step["after"])
+        except ValueError as error:
+            sentences = [str(error)]
+            for done in reversed(steps[:number]):
+                try:
+                    _write(host, done["path"], done["before"])
+                except ValueError as second:
+                    sentences.append(str(second))
+            raise ValueError("; ".join(sentences))
+
+
+def _write(host, path, value):
+    try:
+        host.set_attribute(path, value)
+    except OSError as error:
+        raise ValueError("%s does not take '%s': %s" % (path, value, error.strerror or error))
+    found = value_of(host, path)
+    if found != value:
+        raise ValueError("%s was set to '%s' and holds '%s'" % (path, value, found))
+
+
+def main(argv=None):
+    """Set what the installed file holds; role tuning's unit runs it at boot. Returns 0, or 1 with a sentence when a setting was refused."""
+    parser = argparse.ArgumentParser(prog="npu_affinity._tuning", description="Set what concerns NPUs on this host, as it was applied.")
+    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    host = Host(parser.parse_args(argv).root)
+    wanted = applied(host)
+    try:
+        steps = settle(host, wanted)
+    except (OSError, ValueError) as error:
+        sys.stdout.write("%s\n" % error)
+        return 1
+    for sentence in missing(host, wanted) + ["%(path)s: %(before)s -> %(after)s" % step for step in steps]:
+        sys.stdout.write("%s\n" % sentence)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
