@@ -224,8 +224,7 @@ def lines(report):
         for group in grouped(row["threads"]):
             if group["before"] != group["after"]:
                 yield "%s: %s moved from CPUs %s to %s" % (row["title"], subject(group), group["before"], group["after"])
-    for sentence in report["warnings"] + report["failed"]:
-        yield sentence
+    yield from report["warnings"] + report["failed"]
 
 
 def main(argv=None):

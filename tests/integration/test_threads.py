@@ -103,4 +103,5 @@ def test_switched_off_it_costs_no_module_execution(fleet):
     assert len(on.modules("a2")) == len(run.modules("a2")) + 2
     refused = hosts.play("bind", "--check", **THREADS, npu_affinity_bound_by="workers")
     assert refused.status != 0
-    assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.of("a2", "failed")[0]["result"]["msg"]
+    assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.failure("a2")
+    assert refused.modules("a2") == ["npu.affinity.topology_facts"]

@@ -289,6 +289,52 @@ def test_a_process_that_ends_meanwhile_is_no_failure(monkeypatch):
         assert set(states(report).values()) == {"gone"} and report["failed"] == []
 
 
+HIERARCHIES = ("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/systemd")
+
+
+@pytest.fixture
+def real_slice():
+    """A slice of this machine's cgroups whose cpuset has the first CPU only: its name, and a function that moves a process there."""
+    name = "npu_test%d.slice" % os.getpid()
+    folders = ["%s/%s" % (top, name) for top in HIERARCHIES]
+    try:
+        for folder in folders:
+            os.mkdir(folder)
+        for key, value in (("cpus", str(CPUS[0])), ("mems", "0")):
+            with open("%s/cpuset.%s" % (folders[0], key), "w") as file:
+                file.write(value)
+    except OSError as error:
+        for folder in folders:
+            if os.path.isdir(folder):
+                os.rmdir(folder)
+        pytest.skip("needs cgroups that can be written: %s" % error)
+
+    def enter(pid):
+        for folder in folders:
+            with open(folder + "/cgroup.procs", "w") as file:
+                file.write(str(pid))
+
+    yield name, enter
+    for folder in folders:
+        os.rmdir(folder)
+
+
+@two_cpus
+@pytest.mark.parametrize("told", [True, False], ids=["the cgroup says so", "the kernel says so"])
+def test_a_real_cpuset_refuses_in_words_and_the_slice_is_found(real_slice, monkeypatch, told):
+    name, enter = real_slice
+    if not told:
+        monkeypatch.setattr(_processes, "cpuset", lambda host, pid: None)
+    with RealWorker("acl_thread") as worker:
+        enter(worker.pid)
+        report = place(Host(), real_plan(), [{"npus": [0], "slice": name}])
+        assert [(row["pid"], row["found_by"]) for row in report["processes"]] == [(worker.pid, name)]
+        (sentence,) = report["failed"]
+        assert "(acl_thread) is refused the CPUs %d of role acl" % CPUS[1] in sentence
+        assert ("its cgroup grants it CPUs %d" % CPUS[0] if told else "the kernel answers Invalid argument") in sentence
+        assert set(map(frozenset, worker.affinities().values())) == {frozenset(CPUS[:1])}
+
+
 AS_NOBODY = """
 import json, os, sys
 from %s import Host, place
