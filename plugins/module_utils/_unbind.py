@@ -5,8 +5,8 @@
 
 Order: refuse what cannot be read, look, then: no plan any more (so that nothing binds again), our units stopped, interrupts and settings
 put back, live CPU sets widened and files removed or written back (``_host_files``), units started that a bind had stopped, device share,
-and at last previous.json. Every step can be repeated, and what a step needs to know is on the disk before it begins: a run that was killed, or in
-which a card was busy, is finished by the next one.
+and at last previous.json. Every step can be repeated, and what a step needs to know is on the disk before it begins: a run that was
+killed, or in which a card was busy, is finished by the next one.
 
 This module is private to the collection.
 """
@@ -60,8 +60,8 @@ class Report:
     ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
     told; ``settings`` are the steps of ``_tuning.restore``, ``affinities`` is a report of ``_irq.restore``, ``threads`` one of
     ``_processes.place`` and ``share`` one of ``_device_share.restore``, or None; ``restart_needed`` are the running units that follow at
-    their next start, ``slices_left`` the slices without a file that live on because of them. ``failed`` are sentences, ``kept`` the sections
-    of previous.json that a later run still needs.
+    their next start, ``slices_left`` the slices without a file that live on because of them. ``failed`` are sentences, ``kept`` the
+    sections of previous.json that a later run still needs.
     """
 
     def __init__(self):
