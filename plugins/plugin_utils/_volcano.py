@@ -1,0 +1,180 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Objects of Kubernetes for Volcano's numa-aware plugin: its scheduler's configuration, samples, and what the exporter says of hosts.
+
+Sources: volcano-sh/volcano@ed72c7c8 (configuration of the scheduler, CRDs of Job and Numatopology), volcano-sh/resource-exporter@a4bd4247
+(what it publishes) and Huawei Cloud CCE, "NUMA Affinity Scheduling" (annotation and ``topologyPolicy``).
+
+Numbers of cores are those of their lowest CPU, which are unique on a host; the exporter has the kernel's, unique within a socket.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import CORES, NODES, SOCKETS
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._hints import POLICIES
+
+ANNOTATION = "volcano.sh/numa-topology-policy"
+SCHEDULER = "volcano"
+NAMESPACE = "volcano-system"
+RESOURCES = {"310": "huawei.com/Ascend310", "310p": "huawei.com/Ascend310P", "a5": "huawei.com/npu", "gpu": "nvidia.com/gpu"}
+OTHERWISE = "huawei.com/Ascend910"
+_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+
+Object = dict[str, Any]
+
+
+def objects(
+    hosts: Mapping[str, Mapping[str, Any]],
+    cpus: int = 1,
+    npus: int = 0,
+    policy: str = "single-numa-node",
+    replicas: int = 1,
+    name: str = "sample",
+    image: str = "ubuntu",
+    memory: str = "1Gi",
+    weight: int = 10,
+    resource: str | None = None,
+) -> dict[str, Any]:
+    """Return ``{scheduler, deployment, job, numatopologies}``.
+
+    ``hosts`` maps names of nodes to topologies; those without a kubelet are no nodes and are left out. ``cpus``, ``npus`` and ``memory``
+    are those of a task. Raises ``ValueError`` for what Kubernetes would not take, or the plugin not look at.
+    """
+    if not _LABEL.match(name):
+        raise ValueError(f"name: '{name}' cannot be the name of a Deployment; give one of lower-case letters, digits and '-'")
+    if policy not in POLICIES:
+        raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {policy!r}")
+    for word, number, least in (("cpus", cpus, 1), ("npus", npus, 0), ("replicas", replicas, 1), ("weight", weight, 0)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise ValueError(f"{word}: expected a whole number of {least} or more, since the plugin looks at no others; got {number!r}")
+    container = _container(hosts, str(name), str(image), cpus, npus, str(memory), resource)
+    return {
+        "scheduler": scheduler(weight),
+        "deployment": _deployment(str(name), container, str(policy), replicas),
+        "job": _job(str(name), container, str(policy), replicas),
+        "numatopologies": [numatopology(host, topology) for host, topology in sorted(hosts.items()) if topology.get("kubelet")],
+    }
+
+
+def scheduler(weight: int) -> Object:
+    """Return the ConfigMap of Volcano's scheduler with its usual plugins and the numa-aware one."""
+    first = [{"name": "priority"}, {"name": "gang"}, {"name": "conformance"}]
+    second = [{"name": plugin} for plugin in ("drf", "predicates", "proportion", "nodeorder")]
+    numa: dict[str, Any] = {"name": "numa-aware", "arguments": {"weight": weight}}
+    configuration = {"actions": "enqueue, allocate, backfill", "tiers": [{"plugins": first}, {"plugins": [*second, numa]}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "volcano-scheduler-configmap", "namespace": NAMESPACE},
+        "data": {"volcano-scheduler.conf": yaml.safe_dump(configuration, sort_keys=False)},
+    }
+
+
+def _container(
+    hosts: Mapping[str, Mapping[str, Any]], name: str, image: str, cpus: int, npus: int, memory: str, resource: str | None
+) -> Object:
+    """Return a container with requests equal to limits, which makes its pod Guaranteed."""
+    amounts = {"cpu": str(cpus), "memory": memory}
+    if npus:
+        amounts[str(resource or _resource(hosts))] = str(npus)
+    return {"name": name, "image": image, "resources": {"requests": dict(amounts), "limits": dict(amounts)}}
+
+
+def _resource(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    families = {
+        "gpu" if npu.get("kind") == "gpu" else str(npu.get("family")) for topology in hosts.values() for npu in topology.get("npus") or ()
+    }
+    names = sorted({RESOURCES.get(family, OTHERWISE) for family in families})
+    if len(names) != 1:
+        raise ValueError(f"resource: the hosts have {', '.join(names) or 'no NPUs'}; name the one that is wanted")
+    return names[0]
+
+
+def _deployment(name: str, container: Object, policy: str, replicas: int) -> Object:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": dict(labels)},
+            "template": {
+                "metadata": {"labels": dict(labels), "annotations": {ANNOTATION: policy}},
+                "spec": {"schedulerName": SCHEDULER, "containers": [container]},
+            },
+        },
+    }
+
+
+def _job(name: str, container: Object, policy: str, replicas: int) -> Object:
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "minAvailable": replicas,
+            "tasks": [
+                {
+                    "name": "worker",
+                    "replicas": replicas,
+                    "topologyPolicy": policy,
+                    "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
+                }
+            ],
+        },
+    }
+
+
+def numatopology(node: str, topology: Mapping[str, Any]) -> Object:
+    """Return what the resource exporter would publish of a node. ``ValueError``: it has no kubelet."""
+    kubelet = topology.get("kubelet")
+    if not kubelet:
+        raise ValueError(f"{node}: there is no kubelet on the host, and a Numatopology describes a node of Kubernetes")
+    units = units_of(topology)
+    place: dict[str, dict[int, int]] = {
+        level: {cpu: number for number, cpus in units.of[level].items() for cpu in cpus_of(cpus)} for level in (NODES, SOCKETS, CORES)
+    }
+    everything = cpus_of(units.cpus)
+    shared = kubelet.get("default_cpus")
+    spec: dict[str, Any] = {
+        "policies": {"CPUManagerPolicy": kubelet.get("policy", "none"), "TopologyManagerPolicy": kubelet.get("topology_policy", "none")},
+        "resReserved": {"cpu": _reserved(kubelet)},
+        "numares": {"cpu": {"allocatable": topology["cpus"]["online"] if shared is None else shared, "capacity": len(everything)}},
+        "cpuDetail": {
+            str(cpu): {"numa": place[NODES][cpu], "socket": place[SOCKETS][cpu], "core": place[CORES][cpu]} for cpu in everything
+        },
+    }
+    if kubelet.get("exclusive"):
+        spec["podAllocations"] = _allocations(kubelet["exclusive"])
+    return {"apiVersion": "nodeinfo.volcano.sh/v1alpha1", "kind": "Numatopology", "metadata": {"name": str(node)}, "spec": spec}
+
+
+def _reserved(kubelet: Mapping[str, Any]) -> str:
+    if kubelet.get("reserved_cpus"):
+        return str(len(expand(kubelet["reserved_cpus"], "reserved CPUs of the kubelet")))
+    thousandths = int(kubelet.get("reserved_millicpus") or 0)
+    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
+
+
+def _allocations(exclusive: Mapping[str, str]) -> list[Object]:
+    """Return the CPUs of containers by pod; those of version 1 of the kubelet's state name no pod and are left out."""
+    pods: dict[str, list[Object]] = {}
+    for owner, cpus in sorted(exclusive.items()):
+        pod, _slash, container = owner.partition("/")
+        if container:
+            pods.setdefault(pod, []).append({"name": container, "allocations": {"cpu": cpus}})
+    return [{"uid": pod, "containerAllocations": containers} for pod, containers in pods.items()]

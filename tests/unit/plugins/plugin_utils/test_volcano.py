@@ -1,0 +1,165 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Objects for Volcano, validated against the schemas of Kubernetes and of Volcano's published CRDs."""
+
+from __future__ import annotations
+
+import copy
+
+import jsonschema
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.filter.volcano import volcano
+
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
+
+TEXT, NUMBER, ANYTHING = {"type": "string"}, {"type": "integer"}, {}
+
+
+def mapping(properties=None, required=(), values=None):
+    """Return the schema of an object that has these properties and no others, or any with such values."""
+    if values is not None:
+        return {"type": "object", "additionalProperties": values}
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def resource(kind, version, spec):
+    properties = {"apiVersion": {"const": version}, "kind": {"const": kind}, "metadata": {"type": "object"}, "spec": spec}
+    return mapping(properties, properties)
+
+
+NUMATOPOLOGY = resource(
+    "Numatopology",
+    "nodeinfo.volcano.sh/v1alpha1",
+    mapping(
+        {
+            "cpuDetail": mapping(values=mapping({"core": NUMBER, "numa": NUMBER, "socket": NUMBER}, ("core", "numa", "socket"))),
+            "numares": mapping(values=mapping({"allocatable": TEXT, "capacity": NUMBER})),
+            "policies": mapping(values=TEXT),
+            "resReserved": mapping(values=TEXT),
+            "podAllocations": {
+                "type": "array",
+                "items": mapping(
+                    {
+                        "uid": TEXT,
+                        "name": TEXT,
+                        "namespace": TEXT,
+                        "containerAllocations": {"type": "array", "items": mapping({"name": TEXT, "allocations": mapping(values=TEXT)})},
+                    }
+                ),
+            },
+        }
+    ),
+)
+"""The CRD nodeinfo.volcano.sh_numatopologies.yaml, with the allocations that newer exporters publish."""
+TASK = mapping(
+    {
+        **dict.fromkeys(("name", "topologyPolicy"), TEXT),
+        **dict.fromkeys(("replicas", "minAvailable", "maxRetry"), NUMBER),
+        **dict.fromkeys(("template", "policies", "dependsOn"), ANYTHING),
+    }
+)
+JOB = resource(
+    "Job",
+    "batch.volcano.sh/v1alpha1",
+    mapping(
+        {
+            **dict.fromkeys(("minAvailable", "maxRetry", "minSuccess", "ttlSecondsAfterFinished"), NUMBER),
+            **dict.fromkeys(("schedulerName", "queue", "priorityClassName", "runningEstimate"), TEXT),
+            **dict.fromkeys(("volumes", "policies", "plugins", "networkTopology"), ANYTHING),
+            "tasks": {"type": "array", "items": TASK},
+        }
+    ),
+)
+"""The CRD batch.volcano.sh_jobs.yaml, without the pod's own schema, which is that of Kubernetes."""
+
+A2 = host([6, 6, 4, 4, 0, 0, 2, 2])
+NODE = {
+    **A2,
+    "kubelet": {
+        "policy": "static",
+        "topology_policy": "restricted",
+        "default_cpus": "0-143,152-191",
+        "exclusive": {"777870b5/container-1": "144-151"},
+        "reserved_cpus": "0-1",
+    },
+}
+SMT = {**host([0, 1], nodes=2, cores=4, threads=2, numbering="far"), "kubelet": {"policy": "none", "reserved_millicpus": 1500}}
+
+
+def kubernetes(document):
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_scheduler_has_the_numa_aware_plugin_with_its_weight():
+    made = volcano({"a2-01": NODE}, weight=7)["scheduler"]
+    kubernetes(made)
+    tiers = yaml.safe_load(made["data"]["volcano-scheduler.conf"])["tiers"]
+    assert {"name": "numa-aware", "arguments": {"weight": 7}} in [plugin for tier in tiers for plugin in tier["plugins"]]
+
+
+def test_the_samples_are_guaranteed_and_carry_the_policy():
+    made = volcano({"a2-01": NODE}, cpus=24, npus=2, policy="restricted", replicas=3, name="llm")
+    kubernetes(made["deployment"])
+    template = made["deployment"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"volcano.sh/numa-topology-policy": "restricted"}
+    (container,) = template["spec"]["containers"]
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert container["resources"]["limits"] == {"cpu": "24", "memory": "1Gi", "huawei.com/Ascend910": "2"}
+    jsonschema.validate(made["job"], JOB)
+    (task,) = made["job"]["spec"]["tasks"]
+    assert (task["topologyPolicy"], task["replicas"], made["job"]["spec"]["minAvailable"]) == ("restricted", 3, 3)
+    kubernetes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llm"}, "spec": task["template"]["spec"]})
+
+
+def test_the_numatopology_of_a_node():
+    (made,) = volcano({"bare": A2, "a2-01": NODE})["numatopologies"]
+    jsonschema.validate(made, NUMATOPOLOGY)
+    assert made["metadata"] == {"name": "a2-01"}
+    spec = made["spec"]
+    assert spec["policies"] == {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "restricted"}
+    assert (spec["numares"]["cpu"], spec["resReserved"]) == ({"allocatable": "0-143,152-191", "capacity": 192}, {"cpu": "2"})
+    assert spec["cpuDetail"]["144"] == {"numa": 6, "socket": 6, "core": 144}, "without known sockets, every node is one"
+    assert spec["podAllocations"] == [
+        {"uid": "777870b5", "containerAllocations": [{"name": "container-1", "allocations": {"cpu": "144-151"}}]}
+    ]
+
+
+def test_threads_of_a_core_have_the_same_number_and_sockets_are_those_of_the_facts():
+    topology = copy.deepcopy(SMT)
+    topology["cpus"]["sockets"] = ["0-15"]
+    (made,) = volcano({"smt": topology})["numatopologies"]
+    jsonschema.validate(made, NUMATOPOLOGY)
+    assert made["spec"]["cpuDetail"]["13"] == {"numa": 1, "socket": 0, "core": 5}
+    assert made["spec"]["resReserved"] == {"cpu": "1500m"} and made["spec"]["numares"]["cpu"]["allocatable"] == "0-15"
+
+
+def test_the_schemas_are_strict():
+    made = volcano({"a2-01": NODE})
+    made["job"]["spec"]["tasks"][0]["topologyPolcy"] = "restricted"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(made["job"], JOB)
+    made["deployment"]["spec"]["replica"] = 1
+    with pytest.raises(Exception, match="replica"):
+        kubernetes(made["deployment"])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "options", "words"),
+    [
+        ({"a": NODE}, {"cpus": 0.5}, "volcano: cpus: expected a whole number of 1 or more"),
+        ({"a": NODE}, {"policy": "strict"}, "policy: expected one of none"),
+        ({"a": NODE}, {"name": "Big Job"}, "'Big Job' cannot be the name of a Deployment"),
+        ({}, {"npus": 1}, "resource: the hosts have no NPUs"),
+        ({"a": NODE, "d": host([0], family="310p")}, {"npus": 1}, "the hosts have huawei.com/Ascend310P, huawei.com/Ascend910"),
+        ({"a": NODE}, {"gpus": 1}, "unexpected keyword argument 'gpus'"),
+    ],
+)
+def test_what_kubernetes_would_not_take(hosts, options, words):
+    with pytest.raises(AnsibleFilterError) as refused:
+        volcano(hosts, **options)
+    assert words in str(refused.value)
