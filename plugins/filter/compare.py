@@ -25,7 +25,7 @@ options:
     type: list
     elements: str
     default: [auto, even_split]
-    choices: [auto, cluster, even_split, global_slice, topo_affinity]
+    choices: [auto, cluster, distributed, even_split, global_slice, packed, topo_affinity]
   cpus:
     description: The cpulist to divide. By default all online CPUs.
     type: str

@@ -35,9 +35,11 @@ options:
         V(global_slice).
       - V(cluster) is its rule for A5. Each NPU gets eight cores of its NUMA node, without roles.
       - V(even_split) gives every card the same number of whole cores of its own NUMA node.
+      - V(packed) and V(distributed) are what the kubelet's static CPU manager would give to one container for each card, whichever
+        NUMA node the card is on. They are there to compare with.
     type: str
     default: auto
-    choices: [auto, cluster, even_split, global_slice, topo_affinity]
+    choices: [auto, cluster, distributed, even_split, global_slice, packed, topo_affinity]
   cpus:
     description:
       - The cpulist to divide. By default all online CPUs.

@@ -12,10 +12,11 @@ This module is private to the collection.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import columns
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _superpods, _switches
@@ -81,36 +82,41 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
         except ValueError as error:
             refused.append({"host": name, "reason": str(error).removeprefix(f"{name}: ")})
     ranking = Ranking(wanted, fits, max((found.nodes_used for found in fits.values()), default=0))
-    ordered = ranking.ordered()
-    entries, no_cpus = _details(ordered, ranking)
-    refused += no_cpus
-    for entry in no_cpus:
-        del ranking.fits[entry["host"]]
-    order, message = _selected(known, ranking)
+    while True:
+        order, message = _selected(known, ranking)
+        entries, no_cpus = _details(ranking, order or ())
+        if not no_cpus:
+            break
+        refused += no_cpus
+        for entry in no_cpus:
+            del ranking.fits[entry["host"]]
     tasks: list[Entry] = []
     if not message:
         tasks, message = _tasks(ranking, order)
-    for entry in entries:
-        entry["scores"]["affinity"] = SELECTED if order and entry["host"] in order else 0
-        entry["score"] = sum(entry["scores"].values())
     refused.sort(key=lambda entry: str(entry["host"]))
     result = {
         "request": asdict(wanted),
         "placed": not message,
         "message": message or f"{_tasks_told(wanted)} can run on {_hosts_told(tasks)}.",
         "tasks": tasks,
-        "hosts": sorted(entries, key=lambda entry: (-entry["score"], entry["host"])),
+        "hosts": entries,
         "fitting": len(ranking.fits),
         "refused": refused,
     }
     return {**result, "table": list(_lines(result))}
 
 
-def _details(ordered: Iterable[Fit], ranking: Ranking) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries of the best hosts, and those that fail when their CPUs are chosen."""
+def _details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries of the best hosts, the best first, and those that fail when their CPUs are chosen."""
     entries: list[Entry] = []
     refused: list[Entry] = []
-    for found in ordered:
+    chosen = frozenset(selected)
+
+    def key(found: Fit) -> tuple[int, str]:
+        score, name = ranking.key(found)
+        return score - SELECTED * (name in chosen), name
+
+    for found in sorted(ranking.fits.values(), key=key):
         if len(entries) == ranking.request.limit:
             break
         try:
@@ -118,6 +124,8 @@ def _details(ordered: Iterable[Fit], ranking: Ranking) -> tuple[list[Entry], lis
         except Refused as reason:
             refused.append({"host": found.host.name, "reason": str(reason)})
             continue
+        entry["scores"]["affinity"] = SELECTED if found.host.name in chosen else 0
+        entry["score"] = sum(entry["scores"].values())
         entries.append({**entry, "preferred": found.hint.preferred, "family": found.family})
     return entries, refused
 
@@ -278,7 +286,7 @@ def _reasons_told(request: Request) -> str:
 
 def _hosts_told(tasks: list[Entry]) -> str:
     names = list(dict.fromkeys(task["host"] for task in tasks))
-    return ", ".join(names[:TOLD]) + (f" and {len(names) - TOLD} more hosts" if len(names) > TOLD else "")
+    return ", ".join(names[:TOLD]) + (f" and {counted(len(names) - TOLD, 'more host')}" if len(names) > TOLD else "")
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -309,5 +317,5 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cells(entry: Mapping[str, Any]) -> tuple[str, str, str]:
-    npus = ",".join(str(npu) for npu in entry["npus"])
+    npus = str(compress(entry["npus"]))
     return npus or "-", "?" if entry["cpus"] is None else entry["cpus"] or "-", ",".join(str(node) for node in entry["numa"]) or "-"

@@ -249,7 +249,9 @@ def test_a_host_without_cards():
 
 @pytest.mark.parametrize("strategies", [["best"], [], None, 3, ["auto", "best"]])
 def test_only_known_strategies_are_compared(strategies):
-    with pytest.raises(ValueError, match="strategies: expected some of auto, cluster, even_split, global_slice, topo_affinity; got"):
+    with pytest.raises(
+        ValueError, match="strategies: expected some of auto, cluster, distributed, even_split, global_slice, packed, topo_affinity; got"
+    ):
         compare(RING, strategies)
 
 

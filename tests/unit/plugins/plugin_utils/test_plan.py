@@ -454,7 +454,10 @@ def test_the_published_result_lists_what_is_wrong_with_it():
 
 
 REFUSED = [
-    ({"strategy": "best"}, "strategy: expected one of auto, cluster, even_split, global_slice, topo_affinity; got 'best'"),
+    (
+        {"strategy": "best"},
+        "strategy: expected one of auto, cluster, distributed, even_split, global_slice, packed, topo_affinity; got 'best'",
+    ),
     ({"smt": "siblings"}, "smt: expected one of cores, threads; got 'siblings'"),
     ({"cpus": "0-7,x"}, "cpus: 'x' in '0-7,x' is not a CPU number or range; expected e.g. 0-3,8"),
     ({"cpus": {"online": "0"}}, "cpus: expected a cpulist such as 0-3,8, a CPU number or a list of CPU numbers; got {'online': '0'}"),
@@ -526,7 +529,18 @@ def test_texts_from_a_command_line_are_understood():
 
 def test_a_new_file_is_a_new_strategy():
     files = pathlib.Path(strategies.__file__).parent.glob("[a-z]*.py")
-    assert sorted(_plan.STRATEGIES) == sorted(file.stem for file in files) == ["cluster", "even_split", "global_slice", "topo_affinity"]
+    assert (
+        sorted(_plan.STRATEGIES)
+        == sorted(file.stem for file in files)
+        == [
+            "cluster",
+            "distributed",
+            "even_split",
+            "global_slice",
+            "packed",
+            "topo_affinity",
+        ]
+    )
 
 
 def test_the_topology_is_not_changed_and_the_plan_is_plain():
