@@ -45,6 +45,13 @@ def test_a_site_of_forty_hosts_tells_of_each_whether_it_can_take_a_task(hosts):
     assert (first["host"], first["npus"], first["cpus"], first["numa"]) == ("a2-07", [0, 1], "144-163", [6])
 
 
+def test_the_guide_shows_the_table_that_is_printed(hosts):
+    root = pathlib.Path(site.__file__).parents[2]
+    table = place(hosts, {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8})["table"]
+    assert "\n".join(table) in (root / "docs/placement.md").read_text()
+    assert "\n".join(table[:12]) in (root / "README.md").read_text()
+
+
 def test_labels_of_the_inventory_reach_switches_and_superpods(hosts):
     found = place(hosts, {"npus": 8, "family": "a2", "replicas": 2, "switch": {"schema": "large-model-schema"}})
     assert {hosts[task["host"]]["labels"]["switch"] for task in found["tasks"]} == {"switch-0"}
