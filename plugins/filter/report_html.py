@@ -45,6 +45,11 @@ options:
     type: list
     elements: str
     default: []
+  measures:
+    description: What the playbook C(npu.affinity.measure) kept of the hosts. The memory of processes by NUMA node is shown.
+    type: list
+    elements: dict
+    default: []
 seealso:
   - plugin: npu.affinity.plan_svg
     plugin_type: filter
@@ -83,9 +88,10 @@ def report_html(
     generated: str = "",
     earlier: Iterable[Mapping[str, Any]] = (),
     strategies: Iterable[str] = (),
+    measures: Iterable[Mapping[str, Any]] = (),
 ) -> str:
     try:
-        return _page.report_html(records, str(title), str(generated), earlier, strategies)
+        return _page.report_html(records, str(title), str(generated), earlier, strategies, measures)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.report_html: {error}") from error
 

@@ -42,6 +42,18 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     assert found["bound"]["labels"] == ["plan in force", "kernel"]
     assert sorted(path.name for path in files.glob("*.json")) == ["bound.json", "drifted.json", "refused.json", "unbound.json"]
 
+    measured = tmp_path / "measures" / "bound"
+    measured.mkdir(parents=True)
+    for number, label in enumerate(("after", "before")):
+        memory = [{"pid": 7, "name": "VLLM::Worker", "npus": [0, 1], "wanted": "0", "mib": {"0": 100.0, "1": 9.5}, "foreign_mib": 9.5}]
+        entry = {
+            "host": "bound",
+            "label": label,
+            "measured_at": f"2026-11-2{number}T00:00:00Z",
+            "workloads": [{"title": "NPU 0-1", "memory": memory}],
+        }
+        (measured / f"{label}.json").write_text(json.dumps(entry))
+
     page.unlink()
     hosts.inventory.write_text("{all: {hosts: {localhost: {ansible_connection: local}}}}")
     folders = [str(files)]
@@ -51,6 +63,7 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
         npu_affinity_report_from=folders,
         npu_affinity_report_earlier=folders,
         npu_affinity_report_strategies=["even_split"],
+        npu_affinity_report_measures=[str(measured.parent)],
     )
     assert again.status == 0, again.output
     assert again.modules("localhost") == ["ansible.builtin.copy"]
@@ -58,3 +71,7 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     del states["silent"]
     assert {name: host["state"] for name, host in found.items()} == states
     assert found["bound"]["labels"] == ["plan in force", "kernel", "strategy even_split", "earlier: plan in force"]
+    assert [group["label"] for group in found["bound"]["memory"]] == ["after, 2026-11-20T00:00:00Z", "before, 2026-11-21T00:00:00Z"]
+    process = {"pid": 7, "name": "VLLM::Worker", "npus": [0, 1], "wanted": "0", "memory": {"0": 100.0, "1": 9.5}}
+    assert found["bound"]["memory"][0]["processes"] == [process]
+    assert found["unbound"]["memory"] == []

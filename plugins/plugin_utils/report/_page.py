@@ -32,12 +32,13 @@ def report_html(
     generated: str = "",
     earlier: Iterable[Mapping[str, Any]] = (),
     strategies: Iterable[str] = (),
+    measures: Iterable[Mapping[str, Any]] = (),
 ) -> str:
     """Return the page of a fleet; for the shapes and for what is wrong with them see :func:`_records.fleet`.
 
     ``generated`` says when the hosts were looked at, in words that are shown as they are.
     """
-    data = {"title": title, "generated": generated, **fleet(records, earlier, strategies)}
+    data = {"title": title, "generated": generated, **fleet(records, earlier, strategies, measures)}
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
     parts = {"TITLE": escape(clean(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")

@@ -51,20 +51,28 @@ class Shared:
         return self._places[text]
 
 
-def fleet(records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Iterable[str] = ()) -> dict[str, Any]:
+def fleet(
+    records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Iterable[str] = (), measures: Iterable[Record] = ()
+) -> dict[str, Any]:
     """Return ``{hosts, machines, views}``.
 
     A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
     would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked`` and ``remarks`` of module
     ``npu.affinity.binding_info``, or ``msg``, why that failed. Further, by choice: ``plans``, other plans to compare with (``{label:
     plan}``), and ``processes``: ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
+    ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
     ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
     Raises ``ValueError`` for a record without name, two of one name, and for a strategy that is none.
     """
     machines, views = Shared(), Shared()
     before = _by_name(earlier)
     names = [strategies] if isinstance(strategies, str) else list(strategies)
-    hosts = [_Host(record, before.get(name), names).data(machines, views) for name, record in _by_name(records).items()]
+    counted: dict[str, list[Record]] = {}
+    for measure in sorted(measures, key=lambda measure: str(measure.get("measured_at"))):
+        counted.setdefault(str(measure.get("host")), []).append(measure)
+    hosts = [
+        _Host(record, before.get(name), names, counted.get(name, ())).data(machines, views) for name, record in _by_name(records).items()
+    ]
     return {"hosts": hosts, "machines": machines.values, "views": views.values}
 
 
@@ -83,8 +91,8 @@ def _by_name(records: Iterable[Record]) -> dict[str, Record]:
 class _Host:
     """A host's record, read."""
 
-    def __init__(self, record: Record, before: Record | None, strategies: Sequence[str]) -> None:
-        self.record, self.before, self.strategies = record, before, strategies
+    def __init__(self, record: Record, before: Record | None, strategies: Sequence[str], measures: Sequence[Record]) -> None:
+        self.record, self.before, self.strategies, self.measures = record, before, strategies, measures
         self.topology: Mapping[str, Any] = record.get("topology") or {}
         self.drift: list[Drift] = [dict(entry) for entry in record.get("drift") or ()]
 
@@ -104,7 +112,7 @@ class _Host:
             "drift": [],
             "npus": [],
             "views": [],
-            "processes": list(_processes(self.record.get("processes") or ())),
+            "memory": list(self._memory()),
         }
         if self.record.get("refused") and self.record["refused"] != why:
             data["remarks"].append(f"A bind would now be refused: {self.record['refused']}")
@@ -113,6 +121,16 @@ class _Host:
         except (KeyError, TypeError, ValueError) as error:
             drawn = {"remarks": [*data["remarks"], f"This host cannot be drawn: {type(error).__name__}: {error}"]}
         return {**data, "drift": [_drift(entry, None) for entry in self.drift], **drawn}
+
+    def _memory(self) -> Iterator[dict[str, Any]]:
+        """Yield processes with their memory by node, for every time that they were looked at."""
+        if self.record.get("processes"):
+            yield {"label": "", "processes": [_process(process) for process in self.record["processes"]]}
+        for measure in self.measures:
+            found = [_process(entry) for workload in measure.get("workloads") or () for entry in workload.get("memory") or ()]
+            label = ", ".join(str(measure[key]) for key in ("label", "measured_at") if measure.get(key))
+            if found:
+                yield {"label": label, "processes": found}
 
     def _state(self) -> tuple[str, str]:
         causes = Counter(str(entry["cause"]).partition(":")[0] for entry in self.drift)
@@ -260,10 +278,17 @@ def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
     return {**texts, "npu": npu, "cpus": cpus}
 
 
-def _processes(given: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for process in given:
-        memory = {str(node): float(mib) for node, mib in (process.get("memory") or {}).items()}
-        yield {"pid": process.get("pid"), "name": str(process.get("name") or ""), "npu": process.get("npu"), "memory": memory}
+def _process(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a process as the page has it; modules name the NPUs of one ``npu`` or ``npus``, its memory ``memory`` or ``mib``."""
+    npus = given.get("npus") or ([] if given.get("npu") is None else [given["npu"]])
+    memory = given.get("memory") or given.get("mib") or {}
+    return {
+        "pid": given.get("pid"),
+        "name": str(given.get("name") or ""),
+        "npus": [int(npu) for npu in npus],
+        "wanted": str(given.get("wanted") or ""),
+        "memory": {str(node): round(float(mib), 1) for node, mib in memory.items()},
+    }
 
 
 def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Mapping[str, Any]) -> list[list[str]]:

@@ -613,12 +613,15 @@ function npuTable(host, shown, against, pick) {
 }
 
 function memoryOf(host, view) {
-  if (!host.processes.length) return [];
-  const at = process => host.npus.findIndex(npu => npu.label.replace(/^\D+/, "") === String(process.npu));
-  const rows = host.processes.map(process => ({process, index: at(process), total: Object.values(process.memory).reduce((a, b) => a + b, 0)})).sort((a, b) => a.index - b.index || a.process.pid - b.process.pid);
-  const most = maximum(rows.map(row => row.total), 1), wide = 1000;
-  return [h("h2", {}, "Memory of processes by NUMA node"), h("div", {class: "memory"}, rows.map(({process, index, total}) => {
-    const npu = host.npus[index], mems = view && view.npus[index] && view.npus[index].mems, own = new Set(mems ? expand(mems).map(String) : npu && npu.node !== null ? [String(npu.node)] : []);
+  const most = maximum(host.memory.flatMap(group => group.processes.map(process => Object.values(process.memory).reduce((a, b) => a + b, 0))), 1);
+  return host.memory.map(group => memoryTable(host, view, group, most));
+}
+function memoryTable(host, view, group, most) {
+  const at = process => host.npus.findIndex(npu => npu.label.replace(/^\D+/, "") === String(process.npus[0]));
+  const title = process => process.npus.length ? host.npus[at(process)].label.replace(/\d+$/, "") + compress(process.npus) + " " : "";
+  const rows = group.processes.map(process => ({process, index: at(process), total: Object.values(process.memory).reduce((a, b) => a + b, 0)})).sort((a, b) => a.index - b.index || a.process.pid - b.process.pid);
+  return [h("h2", {}, "Memory of processes by NUMA node", group.label ? h("span", {class: "quiet"}, " – " + group.label) : ""), h("div", {class: "memory"}, rows.map(({process, index, total}) => {
+    const npu = host.npus[index], mems = process.wanted || view && view.npus[index] && view.npus[index].mems, own = new Set(mems ? expand(mems).map(String) : npu && npu.node !== null ? [String(npu.node)] : []);
     const parts = Object.entries(process.memory).filter(([, mib]) => mib > 0).sort((a, b) => own.has(b[0]) - own.has(a[0]) || naturally(a[0], b[0]));
     const near = parts.reduce((sum, [node, mib]) => sum + (own.has(node) ? mib : 0), 0), bar = s("svg", {role: "img", class: npu ? colour(npu) : "", "aria-label": parts.map(([node, mib]) => `node ${node}: ${size(mib)}`).join(", ")});
     let x = 0;
@@ -630,7 +633,7 @@ function memoryOf(host, view) {
       else if (w > 4) bar.append(s("text", {x: x + .4 + "%", y: 16, class: away ? "away" : ""}, node));
       x += w;
     }
-    return [h("div", {class: "name", title: `${process.name} (${process.pid})`}, npu ? h("b", {}, npu.label + " ") : "", process.name, " ", h("span", {class: "quiet"}, process.pid)), bar,
+    return [h("div", {class: "name", title: `${process.name} (${process.pid})`}, npu ? h("b", {}, title(process)) : "", process.name, " ", h("span", {class: "quiet"}, process.pid)), bar,
       h("div", {}, size(total), own.size ? [" · ", h("span", {class: near < total * .95 ? "alarm" : ""}, percent(total ? near / total : 1) + " local")] : "")];
   })), h("p", {class: "quiet"}, "Solid: on the memory nodes of the NPU's slice. Hatched: elsewhere. Every bar has the same scale.")];
 }

@@ -228,6 +228,20 @@ def test_wrong_records_are_named(records, options, error):
         report_html(records, **options)
 
 
+def test_memory_of_processes_comes_from_the_record_and_from_measurements():
+    given = record(processes=[{"pid": 1, "name": "a", "npu": 1, "memory": {0: 5}}])
+    entries = [{"pid": 2, "name": "b", "npus": [0, 1], "wanted": "0-1", "mib": {"1": 7.26}, "foreign_mib": 0.0}]
+    measures = [
+        {"host": "node1", "label": label, "measured_at": when, "workloads": [{"memory": entries}, {"memory": []}]}
+        for label, when in (("after", "2026-02"), ("before", "2026-01"))
+    ]
+    measures.append({"host": "node2", "label": "before", "workloads": []})
+    host, _views, _machine = only([given], measures=measures)
+    assert [group["label"] for group in host["memory"]] == ["", "before, 2026-01", "after, 2026-02"]
+    assert host["memory"][0]["processes"] == [{"pid": 1, "name": "a", "npus": [1], "wanted": "", "memory": {"0": 5.0}}]
+    assert host["memory"][1]["processes"] == [{"pid": 2, "name": "b", "npus": [0, 1], "wanted": "0-1", "memory": {"1": 7.3}}]
+
+
 def test_records_are_not_changed():
     given = [record(drift=[MOVED], processes=[{"pid": 1, "name": "a", "npu": 0, "memory": {0: 5}}])]
     before = copy.deepcopy(given)
