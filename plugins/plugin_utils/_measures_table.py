@@ -39,14 +39,33 @@ def measures_table(
             raise ValueError(f"{name}: expected a result of npu.affinity.measure_info with 'workloads'; got {type(side).__name__}")
     lines = [", ".join(f"{name}: {side['seconds']:g} s until {side.get('measured_at') or '?'}" for name, side in sides if side)]
     titles = list(dict.fromkeys(row["title"] for _name, side in reversed(sides) if side for row in side["workloads"]))
+    idle: list[str] = []
     for title in titles:
-        lines += ["", *_workload(title, [(name, _row(side or {}, title)) for name, side in sides])]
+        rows = [(name, _row(side or {}, title)) for name, side in sides]
+        if any(row and row["processes"] for _name, row in rows):
+            lines += ["", *_workload(title, rows)]
+        else:
+            idle += _idle(title, rows)
+    lines += [""] * bool(idle) + idle
     remarks = [f"{name}: {remark}" for name, side in sides if side for remark in side.get("remarks") or ()]
     return lines + ([""] if remarks else []) + [line for remark in remarks for line in _wrapped("", remark)]
 
 
 def _row(side: Mapping[str, Any], title: str) -> Mapping[str, Any]:
     return next((row for row in side["workloads"] if row["title"] == title), {})
+
+
+def _idle(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Return the line of an NPU without processes: what the other figures are."""
+    cells = []
+    for key in ("interrupts", "foreign_share"):
+        figures = [row["figures"][key] for _name, row in sides if row]
+        values = ["missing" if figure["value"] is None else f"{figure['value']:.1f}" for figure in figures]
+        reasons = dict.fromkeys(figure["missing"] for figure in figures if figure["missing"])
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        cells.append(f"{NAMES[key]} {' -> '.join(values)}{why}")
+    pool = next(row["pool"] for _name, row in reversed(sides) if row)
+    return _wrapped("", f"{title}, pool {pool}: no process; {'; '.join(cells)}")
 
 
 def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:

@@ -83,6 +83,16 @@ def test_the_whole_of_two_measurements():
     ]
 
 
+def test_npus_without_processes_have_a_line_each():
+    before = side({**workload("NPU 1", "8-15", foreign_share=4.0), "processes": []})
+    after = side(workload(), {**workload("NPU 1", "8-15", foreign_share="/proc/stat could not be read"), "processes": []})
+    lines = table(after, before)
+    assert " ".join(line.strip() for line in lines[lines.index("", 3) + 1 :]) == (
+        "NPU 1, pool 8-15: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by foreign tasks, % 4.0 -> missing (/proc/stat could "
+        "not be read)"
+    )
+
+
 def test_what_was_counted_in_different_ways_is_not_compared():
     lines = table(side(workload(source="perf", waiting=1.0)), side(workload(waiting=2.0)))
     assert next(line for line in lines if "waiting" in line).endswith("1.0    - (1)")
