@@ -26,7 +26,7 @@ from ._cpulist import compress, expand
 from ._host import Host
 from ._interrupts import Thread
 from ._irq import PLAN
-from ._tasks import ROLES, cpuset, find, groups_of, plan_in_force, threads, titles_of
+from ._tasks import ROLES, cpuset, find, groups_of, plan_in_force, threads
 
 SETTINGS = "/etc/npu-affinity/threads.json"
 PATTERNS = {"acl": ["acl_thread*"], "release": ["release_thread*"], "leave": ["uvb_poll_window*"]}
@@ -54,37 +54,40 @@ def role_of(name, patterns):
     return "main"
 
 
-def cpus_of_roles(npus, online):
-    """Return ``({role: CPUs}, sentences)`` for processes of these entries of the plan: sets, within their pools, of what is online.
+def cpus_of_roles(npus, online, granted=None):
+    """Return ``({role: CPUs}, sentences)`` for processes of these entries of the plan: sets, within their pools, of what they may use.
 
-    A role without CPUs is taken by main. CPUs that are all offline give way to those of main, and then of the pool.
+    That is what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which none
+    may be used give way to those of main, and then of the pool (a slice inside that of the NPU has a part of it); the sets are empty when
+    none of the pool may be used.
     """
-    pool, roles, sentences = set(), {}, []
-    for npu in npus:
-        pool |= set(expand(npu["pool"]))
+    pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
+    there = online if granted is None else online & granted
+    roles, sentences = {}, []
     for role in ROLES:
-        planned = {cpu for npu in npus for cpu in expand(npu.get(role) or "")} or roles.get("main") or pool
-        usable = planned & online
-        roles[role] = usable or (roles.get("main") if role != "main" else None) or pool & online
-        if planned - online and roles[role]:
-            found = (titles_of(npus), compress(planned - online), role, compress(roles[role]))
-            sentences.append("%s: CPU %s of role %s is offline; its threads get CPUs %s" % found)
-    if not roles["main"]:
-        raise ValueError("%s: no CPU of the pool %s is online; bring one online or plan again" % (titles_of(npus), compress(pool)))
+        planned = {cpu for npu in npus for cpu in expand(npu.get(role) or "")}
+        roles[role] = planned & there or roles.get("main") or pool & there
+        for lost, why in ((planned - online, "offline"), ((planned & online) - there, "not granted by the cgroup")):
+            if lost and roles[role]:
+                found = (compress(lost), role, why, compress(roles[role]))
+                sentences.append("CPU %s of role %s is %s; its threads get CPUs %s" % found)
     return roles, sentences
 
 
 class _Process:
     """One process: what its threads may use, and what becomes of each."""
 
-    def __init__(self, host, process, roles, online, patterns):
+    def __init__(self, host, process, online, patterns, release):
         self.host = host
         self.process = process
-        self.roles = roles
         self.online = online
         self.patterns = patterns
         self.granted = cpuset(host, process.pid)
         self.entries = {}
+        if release:
+            self.roles, self.sentences = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted), []
+        else:
+            self.roles, self.sentences = cpus_of_roles(process.npus, online, self.granted)
 
     def place(self, check):
         """Place all threads, and those that appear meanwhile."""
@@ -103,21 +106,21 @@ class _Process:
         if role == "leave":
             return entry
         wanted = self.roles[role]
-        usable = wanted if self.granted is None else wanted & self.granted
-        entry["wanted"] = compress(usable or wanted)
+        entry["wanted"] = compress(wanted or {cpu for npu in self.process.npus for cpu in expand(npu.get(role) or npu["pool"])})
         if entry["before"] is None:
             entry["state"] = "gone"
-        elif not usable:
-            self._refused(entry, "its cgroup grants it CPUs %s" % (compress(self.granted) or "(none)"))
-        elif set(expand(entry["before"])) & self.online == usable:
+        elif not wanted:
+            there = self.online if self.granted is None else self.online & self.granted
+            self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(there) or "(none)"))
+        elif set(expand(entry["before"])) & self.online == wanted:
             entry["state"] = "placed"
         elif check:
             entry.update(state="moved", after=entry["wanted"])
         else:
-            self._move(thread, entry, usable)
+            self._move(thread, entry, wanted)
         return entry
 
-    def _move(self, thread, entry, usable):
+    def _move(self, thread, entry, wanted):
         try:
             thread.write(self.host, entry["wanted"])
         except OSError as error:
@@ -132,7 +135,7 @@ class _Process:
         entry["after"] = thread.read(self.host)
         if entry["after"] is None:
             entry.update(state="gone", after=entry["before"])
-        elif set(expand(entry["after"])) & self.online == usable:
+        elif set(expand(entry["after"])) & self.online == wanted:
             entry["state"] = "moved"
         else:
             text = "was put on CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
@@ -155,15 +158,10 @@ class _Process:
             "threads": entries,
         }
 
-    def narrowed(self):
-        """Return a sentence for every role of which the cgroup grants a part only."""
-        found = []
-        for role in sorted({entry["role"] for entry in self.entries.values()} & set(self.roles)):
-            wanted = self.roles[role]
-            if self.granted is not None and wanted & self.granted and not wanted <= self.granted:
-                text = "%s: of the CPUs %s of role %s its cgroup grants %s only"
-                found.append(text % (self.process.title, compress(wanted), role, compress(wanted & self.granted)))
-        return found
+    def remarks(self):
+        """Return a sentence for every role of its threads that does not have the CPUs of the plan."""
+        roles = {entry["role"] for entry in self.entries.values()}
+        return ["%s: %s" % (self.process.title, text) for text in self.sentences if any(" of role %s is " % role in text for role in roles)]
 
 
 def place(host, plan, wanted=(), patterns=None, check=False, release=False):
@@ -181,17 +179,12 @@ def place(host, plan, wanted=(), patterns=None, check=False, release=False):
     found = find(host, plan, groups_of(plan, wanted))
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
     report = {"changed": False, "processes": [], "warnings": list(found.warnings), "failed": [], "found": found.processes}
-    roles = {}
     for process in found.processes:
-        key = tuple(npu["id"] for npu in process.npus)
-        if key not in roles:
-            roles[key], sentences = (dict.fromkeys(ROLES, online), []) if release else cpus_of_roles(process.npus, online)
-            report["warnings"] += sentences
-        placement = _Process(host, process, roles[key], online, patterns)
+        placement = _Process(host, process, online, patterns, release)
         placement.place(check)
         row = placement.row()
         report["processes"].append(row)
-        report["warnings"] += [] if release else placement.narrowed()
+        report["warnings"] += placement.remarks()
         report["changed"] |= any(entry["before"] != entry["after"] for entry in row["threads"])
         for group in grouped(row["threads"]):
             if group["state"] in ("refused", "failed"):
@@ -219,12 +212,12 @@ def subject(group):
 
 
 def lines(report):
-    """Yield a sentence for all threads that moved together, and for every remark and failure."""
+    """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
     for row in report["processes"]:
         for group in grouped(row["threads"]):
             if group["before"] != group["after"]:
                 yield "%s: %s moved from CPUs %s to %s" % (row["title"], subject(group), group["before"], group["after"])
-    yield from report["warnings"] + report["failed"]
+    yield from (report["warnings"] if report["changed"] else []) + report["failed"]
 
 
 def main(argv=None):

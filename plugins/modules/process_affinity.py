@@ -16,7 +16,9 @@ description:
     C(--cgroup-parent) included. O(processes) names others. No other process is touched, and none in a pod of Kubernetes.
   - CPUs are only ever taken from the pools of the plan. A process of several NPUs gets the CPUs of all of them; where it has the device of
     some of them open, C(/dev/davinci<N>), those of these.
-  - A thread that ends meanwhile is no failure. One whose cpuset has none of the CPUs is, and is named.
+  - CPUs of a role that are offline, or that the cgroup of a process does not grant, are left out. When none is left, those of role main are
+    taken, then those of the pool, with a warning.
+  - A process that may use nothing of the pool is a failure, and is named. A thread that ends meanwhile is none.
   - Threads that start later have the CPUs of the thread that started them; role P(npu.affinity.threads#role) has a timer for them.
   - Needs root and Python only; C(psutil) is not needed.
 options:

@@ -88,8 +88,8 @@ def test_npus_without_processes_have_a_line_each():
     after = side(workload(), {**workload("NPU 1", "8-15", foreign_share="/proc/stat could not be read"), "processes": []})
     lines = table(after, before)
     assert " ".join(line.strip() for line in lines[lines.index("", 3) + 1 :]) == (
-        "NPU 1, pool 8-15: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by foreign tasks, % 4.0 -> missing (/proc/stat could "
-        "not be read)"
+        "NPU 1, pool 8-15: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by foreign tasks, % 4.0 -> missing (/proc/stat "
+        "could not be read)"
     )
 
 

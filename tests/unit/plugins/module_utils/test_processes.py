@@ -47,45 +47,44 @@ def test_the_role_of_a_thread_is_in_its_name(name, patterns, role):
 
 
 @pytest.mark.parametrize(
-    "npus, online, roles, sentences",
+    "npus, online, granted, roles, sentences",
     [
-        ([npu(0, 0)], "0-31", ("2-5", "6", "7"), []),
-        ([npu(0, 0), npu(1, 8)], "0-31", ("2-5,10-13", "6,14", "7,15"), []),
-        ([npu(0, 0, irq="", main="0-7", acl="", release="")], "0-31", ("0-7", "0-7", "0-7"), []),
-        ([{"id": 0, "pool": "0-7"}], "0-31", ("0-7", "0-7", "0-7"), []),
-        (
-            [npu(0, 0)],
-            "0-5,7",
-            ("2-5", "2-5", "7"),
-            ["NPU 0: CPU 6 of role acl is offline; its threads get CPUs 2-5"],
-        ),
-        (
-            [npu(0, 0)],
-            "0-4,6-7",
-            ("2-4", "6", "7"),
-            ["NPU 0: CPU 5 of role main is offline; its threads get CPUs 2-4"],
-        ),
+        ([npu(0, 0)], "0-31", None, ("2-5", "6", "7"), []),
+        ([npu(0, 0)], "0-31", "0-7", ("2-5", "6", "7"), []),
+        ([npu(0, 0), npu(1, 8)], "0-31", None, ("2-5,10-13", "6,14", "7,15"), []),
+        ([npu(0, 0, irq="", main="0-7", acl="", release="")], "0-31", None, ("0-7", "0-7", "0-7"), []),
+        ([{"id": 0, "pool": "0-7"}], "0-31", None, ("0-7", "0-7", "0-7"), []),
+        ([npu(0, 0)], "0-5,7", None, ("2-5", "2-5", "7"), ["CPU 6 of role acl is offline; its threads get CPUs 2-5"]),
+        ([npu(0, 0)], "0-4,6-7", None, ("2-4", "6", "7"), ["CPU 5 of role main is offline; its threads get CPUs 2-4"]),
         (
             [npu(0, 0)],
             "0-1,7",
+            None,
             ("0-1,7", "0-1,7", "7"),
             [
-                "NPU 0: CPU 2-5 of role main is offline; its threads get CPUs 0-1,7",
-                "NPU 0: CPU 6 of role acl is offline; its threads get CPUs 0-1,7",
+                "CPU 2-5 of role main is offline; its threads get CPUs 0-1,7",
+                "CPU 6 of role acl is offline; its threads get CPUs 0-1,7",
             ],
         ),
+        (
+            [npu(0, 0)],
+            "0-5,7",
+            "4-6",
+            ("4-5", "4-5", "4-5"),
+            [
+                "CPU 2-3 of role main is not granted by the cgroup; its threads get CPUs 4-5",
+                "CPU 6 of role acl is offline; its threads get CPUs 4-5",
+                "CPU 7 of role release is not granted by the cgroup; its threads get CPUs 4-5",
+            ],
+        ),
+        ([npu(0, 0)], "9", None, ("", "", ""), []),
+        ([npu(0, 0)], "0-31", "9", ("", "", ""), []),
     ],
 )
-def test_roles_have_cpus_of_the_pool_that_are_online(npus, online, roles, sentences):
-    found, said = cpus_of_roles(npus, set(expand(online)))
+def test_roles_have_cpus_of_the_pool_that_may_be_used(npus, online, granted, roles, sentences):
+    found, said = cpus_of_roles(npus, set(expand(online)), granted and set(expand(granted)))
     assert tuple(compress(found[role]) for role in ("main", "acl", "release")) == roles
     assert said == sentences
-
-
-def test_a_pool_without_any_online_cpu_is_refused():
-    with pytest.raises(ValueError) as refusal:
-        cpus_of_roles([npu(0, 0)], {9})
-    assert str(refusal.value) == "NPU 0: no CPU of the pool 0-7 is online; bring one online or plan again"
 
 
 @pytest.mark.parametrize("first", [[0], [1], [2], [0, 1], [0, 2], [0, 1, 2]])
@@ -153,22 +152,29 @@ def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_cpuset_without_the_cpus_of_a_role_is_a_failure_in_words_and_the_others_move(tree, host, check):
-    process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted="16-22")
+@pytest.mark.parametrize("granted, online", [("16-22", "0-15"), ("0-1", "0-31")])
+def test_a_process_that_may_use_nothing_of_the_pool_is_a_failure_in_words_and_the_others_move(tree, host, check, granted, online):
+    tree.write({"/sys/devices/system/cpu/online": online})
+    process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted=granted)
     report = place(host, PLAN, check=check)
-    assert report["failed"] == [
-        "process 300 (VLLM::Worker) of NPU 2: thread 302 (release_thread) is refused the CPUs 23 of role release: its cgroup grants it "
-        "CPUs 16-22; start it in the slice of its NPU, or widen its cpuset"
-    ]
-    assert allowed(tree, 300)["acl_thread"] == ("16-22" if check else "22")
+    assert report["failed"][1] == (
+        "process 300 (VLLM::Worker) of NPU 2: thread 301 (acl_thread) is refused the CPUs 22 of role acl: it may use CPUs %s, and none of "
+        "the pool; start it in the slice of its NPU, or widen its cpuset" % ("(none)" if online == "0-15" else "0-1")
+    )
+    assert set(allowed(tree, 300).values()) == {"16-22"}
+    assert allowed(tree, 100)["acl_thread"] == ("0-7" if check else "6")
 
 
-def test_a_cpuset_with_a_part_of_a_role_gives_that_part_and_stays_so(tree, host):
-    process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted="16,18-19,22-23")
+def test_a_slice_inside_that_of_an_npu_gives_what_it_has_of_each_role_and_stays_so(tree, host):
+    process(tree, 300, "/npu.slice/npu-2.slice/npu-2-half.slice", WORKER, "16-22", granted="16,18-19,22")
     report = place(host, PLAN)
-    assert allowed(tree, 300)["VLLM::Worker"] == "18-19"
-    assert report["warnings"][1:] == ["process 300 (VLLM::Worker) of NPU 2: of the CPUs 18-21 of role main its cgroup grants 18-19 only"]
-    assert not place(host, PLAN)["changed"]
+    assert allowed(tree, 300) == {"VLLM::Worker": "18-19", "pt_data_pin": "18-19", "acl_thread": "22", "release_thread": "18-19"}
+    assert report["warnings"][1:] == [
+        "process 300 (VLLM::Worker) of NPU 2: CPU 20-21 of role main is not granted by the cgroup; its threads get CPUs 18-19",
+        "process 300 (VLLM::Worker) of NPU 2: CPU 23 of role release is not granted by the cgroup; its threads get CPUs 18-19",
+    ]
+    again = place(host, PLAN)
+    assert (again["changed"], again["failed"], list(lines(again))) == (False, [], [])
 
 
 def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
@@ -320,18 +326,30 @@ def real_slice():
 
 
 @two_cpus
-@pytest.mark.parametrize("told", [True, False], ids=["the cgroup says so", "the kernel says so"])
-def test_a_real_cpuset_refuses_in_words_and_the_slice_is_found(real_slice, monkeypatch, told):
+def test_in_a_real_cpuset_without_the_cpus_of_a_role_those_of_main_are_taken(real_slice):
     name, enter = real_slice
-    if not told:
-        monkeypatch.setattr(_processes, "cpuset", lambda host, pid: None)
     with RealWorker("acl_thread") as worker:
         enter(worker.pid)
         report = place(Host(), real_plan(), [{"npus": [0], "slice": name}])
         assert [(row["pid"], row["found_by"]) for row in report["processes"]] == [(worker.pid, name)]
-        (sentence,) = report["failed"]
-        assert "(acl_thread) is refused the CPUs %d of role acl" % CPUS[1] in sentence
-        assert ("its cgroup grants it CPUs %d" % CPUS[0] if told else "the kernel answers Invalid argument") in sentence
+        role = "CPU %d of role acl is not granted by the cgroup; its threads get CPUs %d" % (CPUS[1], CPUS[0])
+        assert (report["failed"], report["warnings"]) == ([], ["%s: %s" % (report["processes"][0]["title"], role)])
+        assert set(map(frozenset, worker.affinities().values())) == {frozenset(CPUS[:1])}
+
+
+@two_cpus
+@pytest.mark.parametrize("told", [True, False], ids=["the cgroup says so", "the kernel says so"])
+def test_a_real_cpuset_refuses_in_words(real_slice, monkeypatch, told):
+    name, enter = real_slice
+    if not told:
+        monkeypatch.setattr(_processes, "cpuset", lambda host, pid: None)
+    elsewhere = {"npus": [npu(0, 0, pool=str(CPUS[1]), irq="", main=str(CPUS[1]), acl="", release="")]}
+    with RealWorker("acl_thread") as worker:
+        enter(worker.pid)
+        report = place(Host(), elsewhere, [{"npus": [0], "slice": name}])
+        assert "(acl_thread) is refused the CPUs %d of role acl" % CPUS[1] in report["failed"][-1]
+        reason = "it may use CPUs %d, and none of the pool" % CPUS[0] if told else "the kernel answers Invalid argument"
+        assert all(reason in sentence for sentence in report["failed"])
         assert set(map(frozenset, worker.affinities().values())) == {frozenset(CPUS[:1])}
 
 

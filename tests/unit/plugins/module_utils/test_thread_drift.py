@@ -16,6 +16,7 @@ TEAM = [{"npus": [0, 1], "slice": "npu-llm.slice"}]
 
 
 def check(tree, processes=()):
+    tree.write({"/sys/devices/system/cpu/online": "0-31"})
     findings = Findings()
     check_threads(findings, tree.host, PLAN, processes, None)
     return findings
@@ -39,8 +40,16 @@ def test_placed_threads_are_no_drift_and_others_are_one_line_for_each_role(tree)
 
 def test_a_refusal_by_a_cpuset_is_drift_of_a_group_of_npus_and_a_narrow_one_a_remark(tree):
     process(tree, 100, "/npu.slice/npu-llm.slice", ["worker", "acl_thread"], "2", granted="2")
+    process(tree, 200, "/npu.slice/npu-llm.slice/a.scope", ["worker", "acl_thread"], "20", granted="20")
     found = check(tree, TEAM)
-    (entry,) = found.drift
-    assert (entry["object"], entry["npu"], entry["expected"]) == ("acl threads of NPU 0 and NPU 1", None, "CPUs 6,14")
-    assert entry["cause"].startswith("changed cpuset: is refused the CPUs 6,14 of role acl: its cgroup grants it CPUs 2")
-    assert found.remarks == ["process 100 (worker) of NPU 0 and NPU 1: of the CPUs 2-5,10-13 of role main its cgroup grants 2 only"]
+    assert [(entry["object"], entry["npu"], entry["expected"]) for entry in found.drift] == [
+        ("main threads of NPU 0 and NPU 1", None, "CPUs 2-5,10-13"),
+        ("acl threads of NPU 0 and NPU 1", None, "CPUs 6,14"),
+    ]
+    assert found.drift[1]["cause"].startswith(
+        "changed cpuset: is refused the CPUs 6,14 of role acl: it may use CPUs 20, and none of the pool"
+    )
+    assert found.remarks == [
+        "process 100 (worker) of NPU 0 and NPU 1: CPU 3-5,10-13 of role main is not granted by the cgroup; its threads get CPUs 2",
+        "process 100 (worker) of NPU 0 and NPU 1: CPU 6,14 of role acl is not granted by the cgroup; its threads get CPUs 2",
+    ]

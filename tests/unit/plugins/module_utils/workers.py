@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+
 WORKER = """
 import ctypes, sys, threading, time
 prctl = ctypes.CDLL(None).prctl
@@ -46,6 +48,20 @@ def npu(number, first, **values):
     }
     entry.update(values)
     return entry
+
+
+class Files:
+    """The tree of a machine for tests that have no fixture ``tree``."""
+
+    def __init__(self, root):
+        self.root = str(root)
+        self.host = Host(self.root)
+
+    def write(self, files):
+        for path, text in files.items():
+            os.makedirs(os.path.dirname(self.root + path), exist_ok=True)
+            with open(self.root + path, "w") as file:
+                file.write("%s\n" % text)
 
 
 def process(tree, pid, cgroup, names, cpus="0-31", granted=None, devices=()):
