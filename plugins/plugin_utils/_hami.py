@@ -1,16 +1,29 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What HAMi's device plugin does on a node.
+"""What HAMi needs of a cluster and a node, and what it does there, as manifests from the facts of a host.
 
-Project-HAMi/ascend-device-plugin@ed35e1c4 ``internal/server/device_share.go``.
+Project-HAMi/HAMi@4707fb02 ``pkg/device/ascend`` and its chart, Project-HAMi/ascend-device-plugin@ed35e1c4 ``docs/hami.md`` and
+``internal/server/device_share.go``.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit, _vnpu_requests
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import Chip, chip_of
+
+MODE = "huawei.com/vnpu-mode"
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+_POD = ("name", "count", "memory_mib", "core")
 
 
 def plugin_share_calls(
@@ -29,3 +42,124 @@ def plugin_share_calls(
         if len(calls) == failing_call:
             return calls, True
     return calls, False
+
+
+def manifests(
+    topology: Mapping[str, Any],
+    node: str,
+    requests: Sequence[Mapping[str, Any]],
+    mode: str,
+    namespace: str,
+    image: str,
+    vdevice_count: int,
+    uuids: Mapping[int, str],
+) -> dict[str, Any]:
+    """Return what HAMi's chart, its device plugin and its users need for one node.
+
+    ``requests`` are ``{name, count, memory_mib, core}`` of sample pods, fitted one after another on the unused node. ``uuids`` are HAMi's
+    ids of NPUs by logic id. ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words where a request is refused.
+    """
+    if mode not in _vnpu_requests.MODES:
+        raise ValueError(f"mode: expected one of {' or '.join(_vnpu_requests.MODES)}; got {mode!r}")
+    if not _NAME.match(node):
+        raise ValueError(f"node: '{node}' is not the name of a node; kubectl get nodes lists them")
+    soft = mode == _vnpu_requests.SOFT
+    devices = _vnpu_fit.devices_of(topology, soft, vdevice_count)
+    chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
+    if not chips:
+        raise ValueError(f"node {node} has no NPU that HAMi knows")
+    pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids)
+    per_node: dict[str, Any] = {"name": node, "hami-vnpu-core": soft}
+    per_node |= {"vDeviceCount": vdevice_count} if vdevice_count else {}
+    npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
+    calls, _failed = plugin_share_calls([{"card": npu["card"], "chip": npu["chip"] or 0} for npu in npus], soft)
+    return {
+        "node": {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true" if soft else "false"}},
+        },
+        "device_config": _config_map(
+            "hami-scheduler-device",
+            namespace,
+            "device-config.yaml",
+            {"vnpus": {"hamiVnpuCore": False, "configs": [_chip_config(chip) for chip in chips]}},
+        ),
+        "node_config": _config_map("hami-device-node-config", namespace, "node-config.yaml", {"nodes": [per_node]}),
+        "values": {"devices": {"ascend": {"enabled": True}}},
+        "pods": pods,
+        "annotations": annotations,
+        "plugin_calls": [" ".join(["npu-smi", *call]) for call in calls],
+    }
+
+
+def _config_map(name: str, namespace: str, key: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {
+        f"app.kubernetes.io/{label}": value for label, value in (("component", "hami-scheduler"), ("name", "hami"), ("instance", "hami"))
+    }
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {key: yaml.safe_dump(content, sort_keys=False)}}
+
+
+def _chip_config(chip: Chip) -> dict[str, Any]:
+    cpus = {} if chip.ai_cpu is None else {"aiCPU": chip.ai_cpu}
+    return {
+        "chipName": chip.name,
+        "commonWord": chip.word,
+        "resourceName": chip.resource,
+        "resourceMemoryName": chip.memory_resource,
+        "resourceCoreName": chip.core_resource,
+        "memoryAllocatable": chip.allocatable,
+        "memoryCapacity": chip.capacity,
+        "memoryFactor": chip.memory_factor,
+        "aiCore": chip.ai_core,
+        **cpus,
+        **({"superPod": True} if chip.pairs else {}),
+        "templates": [
+            {"name": part.name, "memory": part.memory, "aiCore": part.ai_core, **({} if part.ai_cpu is None else {"aiCPU": part.ai_cpu})}
+            for part in chip.templates
+        ],
+    }
+
+
+def _pods(
+    chip: Chip,
+    devices: Sequence[Mapping[str, Any]],
+    requests: Sequence[Mapping[str, Any]],
+    soft: bool,
+    image: str,
+    uuids: Mapping[int, str],
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return sample pods, and the annotation that HAMi's scheduler will put on each."""
+    admitted = []
+    for request in requests:
+        name = str(request.get("name", ""))
+        if not _NAME.match(name):
+            raise ValueError(f"requests: '{name}' cannot be a pod's name; give one of lower-case letters, digits, '-' and '.'")
+        if unknown := sorted(set(request) - set(_POD)):
+            raise ValueError(f"requests: {name} has unknown settings {', '.join(unknown)}; there are {', '.join(_POD)}")
+        mode = _vnpu_requests.SOFT if soft else _vnpu_requests.HARD
+        try:
+            admitted.append(_vnpu_requests.request(chip, request.get("count", 1), request.get("memory_mib"), request.get("core"), mode))
+        except ValueError as error:
+            raise ValueError(f"requests: {name}: {error}") from error
+    rules = _vnpu_fit.Rules(soft=soft, node_soft=soft, word=chip.word)
+    pods, annotations = [], []
+    for request, asked, fitted in zip(requests, admitted, _vnpu_fit.fit_all(devices, admitted, rules), strict=True):
+        if fitted.reason:
+            raise ValueError(f"requests: {request['name']} does not fit on the node beside those named before it: {fitted.reason}")
+        limits = {chip.resource: str(asked["cards"]), chip.memory_resource: str(asked["memory_mb"])}
+        limits |= {chip.core_resource: str(asked["core"])} if asked["core"] else {}
+        container = {"name": str(request["name"]).replace(".", "-"), "image": image, "resources": {"limits": limits}}
+        metadata = {"name": request["name"], **({"annotations": {MODE: _vnpu_requests.SOFT}} if soft else {})}
+        spec = {"runtimeClassName": "ascend", "containers": [container]}
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        annotations.append({chip.resource: json.dumps([_granted(part, uuids) for part in fitted.taken], separators=(",", ":"))})
+    return pods, annotations
+
+
+def _granted(part: Mapping[str, Any], uuids: Mapping[int, str]) -> dict[str, Any]:
+    """Return what the annotation says of one card; values that are empty or 0 are left out, as HAMi does."""
+    number = int(part["id"].removeprefix("npu-"))
+    values = {"UUID": uuids.get(number, part["id"]), "temp": part["template"], "memory": part["memory_mb"], "core": part["core"]}
+    return {key: value for key, value in values.items() if value}

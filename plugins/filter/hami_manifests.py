@@ -1,0 +1,119 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: hami_manifests
+short_description: What HAMi needs to share the NPUs of a host in Kubernetes
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Renders, from the facts of a host, the manifests and values for HAMi's chart and device plugin, sample pods, and the annotation that its
+    scheduler will put on each pod.
+  - The requests of the pods are checked by HAMi's own rules on the unused node, so that what it would refuse is refused here.
+positional: node, requests
+options:
+  _input:
+    description: The fact C(npu_affinity_topology) of the host.
+    type: dict
+    required: true
+  node:
+    description: The name of the node in the cluster.
+    type: str
+    required: true
+  requests:
+    description: Sample pods, each with C(name), C(count) (1 by default), C(memory_mib) (all of a card by default) and C(core) in percent.
+    type: list
+    elements: dict
+    default: []
+  mode:
+    description: V(hami-core) is soft split, V(hard) splits by the templates of the driver.
+    type: str
+    choices: [hami-core, hard]
+    default: hami-core
+  namespace:
+    description: The namespace of HAMi.
+    type: str
+    default: kube-system
+  image:
+    description: The image of the sample pods.
+    type: str
+    default: IMAGE
+  vdevice_count:
+    description: How many containers may share a card. With V(0), HAMi divides its memory by the smallest template.
+    type: int
+    default: 0
+  uuids:
+    description:
+      - HAMi's ids of the NPUs by logic id, as the annotation C(hami.io/node-register-<chip>) of the node has them.
+      - Without them, V(npu-<logic id>) stands for each in the expected annotations.
+    type: dict
+    default: {}
+seealso:
+  - plugin: npu.affinity.fit_vnpus
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Save what is to be applied to the cluster
+  ansible.builtin.copy:
+    content: |
+      {% for part in [manifests.node, manifests.node_config, manifests.device_config] + manifests.pods %}
+      ---
+      {{ part | to_nice_yaml }}
+      {%- endfor %}
+    dest: "{{ inventory_hostname }}-hami.yaml"
+    mode: "0644"
+  delegate_to: localhost
+  vars:
+    manifests: >-
+      {{ npu_affinity_topology | npu.affinity.hami_manifests(inventory_hostname, shares, mode='hami-core', namespace='kube-system',
+                                                              image='vllm-ascend', vdevice_count=10, uuids={}) }}
+    shares:
+      - {name: infer-a, memory_mib: 28672, core: 20}
+      - {name: infer-b, memory_mib: 28672, core: 40}
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(node) labels the node for the device plugin and switches soft split on or off there.
+    - C(device_config) is the chip's part of HAMi's device configuration. Merge it into that of your HAMi, which has other devices too.
+    - C(node_config) is the same switch, and the number of containers per card, as the device plugin reads it.
+    - C(values) are the values of HAMi's chart.
+    - C(pods) are sample pods, and C(annotations) what HAMi's scheduler will put on each of them.
+    - C(plugin_calls) is what the device plugin runs when it starts. On cards that share already it changes nothing and cannot fail.
+  type: dict
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _hami
+
+
+def hami_manifests(
+    topology: Mapping[str, Any],
+    node: str,
+    requests: Sequence[Mapping[str, Any]] = (),
+    mode: str = "hami-core",
+    namespace: str = "kube-system",
+    image: str = "IMAGE",
+    vdevice_count: int = 0,
+    uuids: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    try:
+        return _hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {})
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.hami_manifests: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"hami_manifests": hami_manifests}

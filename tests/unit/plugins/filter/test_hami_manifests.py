@@ -1,0 +1,95 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manifests for HAMi: valid by the schemas of Kubernetes, and true by HAMi's own rules."""
+
+from __future__ import annotations
+
+import json
+
+import kubernetes_validate
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter.hami_manifests import FilterModule
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import CHIPS
+
+hami_manifests = FilterModule().filters()["hami_manifests"]
+A = {"name": "infer-a", "memory_mib": 28672, "core": 20}
+B = {"name": "infer-b", "memory_mib": 28672, "core": 40}
+
+
+def host(name="910B3", count=2, chips=1):
+    npus = [{"kind": "npu", "id": number, "card": number // chips, "chip": number % chips, "name": name} for number in range(count)]
+    return {"npus": npus + [{"kind": "gpu", "id": 0, "card": None, "chip": None, "name": "L40S"}]}
+
+
+def valid(found):
+    for part in (found["node"], found["device_config"], found["node_config"], *found["pods"]):
+        kubernetes_validate.validate(part, "1.34", strict=True)
+
+
+def test_two_containers_share_one_card_and_the_scheduler_will_say_so_on_the_pods():
+    found = hami_manifests(host(), "node7", [A, B], image="vllm-ascend", uuids={1: "4A6F-01"})
+    valid(found)
+    assert found["node"]["metadata"] == {"name": "node7", "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true"}}
+    assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"]) == {"nodes": [{"name": "node7", "hami-vnpu-core": True}]}
+    pod = found["pods"][1]
+    assert pod["metadata"]["annotations"] == {"huawei.com/vnpu-mode": "hami-core"}
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {
+        "huawei.com/Ascend910B3": "1",
+        "huawei.com/Ascend910B3-memory": "28672",
+        "huawei.com/Ascend910B3-core": "40",
+    }
+    assert found["annotations"] == [
+        {"huawei.com/Ascend910B3": '[{"UUID":"4A6F-01","memory":28672,"core":20}]'},
+        {"huawei.com/Ascend910B3": '[{"UUID":"4A6F-01","memory":28672,"core":40}]'},
+    ]
+    assert found["plugin_calls"][0] == "npu-smi set -t device-share -i 0 -c 0 -d 1"
+    assert found["values"] == {"devices": {"ascend": {"enabled": True}}}
+
+
+def test_hard_split_has_templates_and_no_compute_and_no_device_share():
+    found = hami_manifests(host(), "node7", [{"name": "quarter", "memory_mib": 9000}], mode="hard")
+    valid(found)
+    assert found["node"]["metadata"]["annotations"] == {"hami-vnpu-core": "false"}
+    assert "annotations" not in found["pods"][0]["metadata"]
+    assert json.loads(found["annotations"][0]["huawei.com/Ascend910B3"]) == [{"UUID": "npu-1", "temp": "vir05_1c_16g", "memory": 16384}]
+    assert found["plugin_calls"] == []
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_the_configuration_of_every_chip_is_what_the_scheduler_reads(chip):
+    found = hami_manifests(host(chip.name, count=4, chips=2 if chip.pairs else 1), "node-1.example", [{"name": "all"}], vdevice_count=10)
+    valid(found)
+    (config,) = yaml.safe_load(found["device_config"]["data"]["device-config.yaml"])["vnpus"]["configs"]
+    assert (config["chipName"], config["commonWord"], config["memoryAllocatable"]) == (chip.name, chip.word, chip.allocatable)
+    assert [template["memory"] for template in config["templates"]] == [template.memory for template in chip.templates]
+    assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"])["nodes"][0]["vDeviceCount"] == 10
+    assert len(json.loads(found["annotations"][0][chip.resource])) == (2 if chip.pairs else 1)
+
+
+REFUSED = [
+    ((host(), "node7", [A, {**B, "core": 90}, {**B, "name": "c", "core": 90}]), "c does not fit on the node beside those named before it"),
+    ((host(), "node7", [A], "hard"), "infer-a: huawei.com/Ascend910B3-core is only supported in hami-core"),
+    ((host(), "node7", [{**A, "memory_mib": "28Gi"}]), "infer-a: memory: 28Gi is"),
+    ((host(), "node7", [{**A, "memory": 5}]), "infer-a has unknown settings memory; there are name, count, memory_mib, core"),
+    ((host(), "node7", [{"name": "A B"}]), "'A B' cannot be a pod's name"),
+    ((host(), "Node 7"), "'Node 7' is not the name of a node"),
+    ((host("Ascend950DT"), "node7"), "node node7 has no NPU that HAMi knows"),
+    ((host(), "node7", [], "soft"), "mode: expected one of hard or hami-core; got 'soft'"),
+]
+
+
+@pytest.mark.parametrize("arguments, sentence", REFUSED)
+def test_what_hami_would_refuse_is_refused_here(arguments, sentence):
+    with pytest.raises(AnsibleFilterError, match="npu.affinity.hami_manifests: .*" + sentence):
+        hami_manifests(*arguments)
+
+
+def test_the_schemas_would_find_a_mistake():
+    pod = hami_manifests(host(), "node7", [A])["pods"][0]
+    pod["spec"]["containers"][0]["resource"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, "1.34", strict=True)
