@@ -67,8 +67,8 @@ RETURN = r"""
 _value:
   description:
     - Each vNPU's C(name), C(npus) (one logic id), C(memory_mib), C(core), C(unit), C(slice), C(pool) (a cpulist) and C(mems).
-    - C(environment) are the variables of the container, C(file) the file of the host that holds them for the limiter and for
-      C(--env-file), C(limiter) the unit's name or null, and C(volumes) the mounts of the container.
+    - C(environment) are the variables of the container, C(file) the file of the host that holds them for C(--env-file), C(limiter) the
+      name of the unit or null, and C(volumes) the mounts of the container.
   type: list
   elements: dict
   sample:

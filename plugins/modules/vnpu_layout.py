@@ -75,13 +75,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 missing:
-  description: Names of the files that are not there with their checksum.
+  description: Names of the files that are not there with their checksum, for the caller to copy. None in check mode.
   returned: success
   type: list
   elements: str
   sample: [limiter]
 files:
-  description: Paths of the files that were written.
+  description: Paths of the files that were written; in check mode also of those that would be copied.
   returned: success
   type: list
   elements: str
@@ -140,10 +140,11 @@ def main():
         module.fail_json(msg=str(error))
     for sentence in report.warnings:
         module.warn(sentence)
+    predicted = ["%s/%s" % (module.params["folder"], name) for name in report.missing] if module.check_mode else []
     module.exit_json(
         changed=report.changed,
-        missing=report.missing,
-        files=report.written,
+        missing=[] if module.check_mode else report.missing,
+        files=report.written + predicted,
         removed=report.removed,
         folders=sorted(report.folders),
         diff=diff_of(report.folders),

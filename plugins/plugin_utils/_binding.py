@@ -110,14 +110,16 @@ def binding(
     if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
+    shares = _vnpus.vnpus(topology, plan, vnpus, limiter)
     result: dict[str, Any] = {
         "method": method,
-        "says": why if method == NONE else f"{why} {IN_FORCE[bound_by]}",
+        "says": (why if method == NONE else f"{why} {IN_FORCE[bound_by]}")
+        + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
         "parents": [],
         "slices": [],
         "services": [],
         "housekeeping": [],
-        "vnpus": [{**vnpu, "settings": {}} for vnpu in _vnpus.vnpus(topology, plan, vnpus, limiter)],
+        "vnpus": [{**vnpu, "settings": {}} for vnpu in shares],
         "expected": [],
     }
     if method == NONE:

@@ -76,6 +76,11 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     assert "Wants=npu-affinity-limiter-a.service\nAfter=npu-affinity-limiter-a.service\n" in drop_in
     environment = (tree / "etc/npu-affinity/vnpu/a.env").read_text()
     assert {"NPU_MEM_QUOTA=28672", "NPU_PRIORITY=20", "ASCEND_VISIBLE_DEVICES=0"} <= set(environment.splitlines())
+    limiter_unit = (tree / UNITS[1:] / "npu-affinity-limiter-a.service").read_text().splitlines()
+    assert {"Slice=npu-0-a.slice", "Before=infer-a.service", "ExecStart=/usr/local/hami-vnpu-core/limiter"} <= set(limiter_unit)
+    assert "Environment=NPU_GLOBAL_SHM_PATH=/usr/local/hami-shared-region/0_global_registry" in limiter_unit
+    assert "Environment=NPU_LOCAL_SHM_PATH=/run/npu-affinity/vnpu/a/vnpu_local_shmem" in limiter_unit
+    assert "Environment=NPU_MEM_QUOTA=28672" in limiter_unit
     assert (tree / UNITS[1:] / "multi-user.target.wants/npu-affinity-limiter-b.service").is_symlink()
     assert (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes()
     assert (tree / "usr/local/hami-vnpu-core/limiter").stat().st_mode & 0o777 == 0o755
