@@ -13,6 +13,11 @@ author:
 description:
   - Checks a plan's invariants and what the user named against the host, before anything is touched.
 positional: plan
+options:
+  needs_driver:
+    description: The oldest driver with which device share may be switched on, where that is wanted. Empty takes any.
+    type: str
+    default: ''
 extends_documentation_fragment:
   - npu.affinity._binding
 """
@@ -23,7 +28,7 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: >-
       npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
-                                                     workloads=workloads, vnpus=vnpus) | length == 0
+                                                     workloads=workloads, vnpus=vnpus, needs_driver='25.5') | length == 0
   vars:
     services:
       - unit: vllm@0.service
@@ -60,8 +65,9 @@ def preflight(
     bound_by: str = "host",
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
+    needs_driver: str = "",
 ) -> list[str]:
-    return _binding.refusals(topology, plan, services, bound_by, workloads, vnpus)
+    return _binding.refusals(topology, plan, services, bound_by, workloads, vnpus) + _binding.driver_refusals(topology, needs_driver)
 
 
 class FilterModule:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus, _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import by_id, kind_and_number, union
 
@@ -88,6 +89,19 @@ def refusals(
         if units.count(unit) > 1:
             sentences.append(f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once.")
     return sentences
+
+
+def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
+    """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with; '' takes any."""
+    if not oldest or not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
+        return []
+    version = (topology.get("driver") or {}).get("version")
+    if version and not is_older(version, oldest):
+        return []
+    found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
+    return [
+        f"npu_affinity_device_share: {found}, and {oldest} or newer is required; update it, or set npu_affinity_device_share_min_driver."
+    ]
 
 
 def binding(

@@ -112,6 +112,7 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
 REFUSED = [
     ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
     ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
+    ({"npu_affinity_device_share_min_driver": "99.1"}, "and 99.1 or newer is required"),
 ]
 
 

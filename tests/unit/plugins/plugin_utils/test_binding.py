@@ -8,7 +8,7 @@ import copy
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, driver_refusals, refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import plan_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
 
@@ -65,6 +65,21 @@ def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice"]
     assert {"unit": "npu-0.slice", "cpus": "144-167", "mems": "6"} in result["expected"]
     assert "enable_cpu_binding=false" in result["says"]
+
+
+DRIVERS = [
+    ("25.5.1", "25.5", None),
+    ("25.3.rc1", "25.5", "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
+    (None, "25.5", "the version of the Ascend driver is not known, and 25.5 or newer is required"),
+    ("21.0.4", "", None),
+]
+
+
+@pytest.mark.parametrize("version, oldest, sentence", DRIVERS)
+def test_an_old_driver_is_refused_before_anything_is_touched_where_device_share_is_wanted(version, oldest, sentence):
+    said = driver_refusals(changed(TOPOLOGY, driver={"version": version}), oldest)
+    assert said == [] if sentence is None else sentence in said[0]
+    assert driver_refusals({"npus": [{"kind": "gpu"}], "driver": {"version": None}}, oldest) == []
 
 
 SERVICE_SETTINGS = [
