@@ -53,3 +53,16 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     run = hosts.play("unbind", npu_affinity_kubelet_restart=True, **variables)
     assert run.status == 0, run.output
     assert not (tree / FOLDER).exists() and not (tree / "etc/npu-affinity").exists()
+
+
+def test_a_kubelet_that_reads_no_drop_ins_is_refused_before_anything_is_touched(fleet):
+    hosts = fleet(node=NODE)
+    before = hosts.snapshot("node")
+    run = hosts.play("bind", npu_affinity_kubelet_enabled=True)
+    assert run.status
+    assert "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("node")
+    assert hosts.snapshot("node") == before
+    (hosts.tree("node") / "etc/default").mkdir(parents=True, exist_ok=True)
+    (hosts.tree("node") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    run = hosts.play("bind", npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_reserved="0-31")
+    assert run.status and "are all CPUs of the host" in run.failure("node")
