@@ -17,7 +17,7 @@ import yaml
 from tests.simulator.generate import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ON_CONTROLLER = {"set_fact", "assert", "debug", "meta", "include_role", "import_role", "validate_argument_spec"}
+ON_CONTROLLER = {"set_fact", "assert", "debug", "meta", "include_role", "import_role", "include_tasks", "validate_argument_spec"}
 
 
 class Run:

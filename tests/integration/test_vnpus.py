@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -87,6 +88,12 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     assert (tree / "usr/local/hami-vnpu-core/ld.so.preload").read_text() == "/hami-vnpu-core/libvnpu.so\n"
     assert not (tree / "etc/ld.so.preload").exists()
     assert (tree / "usr/local/hami-shared-region").stat().st_mode & 0o7777 == 0o1777
+
+    if shutil.which("systemd-analyze"):
+        units = [path.name for path in (tree / UNITS[1:]).glob("npu*.s*")]
+        command = ["systemd-analyze", "verify", "--root", str(tree), *units]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
+        assert [line for line in said if line.startswith("npu") and "/python3 is not executable" not in line] == []
 
     bound = hosts.snapshot("a2")
     again = hosts.play("bind", **variables)

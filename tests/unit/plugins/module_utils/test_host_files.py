@@ -276,6 +276,20 @@ def test_running_services_are_named_not_restarted(tmp_path):
     assert host.calls == []
 
 
+def test_a_service_that_we_start_is_named_when_it_runs_with_older_settings(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+    limiter = UNITS + "/npu-affinity-limiter-a.service"
+
+    def quota(number):
+        text = MARK + "[Service]\nEnvironment=NPU_MEM_QUOTA=%d\n" % number
+        return Request(files=[a_file(limiter, text)], started=["npu-affinity-limiter-a.service"])
+
+    assert apply(host, quota(1024)).restart_needed == []
+    host.running = {"npu-affinity-limiter-a.service"}
+    assert apply(host, quota(2048)).restart_needed == ["npu-affinity-limiter-a.service"]
+    assert not any(call.startswith("restart") for call in host.calls)
+
+
 def test_a_stopped_unit_is_remembered(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     host.running = {"irqbalance.service"}
