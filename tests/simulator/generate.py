@@ -68,8 +68,8 @@ irqbalance      {installed, active, unit: rhel or debian (which environment file
 kubelet         {policy, topology_policy, reserved: cpulist, default_cpus: cpulist, exclusive: {pod: {container: cpulist}}}
 faults          what the vendor tools do wrong: see npu_smi.py and nvidia_smi.py
 
-A fleet is a mapping ``hosts`` of host name to {machine, group, change}; change is laid over the machine's description, mapping by
-mapping. Its trees lie in FOLDER/<host>, its Ansible inventory in FOLDER/inventory.yml.
+A fleet is a mapping ``hosts`` of host name to {machine, group, change, vars}; change is laid over the machine's description, mapping by
+mapping, and vars are variables of the inventory. Its trees lie in FOLDER/<host>, its Ansible inventory in FOLDER/inventory.yml.
 """
 
 from __future__ import annotations
@@ -172,6 +172,7 @@ def generate_fleet(fleet: str | os.PathLike, folder: str | os.PathLike, machines
             "ansible_connection": "local",
             "ansible_python_interpreter": "{{ ansible_playbook_python }}",
             "npu_affinity_root": str(folder / name),
+            **entry.get("vars", {}),
         }
     head = "# Managed by npu.affinity: simulated hosts of %s, each a directory tree beside this file.\n" % path.name
     (folder / "inventory.yml").write_text(head + yaml.safe_dump(groups, sort_keys=False))

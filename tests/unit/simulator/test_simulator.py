@@ -358,12 +358,14 @@ def test_unknown_machine_names_are_answered_with_the_known_ones():
 def test_fleet(tmp_path):
     fleet = tmp_path / "fleet.yml"
     fleet.write_text(
-        "hosts:\n  first: {machine: i310_pro}\n  second: {machine: i310_pro, group: others, change: {systemd: 250, npus: {name: 310P9}}}\n"
+        "hosts:\n  first: {machine: i310_pro, vars: {npu_affinity_min_cpus: 6}}\n"
+        "  second: {machine: i310_pro, group: others, change: {systemd: 250, npus: {name: 310P9}}}\n"
     )
     folder = tmp_path / "fleet"
     generate_fleet(fleet, folder, {"third": "n310"})
     inventory = yaml.safe_load((folder / "inventory.yml").read_text())
     assert set(inventory["npu_hosts"]["hosts"]) == {"first", "third"}
+    assert inventory["npu_hosts"]["hosts"]["first"]["npu_affinity_min_cpus"] == 6
     second = inventory["others"]["hosts"]["second"]
     assert second == {
         "ansible_connection": "local",
