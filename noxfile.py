@@ -11,7 +11,7 @@ from __future__ import annotations
 import nox
 
 nox.options.sessions = ["lint", "types", "docs", "licence", "unit"]
-TARGETS = ("lint", "types", "docs", "licence", "unit", "properties", "integration", "browser", "molecule", "sanity", "matrix", "package", "lab")
+TARGETS = (*nox.options.sessions, "properties", "integration", "browser", "molecule", "sanity", "matrix", "package", "lab")
 
 
 def session_of(target: str) -> None:

@@ -5,9 +5,10 @@
 
     python -m tests.benchmarks.fleet [--hosts 1,10,50,200] [--connections local,ssh] [--looped 1] [--write]
 
-Hosts are trees of an A2 with 192 CPUs and 8 NPUs; their npu-smi prints recorded answers, so that not the simulator is measured. ``ssh`` starts
-an sshd of its own on the loopback, where one is installed. ``--looped`` is up to how many hosts the loops are measured; they take minutes.
-With local connections CPU time holds the hosts' share, with ssh the controller's alone. ``--write`` puts the table into docs/performance.md.
+Hosts are trees of an A2 with 192 CPUs and 8 NPUs; their npu-smi prints recorded answers, so that not the simulator is measured.
+``ssh`` starts an sshd of its own on the loopback, where one is installed. ``--looped`` is up to how many hosts the loops are measured;
+they take minutes. With local connections CPU time holds the hosts' share, with ssh the controller's alone. ``--write`` puts the table
+into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def measure(folder: pathlib.Path, template: pathlib.Path, counts: list[int], loo
     return rows
 
 
-HEAD = ["connection", "hosts", "`setup`", "first bind", "converged", "check", "wall and CPU a host", "largest process", "loops: first, again"]
+HEAD = ["connection", "hosts", "`setup`", "first bind", "converged", "check", "wall and CPU a host", "largest process", "loops"]
 
 
 def main() -> None:
