@@ -1,0 +1,68 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: batches
+short_description: Check the batches in which a playbook walks through a fleet
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Returns what belongs into C(serial) of a play, and refuses what would run into no host or into a riddle.
+  - C(serial) is templated once, in the process from which Ansible forks a worker for every host and task. This filter loads the code that
+    plans there, so that the workers have it; Ansible compiles a collection's code anew in every process that loads it.
+options:
+  _input:
+    description: A number of hosts, a percentage of the fleet such as V(25%), or a list of these.
+    type: raw
+    required: true
+"""
+
+EXAMPLES = r"""
+---
+- name: A canary, then the others
+  hosts: npu_hosts
+  serial: "{{ [1, '100%'] | npu.affinity.batches }}"
+  gather_facts: false
+  roles:
+    - role: npu.affinity.plan
+"""
+
+RETURN = r"""
+_value:
+  description: The batches.
+  type: list
+  elements: raw
+  sample: [1, 25%, 100%]
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _binding, _plan, _vnpus, _workloads  # noqa: F401 - loaded for the workers
+
+_BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
+
+
+def batches(value: Any) -> list[Any]:
+    found = list(value) if isinstance(value, list | tuple) else [value]
+    for batch in found:
+        if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):
+            raise AnsibleFilterError(
+                "npu_affinity_batches: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; "
+                f"got {batch!r}"
+            )
+    if not found:
+        raise AnsibleFilterError("npu_affinity_batches: the list is empty; give at least one batch, such as [100%]")
+    return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in found]
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"batches": batches}
