@@ -147,6 +147,8 @@ class _Apply:
         self.systemd = Systemd(host)
         self.written = []
         self.disabled = []
+        self.enabled = []
+        self.started = []
         self.slices = []
         self.to_widen = {}
         self.to_restart = []
@@ -218,7 +220,8 @@ class _Apply:
         if self.host.live and (self.to_widen or any(unit_of(path) for path in self.report.changes)):
             self.systemd.reload()
         for unit in self.to_enable():
-            self.systemd.enable(unit, self._text(unit))
+            self.enabled.append((unit, self._text(unit)))
+            self.systemd.enable(*self.enabled[-1])
         if self.host.live:
             self._follow_live()
         for unit in self.request.stopped:
@@ -252,9 +255,9 @@ class _Apply:
     def _follow_live(self):
         self._stop_idle_slices()
         active = self.systemd.active(self.request.started)
-        missing = [unit for unit in self.request.started if unit not in active]
-        if missing:
-            self.systemd.start(missing)
+        self.started = [unit for unit in self.request.started if unit not in active]
+        if self.started:
+            self.systemd.start(self.started)
         for unit in self.to_restart:
             self.systemd.restart(unit)
         wrong = drift(self.systemd, self.request.expected)
@@ -293,6 +296,13 @@ class _Apply:
         if not self.report.narrow:
             self._forget(self.interrupted + list(self.report.changes))
 
+    def _stop_started(self):
+        """Stop what the run started, now that no drop-in names it any more, but for slices in use."""
+        users = self.systemd.users([unit for unit in self.started if unit.endswith(".slice")])
+        idle = self.systemd.active([unit for unit in self.started if unit not in users])
+        if idle:
+            self.systemd.stop(idle)
+
     def _forget(self, paths):
         if not self.host.live:
             return
@@ -302,6 +312,8 @@ class _Apply:
             raise ValueError("%s could not be written: %s; make room and run again" % (_previous.PATH, error.strerror or error))
 
     def undo(self):
+        for unit, text in self.enabled:
+            self.systemd.disable(unit, text)
         for path in reversed(self.written):
             before = self.report.changes[path][0]
             if FileState.of(self.host, path) != before:
@@ -310,8 +322,9 @@ class _Apply:
         if self.host.live:
             for unit in self.to_widen:
                 self.systemd.drop_runtime_settings(unit)
-            if self.to_widen or any(unit_of(path) for path in self.written):
+            if self.to_widen or self.enabled or any(unit_of(path) for path in self.written):
                 self.systemd.reload()
+            self._stop_started()
         for unit, text in self.disabled:
             if not self.systemd.enabled(unit, text):
                 self.systemd.enable(unit, text)

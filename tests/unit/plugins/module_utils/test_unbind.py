@@ -692,6 +692,21 @@ def test_whatever_the_step_at_which_a_run_ends_the_next_one_finishes(machine, tm
     assert 30 < last < 499
 
 
+def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_started(machine):
+    before, running = snapshot(machine.root), set(machine.running)
+    machine.do_daemon_reload([])
+    loaded = copy.deepcopy(machine.loaded)
+    slices = ["npu.slice", "npu-0.slice", "npu-1.slice"]
+    expected = [{"unit": "npu-0.slice", "cpus": "6-7"}]
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7 and has 0-3.*All files were put back"):
+        apply(machine, Request(files=FILES_OF_SLICES, enabled=["npu.slice"], started=slices, expected=expected))
+    after = snapshot(machine.root)
+    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {"/etc/npu-affinity", _previous.PATH}
+    assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
+    unbind(machine)
+    assert snapshot(machine.root) == before
+
+
 def test_whatever_the_step_at_which_a_bind_is_killed_it_can_be_undone(machine, tmp_path_factory, steps):
     before = snapshot(machine.root)
     folder = str(tmp_path_factory.mktemp("ended"))
