@@ -7,8 +7,8 @@
 
 Hosts are trees of an A2 with 192 CPUs and 8 NPUs; their npu-smi prints recorded answers, so that not the simulator is measured.
 ``ssh`` starts an sshd of its own on the loopback, where one is installed. ``--looped`` is up to how many hosts the loops are measured;
-they take minutes. With local connections CPU time holds the hosts' share, with ssh the controller's alone. ``--write`` puts the table
-into docs/performance.md.
+they take minutes. Figures are wall / CPU: on a shared machine the latter is the steadier. With local connections CPU time holds the
+hosts' share, with ssh the controller's alone. ``--write`` puts the table into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ def measure(folder: pathlib.Path, template: pathlib.Path, counts: list[int], loo
             [
                 name,
                 str(count),
-                f"{baseline.wall:.1f} s",
-                *(f"{cost.wall / baseline.wall:.1f}" for cost in costs.values()),
-                f"{converged.wall / count:.2f} s, {converged.cpu / count:.2f} s",
+                f"{baseline.wall:.1f} s / {baseline.cpu:.1f} s",
+                *(f"{cost.wall / baseline.wall:.1f} / {cost.cpu / baseline.cpu:.1f}" for cost in costs.values()),
+                f"{converged.wall / count:.2f} s / {converged.cpu / count:.2f} s",
                 f"{converged.memory:.0f} MiB",
                 loops,
             ]
@@ -169,7 +169,7 @@ def measure(folder: pathlib.Path, template: pathlib.Path, counts: list[int], loo
     return rows
 
 
-HEAD = ["connection", "hosts", "`setup`", "first bind", "converged", "check", "wall and CPU a host", "largest process", "loops"]
+HEAD = ["connection", "hosts", "`setup`", "first bind", "converged", "check", "converged, a host", "largest process", "loops"]
 
 
 def main() -> None:
