@@ -15,6 +15,7 @@ ARGS ?=
 SHARED ?=
 FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
 REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
+LAB_MINUTES ?= 45
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
@@ -109,7 +110,8 @@ browser: setup-test ## the report in a headless Chromium (root on Debian install
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); not part of make test
 	tests/lab/setup
-	$(BIN)/python -m pytest -q tests/lab $(ARGS)
+	timeout --kill-after=60 $(LAB_MINUTES)m $(BIN)/python -m pytest -q --durations=0 --durations-min=5 tests/lab $(ARGS) || \
+	  { status=$$?; [ $$status != 124 ] || echo "The lab did not end within $(LAB_MINUTES) minutes; LAB_MINUTES=... gives it more." >&2; exit $$status; }
 
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }

@@ -35,7 +35,8 @@ class Run:
         return sum(bool(entry["result"].get("changed")) for entry in self.of(host, "ok"))
 
     def failure(self, host):
-        (entry,) = self.of(host, "failed")
+        """Why the host failed; where the play noted that and went on to its end, its last word."""
+        *_noted, entry = self.of(host, "failed")
         return entry["result"]["msg"]
 
     def modules(self, host):

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 import yaml
 
@@ -23,6 +24,7 @@ from tests.lab.shapes import A2, A3, NVME, ODD
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = [A2, A3, ODD, NVME]
 PLAN = "/etc/npu-affinity/plan.json"
+PLAY_SECONDS = 600
 QUIET = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal"}
 
 
@@ -33,20 +35,23 @@ class Claims:
         self._say = say
 
     def equal(self, what, found, wanted):
-        assert found == wanted, f"{what}: found {found}, wanted {wanted}"
-        self._say(f"{what}: {found}")
+        self._claim(found == wanted, f"{what}: {found}", f"wanted: {wanted}")
 
     def true(self, what, condition, details=""):
-        assert condition, f"not so: {what} {details}"
-        self._say(what)
+        self._claim(condition, what, details)
+
+    def _claim(self, holds, line, details):
+        self._say(f"{'    ok' if holds else 'NOT so'}  {line}")
+        assert holds, f"{line} {details}"
 
 
 class Bound(NamedTuple):
-    """A machine right after its first bind, that run, and what the kernel said before it."""
+    """A machine right after its first bind, that run, and what the kernel and the files said before it."""
 
     machine: Machine
     run: Run
     before: dict
+    files_before: dict
 
 
 class Lab:
@@ -54,6 +59,7 @@ class Lab:
 
     def __init__(self, folder):
         self._folder = folder
+        self._journal = folder / "journal"
         self._machine = None
         self._saved = {}
 
@@ -72,8 +78,8 @@ class Lab:
         if self._restored(shape, "bound"):
             return self._saved["bound"]
         machine = self.fresh(shape)
-        before = machine.look()
-        bound = Bound(machine, self.play(machine, "bind"), before)
+        before, files = machine.look(), machine.files()
+        bound = Bound(machine, self.play(machine, "bind"), before, files)
         assert bound.run.status == 0, bound.run.output
         self._save("bound", bound)
         return bound
@@ -91,9 +97,27 @@ class Lab:
 
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
+        command, environment = self._command(machine, playbook, arguments, variables)
+        process = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False
+        )
+        return Run(process, self._journal)
+
+    def begin(self, machine, playbook, *arguments, **variables):
+        """Start such a run and return its process. The result, once it has ended, is :meth:`ended`."""
+        command, environment = self._command(machine, playbook, arguments, variables)
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def ended(self, process):
+        process.stdout, process.stderr = process.communicate(timeout=PLAY_SECONDS)
+        return Run(process, self._journal)
+
+    def _command(self, machine, playbook, arguments, variables):
         name = machine.shape.name
-        inventory, journal = self._folder / "inventory.yml", self._folder / "journal"
-        journal.unlink(missing_ok=True)
+        inventory = self._folder / "inventory.yml"
+        self._journal.unlink(missing_ok=True)
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": "/usr/bin/python3"}}}}))
         environment = {
             **os.environ,
@@ -102,12 +126,11 @@ class Lab:
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
             "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}",
-            "AFFINITY_JOURNAL": str(journal),
+            "AFFINITY_JOURNAL": str(self._journal),
         }
         program = str(Path(sys.executable).parent / "ansible-playbook")
-        command = [program, "-i", str(inventory), f"playbooks/{playbook}.yml", *arguments, "-e", json.dumps(variables)]
-        process = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600, check=False)
-        return Run(process, journal)
+        file = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
+        return [program, "-i", str(inventory), file, *arguments, "-e", json.dumps(variables)], environment
 
     def close(self):
         if self._machine:
@@ -117,7 +140,21 @@ class Lab:
 
 def pytest_collection_modifyitems(items):
     """Tests of one machine follow each other, so that each machine boots once."""
-    items.sort(key=lambda item: SHAPES.index(item.callspec.params["shape"]) if hasattr(item, "callspec") else 0)
+    shapes = {item: item.callspec.params.get("shape", A2) if hasattr(item, "callspec") else A2 for item in items}
+    items.sort(key=lambda item: SHAPES.index(shapes[item]))
+
+
+def kill(process):
+    """Kill a run with all its processes, so that none of them can tidy up."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for member in family:
+        member.kill()
+    process.communicate(timeout=60)
+
+
+def success(run):
+    """The exit status of a run, and its output where that is not 0."""
+    return run.status, run.output if run.status else ""
 
 
 def changes(run):
@@ -134,7 +171,7 @@ def plan_of(machine):
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
     if lacking := image.missing():
-        pytest.skip(lacking)
+        pytest.exit(lacking, returncode=1)
     image.build()
     lab = Lab(tmp_path_factory.mktemp("lab"))
     yield lab
@@ -151,4 +188,4 @@ def claims(request):
 
     say("")
     say(request.function.__doc__)
-    return Claims(lambda line: say(f"    ok  {line}"))
+    return Claims(say)

@@ -1,14 +1,16 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The guests' disk image: a small Debian with the stand-in for an NPU driver, built once into ``.cache/lab``.
+"""The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
 ``python -m tests.lab.image`` builds it when it is not there or its inputs changed: a minute, five for the other architecture.
-``LAB_ARCH`` is amd64 (default) or arm64. Needs root, for mmdebstrap keeps file owners.
+``LAB_ARCH`` is amd64 (default) or arm64, ``LAB_CACHE`` the folder that keeps it (default: npu-affinity-lab in the user's cache folder).
+Needs root, for mmdebstrap keeps file owners.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -17,13 +19,13 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
 ARCHITECTURE = os.environ.get("LAB_ARCH", "amd64")
-CACHE = REPOSITORY / ".cache/lab" / ARCHITECTURE
+USERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+CACHE = Path(os.environ.get("LAB_CACHE") or USERS_CACHE / "npu-affinity-lab").absolute() / ARCHITECTURE
 SUITE = "bookworm"
+BUILD_SECONDS = 900
 SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}.get(ARCHITECTURE, "")
-NPU_SMI = REPOSITORY / "tests/simulator/npu_smi.py"
 PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "make"]
 PACKAGES += ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "procps"]
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
@@ -47,7 +49,7 @@ def missing():
 
 def _inputs():
     digest = hashlib.sha256(" ".join([SUITE, *PACKAGES]).encode())
-    for path in [Path(__file__), NPU_SMI, *sorted((HERE / "guest").iterdir())]:
+    for path in [Path(__file__), *sorted((HERE / "guest").iterdir())]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -58,28 +60,34 @@ def _up_to_date():
 
 def build():
     """Build the image unless it is there already. The log is in the cache's ``build.log``."""
-    if _up_to_date():
-        return
-    inputs = _inputs()
     CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another checkout may be building it
+        if not _up_to_date():
+            _build_logged()
+
+
+def _build_logged():
+    inputs = _inputs()
     _STAMP.unlink(missing_ok=True)
     log = CACHE / "build.log"
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="build.") as work, log.open("w") as output:
         os.chmod(work, 0o755)  # apt drops its rights and must still get in
-        root = Path(work, "root")
         try:
-            _build(root, output)
-        except subprocess.CalledProcessError as error:
+            _build(Path(work, "root"), output)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             last = "\n".join(log.read_text().splitlines()[-20:])
             raise RuntimeError(f"'{error.cmd[0]}' failed while the lab's image was built, see {log}:\n{last}")
     _STAMP.write_text(inputs)
 
 
 def _build(root, output):
-    environment = {**os.environ, "PATH": SEARCH_PATH, "LAB_KEY": f"{KEY}.pub", "LAB_NPU_SMI": str(NPU_SMI)}
+    environment = {**os.environ, "PATH": SEARCH_PATH, "LAB_KEY": f"{KEY}.pub"}
 
     def run(*command):
-        subprocess.run([str(word) for word in command], env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=True)
+        words = [str(word) for word in command]
+        streams = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
+        subprocess.run(words, env=environment, timeout=BUILD_SECONDS, check=True, **streams)
 
     if not KEY.exists():
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", KEY)

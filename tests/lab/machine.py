@@ -24,7 +24,11 @@ from . import image, shapes
 BOOT_SECONDS = 300
 CONTROL_SECONDS = 120
 FIRST_PORT = 2240
-LOOK = (Path(__file__).parent / "look.py").read_text()
+HERE = Path(__file__).resolve().parent
+LOOK, FILES = ((HERE / name).read_text() for name in ("look.py", "files.py"))
+NPU_SMI = HERE.parents[1] / "tests/simulator/npu_smi.py"
+TOOL = "/usr/local/Ascend/driver/tools/npu-smi"
+"""Where the guest's npu-smi is, which finds its tree from its own place in it."""
 NPU_NAMES = {"a2": "910B3", "a3": "Ascend910"}
 CHIPS_PER_CARD = {"a2": 1, "a3": 2}
 
@@ -41,14 +45,16 @@ class Machine:
         self.ssh_config = self._folder / "ssh_config"
         self.ssh_config.write_text(
             f"Host {shape.name}\n HostName 127.0.0.1\n Port {self._port}\n User root\n IdentityFile {image.KEY}\n"
-            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 15\n"
+            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 5\n ServerAliveCountMax 4\n"
             f" ControlMaster auto\n ControlPersist 10m\n ControlPath {self._folder}/ssh\n"
         )
         self._qemu = None
 
     def boot(self):
         """Boot a fresh guest and describe its NPUs to its npu-smi."""
-        self._disk.unlink(missing_ok=True)
+        for disk in image.CACHE.glob("*.qcow2"):  # of runs that were killed
+            if not Path("/proc", disk.stem.rpartition("-")[2]).exists():
+                disk.unlink()
         command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.DISK), "-F", "raw", str(self._disk)]
         subprocess.run(command, check=True)
         self._start()
@@ -56,6 +62,8 @@ class Machine:
         if state != "running":
             failed = self.run("systemctl --failed --plain --no-legend")
             raise RuntimeError(f"guest {self.shape.name} is {state} after its boot: {failed}")
+        self.write(TOOL, "#!/usr/bin/python3\n" + NPU_SMI.read_text())
+        self.run(f"chmod 755 {TOOL}")
         self.write("/simulator/machine.json", json.dumps(self._described()))
 
     def _start(self):
@@ -69,12 +77,7 @@ class Machine:
         self._qemu = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
         self._answer("QMP")
         self._control("qmp_capabilities")
-        deadline = time.monotonic() + BOOT_SECONDS
-        while self._ssh("true", timeout=20).returncode != 0:
-            self._alive()
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"guest {self.shape.name} does not answer, see {self.serial}")
-            time.sleep(0.5)
+        self._await_answer("after its start", BOOT_SECONDS)
 
     @property
     def runs(self):
@@ -107,6 +110,10 @@ class Machine:
     def look(self):
         """The kernel's view of the guest, as ``look.py`` gathers it."""
         return json.loads(self.run("python3 -", stdin=LOOK))
+
+    def files(self):
+        """Every file and folder that a bind or its undo could touch: ``{path: (mode, owner, group, digest or target)}``."""
+        return {path: tuple(state) for path, state in json.loads(self.run("python3 -", stdin=FILES)).items()}
 
     # --- commands -------------------------------------------------------------------------------------------------------------
 
@@ -169,24 +176,44 @@ class Machine:
         """Go back to a saved state; its clock goes on from there."""
         self._disconnect()
         self._control("human-monitor-command", **{"command-line": f"loadvm {name}"})
-        deadline = time.monotonic() + 60
-        while self._ssh("true", timeout=10).returncode != 0:
+        self._await_answer(f"after its state {name} was restored")
+
+    def _await_answer(self, when, seconds=CONTROL_SECONDS):
+        deadline = time.monotonic() + seconds
+        while self._ssh("true", timeout=15).returncode != 0:
+            self._alive()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"guest {self.shape.name} does not answer after its state {name} was restored")
+                raise RuntimeError(f"guest {self.shape.name} does not answer {when}, see {self.serial}")
+            time.sleep(0.5)
 
     def _disconnect(self):
         """End the ssh connection that commands share: it does not outlive a restored state."""
-        subprocess.run(["ssh", "-F", str(self.ssh_config), "-O", "exit", self.shape.name], capture_output=True, check=False)
+        command = ["ssh", "-F", str(self.ssh_config), "-O", "exit", self.shape.name]
+        subprocess.run(command, capture_output=True, check=False, timeout=CONTROL_SECONDS)
 
     def reboot(self):
         """Reboot: the guest shuts down by itself and starts on the same disk."""
         self._ssh("systemctl reboot")
+        self._boot_again()
+
+    def cut_power(self):
+        """Start again without a shutdown: what the guest has not written to its disk is lost."""
+        self._qemu.stdin.write(json.dumps({"execute": "system_reset"}).encode() + b"\n")
+        self._boot_again()
+
+    def _boot_again(self):
         self._disconnect()
-        self._qemu.stdin.close()
-        self._qemu.stdout.read()
-        self._qemu.wait(CONTROL_SECONDS)
+        self._qemu.communicate(timeout=CONTROL_SECONDS)
         self._start()
         self.run("systemctl is-system-running --wait || true", timeout=BOOT_SECONDS)
+
+    def pull_network(self):
+        self._control("set_link", name="net", up=False)
+
+    def plug_network(self):
+        self._control("set_link", name="net", up=True)
+        self._disconnect()
+        self._await_answer("after its network was plugged in again")
 
     def stop(self):
         """End the guest at once and remove its disk."""

@@ -42,7 +42,7 @@ def test_bind(lab, claims, shape):
     """The first bind of a machine"""
     if shape is ODD and ARCHITECTURE != "amd64":
         pytest.skip("QEMU plugs CPUs of its own choice in on x86 only, and without that the node ids have no gap")
-    machine, run, before = lab.bound(shape)
+    machine, run, before, _files = lab.bound(shape)
     claims.equal(f"{shape.about}: exit status", run.status, 0)
     plan, look = plan_of(machine), machine.look()
     nodes = {npu["pci"]: look["functions"][npu["pci"]]["node"] for npu in plan["npus"]}

@@ -1,51 +1,106 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""After bind verify finds no drift, and some when there is some; after unbind the machine is as it was."""
+"""After bind verify finds no drift, and names every drift there is with its cause; after unbind the machine is as it was."""
 
 from __future__ import annotations
 
-import re
+import json
+import time
 
-import pytest
-
-from tests.lab.conftest import REPOSITORY, changes, plan_of
-from tests.lab.kernel import CQ, irqs
+from tests.lab.conftest import changes, plan_of, success
+from tests.lab.kernel import CQ, SQ, allowed_to, irqs, numbers, pages, start_worker, where
 from tests.lab.shapes import A2
 
-OURS = "find /etc /usr/local/lib /run/systemd -xdev -name 'npu[-.]*' -o -name '*npu-affinity*' | sort"
+UNITS = "/etc/systemd/system"
+WORKQUEUES = "/sys/devices/virtual/workqueue"
+RULE = "/etc/udev/rules.d/90-npu-affinity.rules"
+EVERYWHERE = "ffffff"
 
 
-def needs(playbook):
-    path = REPOSITORY / "playbooks" / f"{playbook}.yml"
-    return pytest.mark.skipif(not path.exists(), reason=f"there is no playbooks/{playbook}.yml")
+def drift(lab, machine, folder):
+    """The exit status of verify, and ``{object: first word of the cause}``."""
+    run = lab.play(machine, "verify", npu_affinity_reports=str(folder))
+    report = json.loads((folder / "a2.json").read_text())
+    return run.status, {entry["object"]: entry["cause"].partition(":")[0] for entry in report["drift"]}
 
 
-@needs("verify")
-def test_verify(lab, claims):
-    """A2-like machine: verify after bind, and after an interrupt was moved by hand"""
+def test_drift_by_hand(lab, claims, tmp_path):
+    """A2-like machine: verify after bind, and after somebody changed one thing of every kind"""
     machine = lab.bound(A2).machine
-    run = lab.play(machine, "verify")
-    claims.equal("exit status of verify right after bind", (run.status, run.output if run.status else ""), (0, ""))
-    before = machine.look()
-    pci, function = sorted(before["functions"].items())[0]
-    irq = irqs(function, CQ)[0]
-    machine.run(f"echo 23 >/proc/irq/{irq}/smp_affinity_list")
-    run = lab.play(machine, "verify")
-    claims.true("with one interrupt moved by hand verify fails", run.status != 0)
-    npu = next(npu["id"] for npu in plan_of(machine)["npus"] if npu["pci"] == pci)
-    said = re.findall(rf"NPU {npu} {CQ}: expected .*", run.output)
-    claims.true(f"and says: {said}", len(said) == 1 and f"found CPUs 23 (IRQ {irq})" in said[0], run.output)
-    claims.equal("verify moved nothing", machine.look()["functions"][pci]["vectors"][str(irq)]["affinity"], "23")
+    claims.equal("exit status and drift right after bind", drift(lab, machine, tmp_path), (0, {}))
+    npus, functions = {npu["id"]: npu for npu in plan_of(machine)["npus"]}, machine.look()["functions"]
+    devices = {id: functions[npu["pci"]]["number"] for id, npu in npus.items()}
+    irq, offline = irqs(functions[npus[1]["pci"]], CQ)[0], max(numbers(npus[3]["pool"]))
+    machine.run(f"systemctl stop npu-affinity-irq.timer && echo 23 >/proc/irq/{irq}/smp_affinity_list")
+    machine.run(f"echo {EVERYWHERE} >{WORKQUEUES}/dev{devices[2]}_sq_send_wq/cpumask")
+    machine.run(f"taskset -pc 0-23 $(pgrep -x dev{devices[2]}_sq_task)")
+    machine.run("systemctl set-property --runtime npu-1.slice AllowedCPUs=0")
+    machine.run(f"echo CPUWeight=7 >>{UNITS}/npu-2.slice && rm {UNITS}/multi-user.target.wants/npu.slice")
+    machine.run(f"echo 0 >/sys/devices/system/cpu/cpu{offline}/online")
+    before, files = machine.look(), machine.files()
+    expected = {
+        f"NPU 1 {CQ}": "someone's edit",
+        f"NPU 2 dev{devices[2]}_sq_send_wq": "someone's edit",
+        f"NPU 2 dev{devices[2]}_sq_task": "someone's edit",
+        "npu-1.slice CPUs": "someone's edit",
+        "npu-affinity-irq.timer": "someone's edit",
+        f"{UNITS}/npu-2.slice": "someone's edit",
+        "npu.slice at boot": "someone's edit",
+        "pool of NPU 3": "offline CPU",
+    }
+    claims.equal("exit status and causes of drift", drift(lab, machine, tmp_path), (2, expected))
+    claims.true("verify changed nothing", machine.look() == before and machine.files() == files)
+    machine.run(f"echo 1 >/sys/devices/system/cpu/cpu{offline}/online; systemctl revert npu-1.slice")
+    claims.equal("exit status of bind", success(lab.play(machine, "bind")), (0, ""))
+    claims.equal("exit status and drift after it", drift(lab, machine, tmp_path), (0, {}))
 
 
-@needs("unbind")
+def test_drift_by_programs(lab, claims, tmp_path):
+    """A2-like machine: verify after the driver was loaded without our rule, and after irqbalance ran without our policy"""
+    machine = lab.bound(A2).machine
+    machine.run(f"systemctl stop npu-affinity-irq.timer && rm {RULE} && udevadm control --reload")
+    machine.run("rmmod davinci_mock && modprobe davinci_mock && udevadm settle")
+    status, found = drift(lab, machine, tmp_path)
+    claims.equal("exit status", status, 2)
+    edited = {RULE, "npu-affinity-irq.timer"}
+    claims.equal(f"causes of {sorted(edited)}", {found.pop(name) for name in edited}, {"someone's edit"})
+    claims.equal("causes of all else", set(found.values()), {"driver reload"})
+    named = {name.partition(" ")[2].partition(" ")[0] for name in found if name.endswith((SQ, CQ, "_sq_send_wq", "_sq_task"))}
+    claims.equal("NPUs named", named, {"0", "1", "2", "3"})
+    claims.equal("exit status of bind", success(lab.play(machine, "bind")), (0, ""))
+    functions = machine.look()["functions"]
+    machine.run(f"systemctl stop npu-affinity-irq.timer && rm -r {UNITS}/irqbalance.service.d && systemctl daemon-reload")
+    machine.run("systemctl start irqbalance")
+    deadline = time.monotonic() + 60
+    while all(where(machine.look()["functions"][pci], CQ) == where(function, CQ) for pci, function in functions.items()):
+        assert time.monotonic() < deadline, "irqbalance moves nothing"
+    machine.run("systemctl kill --signal=STOP irqbalance")
+    status, found = drift(lab, machine, tmp_path)
+    claims.equal("exit status", status, 2)
+    moved = {name: cause for name, cause in found.items() if name.endswith((SQ, CQ))}
+    claims.equal(f"cause of {', '.join(sorted(moved))}", set(moved.values()), {"irqbalance"})
+
+
 def test_unbind(lab, claims):
-    """A2-like machine: unbind after bind"""
-    machine, _run, before = lab.bound(A2)
-    claims.true("bind changed what is compared", machine.look() != before)
+    """A2-like machine: unbind after bind, while a worker runs in a slice"""
+    machine, _run, before, files = lab.bound(A2)
+    claims.true("bind changed what is compared", machine.look() != before and machine.files() != files)
+    npu = plan_of(machine)["npus"][0]
+    worker = start_worker(machine, "worker", npu["slice"], 20)
+    status, held = f"cat /proc/{worker}/status", pages(machine, worker)
+    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["mems"]))
     run = lab.play(machine, "unbind")
-    claims.equal("exit status", (run.status, run.output if run.status else ""), (0, ""))
+    claims.equal("exit status", success(run), (0, ""))
+    nodes = allowed_to(machine, "cat /proc/1/status")[1]
+    claims.equal("the worker still runs, with CPUs and memory nodes", allowed_to(machine, status), (before["online"], nodes))
+    (home,) = (node for node, count in held.items() if count == max(held.values()))
+    claims.true(f"its pages are still on node {home}: {held}", pages(machine, worker)[home] >= held[home])
+    said = [str(entry["result"].get("msg")) for entry in run.of("a2", "ok")]
+    claims.true(
+        f"unbind says that {npu['slice']} is left", any("no limits any more" in text and npu["slice"] in text for text in said), said
+    )
+    machine.run("systemctl stop worker && systemctl stop npu.slice")
     after = machine.look()
     for part in ("slices", "workqueues", "threads"):
         claims.equal(f"{part} are as before the first bind", after[part], before[part])
@@ -54,7 +109,20 @@ def test_unbind(lab, claims):
             found = after["functions"][pci]["vectors"][irq]
             assert found["affinity"] == vector["affinity"], (pci, irq, vector, found)
         claims.true(f"the affinity of all {len(function['vectors'])} interrupts of {pci} is as before the first bind", True)
-    claims.equal("files left over", machine.run(OURS).split(), [])
-    claims.equal("CPUs of a new process", machine.run("taskset -pc $$ | sed 's/.*: //'").strip(), before["online"])
+    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
     again = lab.play(machine, "unbind")
     claims.equal("exit status and changes of a second unbind", changes(again), (0, []))
+
+
+def test_unbind_starts_what_bind_had_stopped(lab, claims):
+    """A2-like machine: irqbalance, which a bind had stopped and disabled, runs again after unbind"""
+    machine = lab.fresh(A2)
+    machine.run("systemctl enable --now irqbalance")
+    files = machine.files()
+    state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
+    claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_irqbalance="stop")), (0, ""))
+    claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["inactive", "disabled"])
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["active", "enabled"])
+    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.lab.conftest import plan_of
+from tests.lab.conftest import plan_of, success
 from tests.lab.kernel import allowed_to, pages, start_worker
 from tests.lab.shapes import A2
 
@@ -28,7 +28,7 @@ def test_cpus_of_a_running_worker_follow(lab, claims):
     claims.equal("the worker's CPUs and memory nodes before", allowed_to(machine, status), (npu["pool"], npu["mems"]))
     before = pages(machine, worker)
     run = lab.play(machine, "bind", npu_affinity_cpus="0-8,10-23", npu_affinity_smt="threads", npu_affinity_replan=True)
-    claims.equal("exit status", (run.status, run.output if run.status else ""), (0, ""))
+    claims.equal("exit status", success(run), (0, ""))
     now = of_node(plan_of(machine), machine, 1)
     claims.true(f"the plan has other CPUs now: {now['pool']}", now["pool"] != npu["pool"])
     claims.equal("the same worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], npu["mems"]))
@@ -50,7 +50,7 @@ def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
     claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["mems"]))
     claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
     moved = lab.play(machine, "bind", npu_affinity_move_memory=True, **elsewhere)
-    claims.equal("exit status with npu_affinity_move_memory", (moved.status, moved.output if moved.status else ""), (0, ""))
+    claims.equal("exit status with npu_affinity_move_memory", success(moved), (0, ""))
     now = next(entry for entry in plan_of(machine)["npus"] if entry["id"] == npu["id"])
     claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], now["mems"]))
     after = pages(machine, worker)

@@ -1,0 +1,220 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whatever goes wrong in the middle: the machine is as before or, after the next run, as planned, and never something else."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+
+import pytest
+import yaml
+
+from tests.lab.conftest import changes, kill, plan_of, success
+from tests.lab.kernel import in_their_slices, on_their_cpus
+from tests.lab.shapes import A2
+from tests.simulator.generate import generate
+
+OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-23", "npu_affinity_smt": "threads", "npu_affinity_replan": True}
+UNITS = "/etc/systemd/system"
+RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json")
+GLOBS = f"{UNITS}/npu* /usr/local/lib/npu-affinity/npu_affinity/*.py /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
+COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
+"""Files of a bind that are there, in a shell's ``n``. Without a process, which would take 0.1 s."""
+POLICY = "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value irqbalance)/cmdline"
+KILL_MODULES = "pkill -KILL -xf /usr/bin/python3 || true"
+"""The program comes to a module's Python through a pipe, so that its command line is no longer than this."""
+FILL = "fallocate -l $(df --output=avail -B 1 / | tail -n 1) /fill; dd if=/dev/zero of=/fill2 bs=64k; dd if=/dev/zero of=/fill3 bs=4k; sync"
+SMALL = f"""
+mkdir /run/small && mount -t tmpfs -o size=9M none /run/small && cp -a {UNITS}/. /run/small
+used=$(df --output=used /run/small | tail -n 1) && mount -o remount,size=$((used + 4 * {{files}}))k /run/small
+mount --bind /run/small {UNITS}
+"""
+READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc"
+
+
+def ours(files):
+    """Those of the machine's files that carry the collection's name, without the record, which grows."""
+    return {path: state for path, state in files.items() if "npu" in path and path not in RECORD}
+
+
+def differing(files, others):
+    return sorted({path for path, _state in files.items() ^ others.items()} - set(RECORD))
+
+
+def sound(claims, machine, wanted):
+    """Claim what must hold at any moment, in the middle of a bind too; ``wanted`` are the files after a whole one."""
+    look = machine.look()
+    sets = {name: (found["cpus"], found["mems"]) for name, found in look["slices"].items()}
+    claims.true(f"no slice is without CPUs or memory nodes: {sets}", all(cpus and mems for cpus, mems in sets.values()))
+    claims.equal("irqbalance", machine.run("systemctl is-active irqbalance || true").strip(), "active")
+    found = {path: state for path, state in ours(machine.files()).items() if "/.npu-affinity-" not in path}
+    half = [path for path, state in found.items() if state != wanted.get(path)]
+    claims.equal(f"of {len(found)} files, those that are not as a whole bind writes them", half, [])
+
+
+def as_bound(claims, machine, wanted):
+    """Claim that the machine is as one that was bound in one go."""
+    claims.equal("files that differ from those of one whole bind", differing(ours(machine.files()), wanted), [])
+    plan, look = plan_of(machine), machine.look()
+    in_their_slices(claims, machine, plan, look)
+    on_their_cpus(claims, machine, plan, look)
+
+
+def await_files(machine, count, then="true"):
+    """Run a command in the guest as soon as so many files of a bind are there."""
+    pause = "read -rt 0.1 -u 9 || true"  # a sleep would be a process
+    machine.run(f"exec 9<> <(:); n=0; while [ $n -lt {count} ]; do {pause}; {COUNT}; done; {then}", timeout=300)
+
+
+@pytest.fixture(scope="session")
+def wanted(lab):
+    """The files of a machine that was bound in one go."""
+    return ours(lab.bound(A2).machine.files())
+
+
+def test_a_bind_that_is_killed_again_and_again(lab, claims, wanted):
+    """A2-like machine: a bind is killed at random moments, along with what it runs on the machine, and run again"""
+    total = int(lab.bound(A2).machine.run(f"{COUNT}; echo $n"))
+    machine = lab.fresh(A2)
+    machine.run("systemctl start irqbalance")
+    before = machine.files()
+    seed = random.randrange(1000)
+    claims.true(f"the moments are those of random seed {seed}", True)
+    for count in sorted(random.Random(seed).sample(range(1, total), 3)) + [total]:
+        run = lab.begin(machine, "bind")
+        await_files(machine, count, KILL_MODULES)
+        kill(run)
+        claims.true(f"killed with {machine.run(f'{COUNT}; echo $n').strip()} of {total} files there:", True)
+        sound(claims, machine, wanted)
+    claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
+    as_bound(claims, machine, wanted)
+    claims.true("irqbalance runs with the policy", "--policyscript=" in machine.run(POLICY))
+    claims.equal("exit status and changes of one more", changes(lab.play(machine, "bind")), (0, []))
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    claims.equal("files that differ from before", differing(machine.files(), before), [])
+
+
+def test_power_that_fails_in_the_middle(lab, claims, wanted):
+    """A2-like machine: power fails in the middle of a bind, and comes back"""
+    machine = lab.fresh(A2)
+    machine.run("systemctl enable --now irqbalance && sync")
+    run = lab.begin(machine, "bind")
+    await_files(machine, 3)
+    machine.cut_power()
+    kill(run)
+    machine.await_idle("npu-affinity-irq*.service", seconds=120)
+    claims.true(f"the boot finds {len(ours(machine.files()))} of {len(wanted)} files", True)
+    sound(claims, machine, wanted)
+    claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
+    as_bound(claims, machine, wanted)
+
+
+def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, tmp_path):
+    """A2-like machine: its network goes in the middle of a batch of two hosts"""
+    machine = lab.fresh(A2)
+    machine.run("systemctl start irqbalance")
+    generate("a2_4x48", tmp_path / "tree")
+    other = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "npu_affinity_root": str(tmp_path / "tree")}
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": {"other": other}}}))
+    batch = ("-i", str(inventory)), {"npu_affinity_batches": ["100%"]}
+    run = lab.begin(machine, "bind", *batch[0], **batch[1])
+    await_files(machine, 3)
+    machine.pull_network()
+    cut = lab.ended(run)
+    machine.plug_network()
+    claims.true("the run fails, and says that the machine is unreachable", cut.status != 0 and "UNREACHABLE" in cut.output, cut.output)
+    sound(claims, machine, wanted)
+    claims.equal("exit status of the next run", success(lab.play(machine, "bind", *batch[0], **batch[1])), (0, ""))
+    as_bound(claims, machine, wanted)
+    claims.equal("exit status and changes of one more", changes(lab.play(machine, "bind", *batch[0], **batch[1])), (0, []))
+
+
+def test_a_disk_with_room_for_three_files(lab, claims, wanted):
+    """A2-like machine, never bound: the disk of /etc/systemd/system is full after three files"""
+    machine = lab.fresh(A2)
+    machine.run(SMALL.format(files=3))
+    look, files = machine.look(), machine.files()
+    run = lab.play(machine, "bind")
+    said = "No space left on device. All files were put back as they were"
+    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.failure("a2"), run.output)
+    claims.equal("files that differ from before", differing(machine.files(), files), [])
+    claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
+    machine.run("mount -o remount,size=9M /run/small")
+    claims.equal("exit status of a bind with more room", success(lab.play(machine, "bind")), (0, ""))
+    as_bound(claims, machine, wanted)
+
+
+REFUSALS = [
+    pytest.param(FILL, "rm /fill /fill2 /fill3", "No usable temporary directory found", id="full"),
+    pytest.param(READ_ONLY, "umount --lazy /etc", "Read-only file system", id="read-only"),
+]
+
+
+@pytest.mark.parametrize("harm, cure, said", REFUSALS)
+def test_a_disk_that_takes_nothing(lab, claims, harm, cure, said):
+    """A2-like machine: another plan, and nothing can be written to the disk"""
+    machine = lab.bound(A2).machine
+    look, files = machine.look(), machine.files()
+    machine.run(harm, timeout=300)
+    run = lab.play(machine, "bind", **OTHER_PLAN)
+    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.output, run.output)
+    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
+    machine.run(cure)
+    claims.equal("exit status of the next bind", success(lab.play(machine, "bind", **OTHER_PLAN)), (0, ""))
+    plan, now = plan_of(machine), machine.look()
+    claims.true("the plan in force is the other one", now["slices"] != look["slices"])
+    in_their_slices(claims, machine, plan, now)
+    on_their_cpus(claims, machine, plan, now)
+
+
+def test_unit_files_that_were_edited_by_hand(lab, claims, wanted):
+    """A2-like machine: somebody edited unit files, removed one, and systemd has read them"""
+    machine = lab.bound(A2).machine
+    machine.run(f"sed -i s/^AllowedCPUs=.*/AllowedCPUs=0/ {UNITS}/npu-1.slice && rm {UNITS}/npu-2.slice")
+    machine.run(f"sed -i s/^ExecStart=.*/ExecStart=false/ {UNITS}/npu-affinity-irq.service && systemctl daemon-reload")
+    claims.equal("npu-1.slice cpuset.cpus.effective", machine.look()["slices"]["npu-1.slice"]["cpus"], "0")
+    run = lab.play(machine, "bind")
+    claims.equal("exit status of bind", success(run), (0, ""))
+    claims.equal("files written", len(run.files("a2")[0]), 3)
+    as_bound(claims, machine, wanted)
+    claims.equal(
+        "what systemd runs at boot", machine.run("systemctl show npu-affinity-irq --property=ExecStart | grep -c _irq").strip(), "1"
+    )
+
+
+def test_a_cpu_that_goes_offline_between_plan_and_bind(lab, claims, wanted):
+    """A2-like machine, never bound: a CPU goes offline after the plan was made"""
+    machine = lab.fresh(A2)
+    files = machine.files()
+    run = lab.play(machine, "tests/lab/plays/offline_between.yml", cpu=7)
+    claims.true("bind fails", run.status != 0, run.output)
+    said = "should have CPUs 6-11 and has 6,8-11"
+    claims.true(f"and says: npu-2.slice {said}", said in run.failure("a2"), run.failure("a2"))
+    claims.equal("files that differ from before", differing(machine.files(), files), [])
+    claims.equal("exit status of the next bind, which plans without the CPU", success(lab.play(machine, "bind")), (0, ""))
+    plan, look = plan_of(machine), machine.look()
+    claims.true("CPU 7 is in no pool", all("7" not in npu["pool"].split(",") and npu["pool"] != "6-11" for npu in plan["npus"]))
+    in_their_slices(claims, machine, plan, look)
+    on_their_cpus(claims, machine, plan, look)
+    machine.run("echo 1 >/sys/devices/system/cpu/cpu7/online")
+    claims.equal("exit status of a bind after the CPU came back", success(lab.play(machine, "bind")), (0, ""))
+    as_bound(claims, machine, wanted)
+
+
+def test_a_tool_that_hangs(lab, claims):
+    """A2-like machine: npu-smi does not answer"""
+    machine = lab.bound(A2).machine
+    look, files = machine.look(), machine.files()
+    description = json.loads(machine.run("cat /simulator/machine.json"))
+    machine.write("/simulator/machine.json", json.dumps({**description, "faults": {"sleep": 600}}))
+    run = lab.play(machine, "bind", npu_affinity_timeout=5, **OTHER_PLAN)
+    said = "did not answer within 5 s and was killed"
+    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.failure("a2"), run.output)
+    claims.equal("its processes that are left", machine.run("pgrep -fc '[n]pu-smi' || true").strip(), "0")
+    claims.equal("files that differ from before", differing(machine.files(), files), [])
+    claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
