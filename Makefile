@@ -100,9 +100,8 @@ properties: setup-test ## plans of 20,000 machines that nobody has built
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
 	$(BIN)/python -m pytest -q -n 2 tests/integration
 
-molecule: setup-test ## the default Molecule scenario, on simulated hosts
-	rm -rf build/molecule
-	cd extensions && PATH="$(CURDIR)/$(BIN):$$PATH" MOLECULE_PROJECT_DIRECTORY=$(CURDIR)/extensions molecule test
+molecule: setup-test ## the Molecule scenarios: simulated hosts, and systemd in containers (root on Debian, installs podman there)
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule
 
 browser: setup-test ## the report in a headless Chromium (root on Debian installs it)
 	tests/browser/setup
