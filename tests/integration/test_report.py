@@ -55,7 +55,9 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
         (measured / f"{label}.json").write_text(json.dumps(entry))
 
     page.unlink()
-    hosts.inventory.write_text("{all: {hosts: {localhost: {ansible_connection: local}}}}")
+    hosts.inventory.write_text(
+        "{all: {hosts: {localhost: {ansible_connection: local, ansible_python_interpreter: '{{ ansible_playbook_python }}'}}}}"
+    )
     folders = [str(files)]
     again = hosts.play(
         "report",
