@@ -39,15 +39,20 @@ _value:
   sample: [1, 25%, 100%]
 """
 
+import importlib
 import re
 from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _binding, _plan, _vnpus, _workloads  # noqa: F401 - loaded for the workers
 
 _BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
+
+
+PLANNING = ("_plan", "_binding", "_vnpus", "_workloads")
+for name in PLANNING:
+    importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
 
 
 def batches(value: Any) -> list[Any]:

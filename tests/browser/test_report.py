@@ -188,7 +188,7 @@ def test_an_npu_shows_what_is_its_alone(page, small):
 
 def test_memory_of_processes_by_node(page, small):
     page.open(small, "#host=a3-01")
-    bars = [bar.get_attribute("aria-label") for bar in page.all(".memory svg")]
+    bars = [drawing.get_attribute("aria-label") for drawing in page.all(".memory svg")]
     assert len(bars) == 16
     assert bars[1] == "node 4: 47.6 GiB, node 7: 20.5 GiB"
     assert "69.9 % local" in page.texts(".memory > div")[3]

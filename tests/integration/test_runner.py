@@ -39,13 +39,13 @@ def streamed(private_data, work):
         ANSIBLE_COLLECTIONS_PATH=str(REPOSITORY / "build"),
         ANSIBLE_LOCALHOST_WARNING="false",
     )
-    arguments = {"text": False, "capture_output": True, "env": environment, "check": True, "timeout": 300}
-    job = subprocess.run([runner, "transmit", str(private_data), "-p", "bind.yml"], **arguments).stdout
+    arguments = {"text": False, "capture_output": True, "env": environment, "timeout": 300}
+    job = subprocess.run([runner, "transmit", str(private_data), "-p", "bind.yml"], check=True, **arguments).stdout
     work.mkdir()
-    events = subprocess.run([runner, "worker", "--private-data-dir", str(work)], input=job, **arguments).stdout
+    events = subprocess.run([runner, "worker", "--private-data-dir", str(work)], input=job, check=True, **arguments).stdout
     back = private_data.with_name(f"back-{work.name}")
     back.mkdir()
-    subprocess.run([runner, "process", str(back)], input=events, **arguments)
+    subprocess.run([runner, "process", str(back)], input=events, check=True, **arguments)
     found = back / "artifacts"
     assert (found / "rc").read_text() == "0"
     stats = [json.loads(event.read_text()) for event in found.glob("job_events/*.json")]

@@ -162,7 +162,7 @@ def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet, machine, chi
     assert shares(tree) == chips
     reboot(tree)
     assert shares(tree) == [], "the driver forgets"
-    (unit,) = boot(tree).values()
+    unit = boot(tree)["npu-affinity-device-share.service"]
     assert unit.returncode == 0, unit.stdout + unit.stderr
     assert [line.endswith("device share is on") for line in unit.stdout.splitlines()] == [True] * len(chips)
     assert shares(tree) == chips
@@ -179,7 +179,7 @@ def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(flee
     tree = hosts.tree("host")
     hosts.play("bind", **SHARED)
     set_faults(tree, busy=[1])
-    (unit,) = boot(tree).values()
+    unit = boot(tree)["npu-affinity-device-share.service"]
     assert unit.returncode == 1
     assert re.search("^card 1: chip 0 is not on, because a container holds the card", unit.stdout, re.MULTILINE)
     assert shares(tree) == ["0:0"]

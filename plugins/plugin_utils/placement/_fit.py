@@ -72,7 +72,8 @@ def fit(host: Host, request: Request) -> Fit:
     if request.policy == "none":
         return Fit(host, family, chips, chosen.score, Hint(None, True), 0)
     hint = best_nodes(request.cpus, host.capacity, host.free, _chip_hint(host, chips), Ranking(host.distances) if host.distances else None)
-    assert hint is not None, "enough CPUs are free"
+    if hint is None:
+        raise AssertionError("enough CPUs are free, so there are nodes that have them")
     single = hint.nodes is None or hint.nodes.bit_count() == 1
     if request.policy != "best-effort" and not (hint.preferred and (single or request.policy != SINGLE)):
         raise Refused(_not_preferred(host, request, chips))

@@ -218,7 +218,8 @@ def _selected(known: Mapping[str, Host], ranking: Ranking) -> tuple[list[str] | 
 def _by_switch(known: Mapping[str, Host], ranking: Ranking) -> list[str]:
     request = ranking.request
     wanted = request.switch
-    assert wanted is not None
+    if wanted is None:
+        raise AssertionError("called for requests with a switch only")
     members: dict[str, list[tuple[int, str]]] = {}
     for name, host in known.items():
         if host.labels.get("switch") is not None:
@@ -256,7 +257,8 @@ def _positions(switch: str, hosts: list[tuple[int, str]]) -> list[str | None]:
 def _by_superpod(ranking: Ranking) -> list[str]:
     request = ranking.request
     wanted = request.superpod
-    assert wanted is not None
+    if wanted is None:
+        raise AssertionError("called for requests with a SuperPoD only")
     members: dict[int, list[str]] = {}
     for found in ranking.ordered():
         number = found.host.labels.get("superpod")

@@ -87,7 +87,7 @@ def test_what_is_pending_is_told_setting_by_setting(tree):
 
 
 def test_a_topology_policy_alone_keeps_the_state(tree):
-    change = _kubelet_config.look(tree.write(HOST), PATH, TEXT.split("\n")[0] + "\ntopologyManagerPolicy: restricted\n")
+    change = _kubelet_config.look(tree.write(HOST), PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
     assert (change.differences, change.removed) == (["topologyManagerPolicy: none -> restricted"], [])
 
 

@@ -62,8 +62,8 @@ class Life:
         self.now += 1
         self.write()
 
-    def measure(self, wanted=(), plan=PLAN, seconds=10):
-        return measure(self.tree.host, plan, wanted, seconds, 1.0, self.sleep, lambda: float(self.now))
+    def measure(self, wanted=(), plan=None, seconds=10):
+        return measure(self.tree.host, plan or PLAN, wanted, seconds, 1.0, self.sleep, lambda: float(self.now))
 
 
 def figures(result, title):

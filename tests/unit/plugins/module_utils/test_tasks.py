@@ -35,7 +35,8 @@ def test_a_unit_is_found_in_a_cgroup_unless_it_is_that_of_another_systemd(tree, 
     assert depth_of(cgroups(host, 7), unit) == depth
 
 
-def found(host, wanted=(), plan=PLAN, **options):
+def found(host, wanted=(), plan=None, **options):
+    plan = plan or PLAN
     result = find(host, plan, groups_of(plan, wanted), **options)
     return {each.pid: ([entry["id"] for entry in each.npus], each.found_by) for each in result.processes}, result.warnings
 

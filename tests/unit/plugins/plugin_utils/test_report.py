@@ -258,13 +258,13 @@ class Parsed(HTMLParser):
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag, attributes):
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.attributes.append(dict(attributes))
+        self.attributes.append(dict(attrs))
 
-    def handle_data(self, text):
+    def handle_data(self, data):
         if self.rawdata and self.cdata_elem:
-            self.texts.setdefault(len(self.tags) - 1, []).append(text)
+            self.texts.setdefault(len(self.tags) - 1, []).append(data)
 
     def text(self, tag, number=0):
         place = [index for index, found in enumerate(self.tags) if found == tag][number]
