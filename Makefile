@@ -73,7 +73,7 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 	$(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
-test: lint unit properties integration browser molecule sanity matrix package ## everything that proves this checkout
+test: lint unit properties integration molecule sanity matrix package ## everything that proves this checkout
 
 lint: setup-test types docs licence ## ruff, yamllint, ansible-lint (production), changelog fragments, types, docs, licence
 	$(BIN)/ruff check .

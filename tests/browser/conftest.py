@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +42,15 @@ class Page:
     def texts(self, selector: str) -> list[str]:
         """The texts of elements, read in one go."""
         return self.run("return [...document.querySelectorAll(arguments[0])].map(element => element.textContent)", selector)
+
+    def shows(self, selector: str, beginning: str) -> bool:
+        """Whether the first such element's text begins so, within five seconds: the page draws after the event that asks for it."""
+        deadline = time.monotonic() + 5
+        while not (found := self.texts(selector)) or not found[0].strip().startswith(beginning):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
 
     def run(self, script: str, *arguments):
         return self.driver.execute_script(script, *arguments)
