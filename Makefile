@@ -1,4 +1,4 @@
-# Two commands need nothing but make and Python 3.11+: `make bind` and `make test`. `make help` lists the rest.
+# `make bind` and `make plan` need nothing but make and Python 3.11+; CONTRIBUTING.md says what `make test` needs. `make help` lists the rest.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

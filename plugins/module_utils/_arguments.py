@@ -21,3 +21,34 @@ PROCESSES = {
     },
 }
 PATTERNS = {"type": "dict", "options": {role: {"type": "list", "elements": "str"} for role in ("acl", "release", "leave")}}
+FILES = {
+    "type": "list",
+    "elements": "dict",
+    "default": [],
+    "options": {
+        "path": {"type": "path", "required": True},
+        "content": {"type": "str", "required": True},
+        "mode": {"type": "str", "default": "0644"},
+    },
+}
+STRINGS = {"type": "list", "elements": "str", "default": []}
+TUNING = {
+    "type": "dict",
+    "options": {
+        "governor": {"type": "str"},
+        "numa_balancing": {"type": "int"},
+        "transparent_hugepages": {"type": "str", "choices": ["always", "madvise", "never"]},
+        "swappiness": {"type": "int"},
+    },
+}
+VNPU_LAYOUT = {
+    "folder": {"type": "path", "default": "/usr/local/hami-vnpu-core"},
+    "shared_region": {"type": "path", "default": "/usr/local/hami-shared-region"},
+    "shared_mode": {"type": "str", "choices": ["1777", "0777"], "default": "1777"},
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"name": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}},
+    },
+}

@@ -32,6 +32,15 @@ def _tasks(host, pids):
             yield (pid, int(name)), "/proc/%d/task/%s/" % (pid, name)
 
 
+def _counts(host, pids, name, pattern):
+    found = {}
+    for key, folder in _tasks(host, pids):
+        match = pattern.search(host.read(folder + name) or "")
+        if match:
+            found[key] = int(match.group(1))
+    return found
+
+
 def runs(host, pids):
     """Return ``{(pid, tid): Run}`` of all threads of processes."""
     found = {}
@@ -46,22 +55,12 @@ def runs(host, pids):
 
 def switches(host, pids):
     """Return ``{(pid, tid): involuntary context switches so far}``."""
-    found = {}
-    for key, folder in _tasks(host, pids):
-        match = _INVOLUNTARY.search(host.read(folder + "status") or "")
-        if match:
-            found[key] = int(match.group(1))
-    return found
+    return _counts(host, pids, "status", _INVOLUNTARY)
 
 
 def migrations(host, pids):
     """Return ``{(pid, tid): moves to another CPU so far}``; empty where the kernel does not tell."""
-    found = {}
-    for key, folder in _tasks(host, pids):
-        match = _MIGRATIONS.search(host.read(folder + "sched") or "")
-        if match:
-            found[key] = int(match.group(1))
-    return found
+    return _counts(host, pids, "sched", _MIGRATIONS)
 
 
 def perf_migrations(host, pids, seconds):

@@ -32,10 +32,11 @@ class Request:
     ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a file of ours that is not in
     ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``restarted``: list of ``{unit, files}``, a unit restarted when
     one of those files changed; ``expected``: list of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked);
-    ``move_memory``: whether memory nodes of a unit with processes may change.
+    ``move_memory``: whether memory nodes of a unit with processes may change; ``previous``: ``{section: state}`` of previous.json, recorded
+    before the first write because what is written may change it.
     """
 
-    def __init__(self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False):
+    def __init__(self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False, previous=None):
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
         self.enabled = enabled
@@ -44,6 +45,7 @@ class Request:
         self.restarted = restarted
         self.expected = expected
         self.move_memory = move_memory
+        self.previous = previous or {}
 
     def concerns(self, path):
         return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
@@ -189,7 +191,7 @@ class _Apply:
         active = self.systemd.active(request.started)
         report.actions += ["start %s" % unit for unit in request.started if unit not in active]
         if not report.changes and not report.actions:
-            report.actions += ["reload: " + sentence for sentence in drift(self.systemd, request.expected)]
+            report.actions += ["reload: " + sentence for sentence in drift(self.systemd, request)]
         changed = set(report.changes) | set(self.interrupted)
         self.to_restart = self.systemd.active([entry["unit"] for entry in request.restarted if changed & set(entry["files"])])
         report.actions += ["restart %s" % unit for unit in self.to_restart]
@@ -201,6 +203,8 @@ class _Apply:
         report.restart_needed = sorted(set(report.restart_needed + waiting))
 
     def run(self):
+        for section, state in self.request.previous.items():
+            _previous.record(self.host, section, state)
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
         if self.host.live:
             if self.report.changes:
@@ -260,10 +264,10 @@ class _Apply:
             self.systemd.start(self.started)
         for unit in self.to_restart:
             self.systemd.restart(unit)
-        wrong = drift(self.systemd, self.request.expected)
+        wrong = drift(self.systemd, self.request)
         if wrong and not self.report.changes:
             self.systemd.reload()
-            wrong = drift(self.systemd, self.request.expected)
+            wrong = drift(self.systemd, self.request)
         if wrong:
             raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
         self.report.narrow = [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
@@ -338,10 +342,15 @@ def runs_or_would(host, systemd, unit):
     return "enabled" if systemd.links(unit) else None
 
 
-def drift(systemd, expected):
-    """Return one sentence per unit whose effective CPUs or memory nodes are not the expected ones."""
+def drift(systemd, request):
+    """Return one sentence per unit whose effective CPUs or memory nodes are not the expected ones.
+
+    One without a cgroup that need not run, such as ``user.slice`` while nobody is logged in, gets them when it starts.
+    """
     sentences = []
-    for entry in expected:
+    for entry in request.expected:
+        if entry["unit"] not in request.started and systemd.cgroup(entry["unit"]) is None:
+            continue
         for kind, word in (("cpus", "CPUs"), ("mems", "memory nodes")):
             wanted = set(expand(entry.get(kind) or ""))
             found = systemd.effective(entry["unit"], kind) if wanted else None

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Interrupts bound as a task of a play: looked at first, so that nothing is recorded or written where nothing differs.
 
+Other steps of a task can stand between :func:`look` and :func:`bind`.
+
 This module is private to the collection.
 """
 
@@ -20,17 +22,23 @@ class Unbound(ValueError):
         self.result = result
 
 
-def bind(host, plan, wait=0, check=False):
-    """Bind the interrupts of a plan and return ``(changed, result, warnings, diff)``.
+def look(host, plan, wait=0, check=False):
+    """Return ``(what _irq.bind would do about the interrupts of a plan, the section of previous.json that this needs before)``."""
+    if wait:
+        _irq.await_vectors(host, plan, wait)
+    report = _irq.bind(host, plan, check=True)
+    return report, {_irq.SECTION: _irq.previous(host, plan)} if report["changed"] and not check else {}
+
+
+def bind(host, plan, looked, check=False):
+    """Bind the interrupts of a plan, given what :func:`look` returned, and return ``(changed, result, warnings, diff)``.
 
     ``result`` is ``{npus, unchangeable, failures}`` as module ``irq_affinity`` documents it. Raises ``OSError``, ``ValueError`` or its kind
     :class:`Unbound`.
     """
-    if wait:
-        _irq.await_vectors(host, plan, wait)
-    report = _irq.bind(host, plan, check=True)
-    if report["changed"] and not check:
-        _previous.record(host, _irq.SECTION, _irq.previous(host, plan))
+    report, sections = looked
+    for section, state in sections.items():
+        _previous.record(host, section, state)
     if (report["changed"] or report["unchangeable"]) and not check:
         report = _irq.bind(host, plan)
     result = {

@@ -59,7 +59,9 @@ def verify(host, wanted, given=None):
     texts = {entry["path"]: entry["content"] for entry in wanted.files}
     parents, slices = ([unit["name"] for unit in wanted.binding.get(kind, ())] for kind in ("parents", "slices"))
     enabled, started = parents + list(wanted.enabled), parents + slices + list(wanted.started)
-    idle = check_units(findings, host, systemd, texts, enabled, started, wanted.stopped)
+    idle = set(check_units(findings, host, systemd, texts, enabled, started, wanted.stopped))
+    others = [entry["unit"] for entry in wanted.binding.get("expected", ()) if entry["unit"] not in started]
+    idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
     with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited)
     expected = [entry for entry in wanted.binding.get("expected", ()) if entry["unit"] not in idle]
     check_cpusets(findings, host, systemd, expected + with_sets, edited)

@@ -324,7 +324,7 @@ remarks:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import PATTERNS, PROCESSES
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, PATTERNS, PROCESSES, STRINGS, TUNING, VNPU_LAYOUT
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
@@ -334,26 +334,16 @@ AS_GIVEN = ("files", "owned", "binding", "enabled", "started", "stopped", "inter
 
 
 def argument_spec():
-    strings = {"type": "list", "elements": "str", "default": []}
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
-        "files": {
-            "type": "list",
-            "elements": "dict",
-            "default": [],
-            "options": {
-                "path": {"type": "path", "required": True},
-                "content": {"type": "str", "required": True},
-                "mode": {"type": "str", "default": "0644"},
-            },
-        },
-        "owned": strings,
+        "files": FILES,
+        "owned": STRINGS,
         "runtime": {"type": "bool", "default": False},
         "binding": {"type": "dict", "default": {}},
-        "enabled": strings,
-        "started": strings,
-        "stopped": strings,
+        "enabled": STRINGS,
+        "started": STRINGS,
+        "stopped": STRINGS,
         "interrupts": {"type": "bool", "default": True},
         "device_share": {
             "type": "dict",
@@ -365,29 +355,8 @@ def argument_spec():
             },
         },
         "threads": {"type": "dict", "options": {"processes": PROCESSES, "patterns": PATTERNS}},
-        "vnpu_layout": {
-            "type": "dict",
-            "options": {
-                "folder": {"type": "path", "default": "/usr/local/hami-vnpu-core"},
-                "shared_region": {"type": "path", "default": "/usr/local/hami-shared-region"},
-                "shared_mode": {"type": "str", "choices": ["1777", "0777"], "default": "1777"},
-                "files": {
-                    "type": "list",
-                    "elements": "dict",
-                    "default": [],
-                    "options": {"name": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}},
-                },
-            },
-        },
-        "tuning": {
-            "type": "dict",
-            "options": {
-                "governor": {"type": "str"},
-                "numa_balancing": {"type": "int"},
-                "transparent_hugepages": {"type": "str", "choices": ["always", "madvise", "never"]},
-                "swappiness": {"type": "int"},
-            },
-        },
+        "vnpu_layout": {"type": "dict", "options": VNPU_LAYOUT},
+        "tuning": TUNING,
         "topology": {"type": "dict"},
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},

@@ -51,8 +51,10 @@ options:
     type: dict
   interrupts:
     description:
-      - A plan whose interrupts, workqueues and kernel threads are bound first, as P(npu.affinity.irq_affinity#module) does it.
-      - One module call then serves the units that bind them at boot, and what they would do now. Nothing is written when they cannot be bound.
+      - A plan whose interrupts, workqueues and kernel threads are bound when the files are there, as P(npu.affinity.irq_affinity#module)
+        does it.
+      - One module call then serves the units that bind them at boot, and what they would do now. Where some cannot be bound, the files stay,
+        so that the units try again, and the task fails with each of them.
     type: dict
   tuning:
     description:
@@ -288,6 +290,7 @@ restart_needed:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, STRINGS, TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
@@ -297,35 +300,17 @@ PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
 def argument_spec():
-    strings = {"type": "list", "elements": "str", "default": []}
     return {
         "root": {"type": "path", "default": "/"},
-        "files": {
-            "type": "list",
-            "elements": "dict",
-            "default": [],
-            "options": {
-                "path": {"type": "path", "required": True},
-                "content": {"type": "str", "required": True},
-                "mode": {"type": "str", "default": "0644"},
-            },
-        },
+        "files": FILES,
         "plan": {"type": "dict"},
         "interrupts": {"type": "dict"},
-        "tuning": {
-            "type": "dict",
-            "options": {
-                "governor": {"type": "str"},
-                "numa_balancing": {"type": "int"},
-                "transparent_hugepages": {"type": "str", "choices": ["always", "madvise", "never"]},
-                "swappiness": {"type": "int"},
-            },
-        },
-        "owned": strings,
+        "tuning": TUNING,
+        "owned": STRINGS,
         "runtime": {"type": "bool", "default": False},
-        "enabled": strings,
-        "started": strings,
-        "stopped": strings,
+        "enabled": STRINGS,
+        "started": STRINGS,
+        "stopped": STRINGS,
         "restarted": {
             "type": "list",
             "elements": "dict",
@@ -350,48 +335,62 @@ def argument_spec():
     }
 
 
-def main():
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "restarted", "expected", "move_memory")}
-    files, owned = list(module.params["files"]), list(module.params["owned"])
-    if module.params["plan"]:
-        files.append({"path": _irq.PLAN, "content": _previous.dump(PLAN_ABOUT, module.params["plan"])})
-    if module.params["runtime"]:
+def with_our_own(params):
+    """Return the files and patterns that are asked for with those that the collection adds, and the settings of the host or None."""
+    files, owned, tuning = list(params["files"]), list(params["owned"]), params["tuning"]
+    if params["plan"]:
+        files.append({"path": _irq.PLAN, "content": _previous.dump(PLAN_ABOUT, params["plan"])})
+    if params["runtime"]:
         files += [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
         owned.append(_runtime.FOLDER + "/*.py")
-    tuning = module.params["tuning"] and {name: value for name, value in module.params["tuning"].items() if value is not None}
-    if module.params["tuning"] is not None:
+    if tuning is not None:
         owned.append(_tuning.FILE)
+        tuning = {name: value for name, value in tuning.items() if value is not None}
     if tuning:
         files.append({"path": _tuning.FILE, "content": _previous.dump(TUNING_ABOUT, tuning)})
-    changed, interrupts, settings, warnings, moved = False, None, [], [], []
+    return files, owned, tuning
+
+
+def done_to_files(report):
+    return {
+        "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
+        "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
+        "actions": report.actions,
+        "restart_needed": report.restart_needed,
+    }
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    check, plan = module.check_mode, module.params["interrupts"]
+    wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "restarted", "expected", "move_memory")}
+    files, owned, tuning = with_our_own(module.params)
+    done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
     try:
         host = Host(module.params["root"], module.params["timeout"])
-        if module.params["interrupts"]:
-            changed, interrupts, warnings, diff = _irq_task.bind(host, module.params["interrupts"], check=module.check_mode)
-            moved = [diff] if diff["before"] != diff["after"] else []
+        looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
         if tuning is not None:
-            settings = _tuning.settle(host, tuning, check=module.check_mode)
-            warnings = warnings + _tuning.missing(host, tuning)
-            moved += [_diffs.of_settings(settings)] if settings else []
-            changed = changed or bool(settings)
-        report = apply(host, Request(files=files, owned=owned, **wanted), check=module.check_mode)
+            done["settings"] = _tuning.settle(host, tuning, check=check)
+            done["changed"] = bool(done["settings"])
+            diffs += [_diffs.of_settings(done["settings"])] if done["settings"] else []
+            warnings += _tuning.missing(host, tuning)
+        report = apply(host, Request(files=files, owned=owned, previous=looked[1], **wanted), check=check)
+        done.update(done_to_files(report), changed=done["changed"] or report.changed)
+        diffs += _diffs.of_files(report.changes)
+        warnings += report.narrow
+        if plan:
+            moved, done["interrupts"], remarks, diff = _irq_task.bind(host, plan, looked, check=check)
+            done["changed"] = done["changed"] or moved
+            diffs += [diff] if diff["before"] != diff["after"] else []
+            warnings += remarks
     except _irq_task.Unbound as error:
-        module.fail_json(msg=str(error), interrupts=error.result)
+        done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
+        module.fail_json(msg=str(error), warnings=warnings, **done)
     except (OSError, ValueError, CommandError) as error:
-        module.fail_json(msg=str(error), changed=changed)
-    for sentence in warnings + report.narrow:
+        module.fail_json(msg=str(error), warnings=warnings, **done)
+    for sentence in warnings:
         module.warn(sentence)
-    module.exit_json(
-        changed=changed or report.changed,
-        files=[path for path, (before, after) in report.changes.items() if after.text is not None],
-        removed=[path for path, (before, after) in report.changes.items() if after.text is None],
-        actions=report.actions,
-        restart_needed=report.restart_needed,
-        interrupts=interrupts,
-        settings=settings,
-        diff=moved + _diffs.of_files(report.changes),
-    )
+    module.exit_json(diff=diffs, **done)
 
 
 if __name__ == "__main__":

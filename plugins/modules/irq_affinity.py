@@ -117,7 +117,8 @@ def main():
     given = module.params
     try:
         host = Host(given["root"], given["timeout"])
-        changed, result, warnings, diff = _irq_task.bind(host, given["plan"], given["wait"], module.check_mode)
+        looked = _irq_task.look(host, given["plan"], given["wait"], module.check_mode)
+        changed, result, warnings, diff = _irq_task.bind(host, given["plan"], looked, module.check_mode)
     except _irq_task.Unbound as error:
         module.fail_json(msg=str(error), **error.result)
     except (OSError, ValueError) as error:

@@ -102,23 +102,13 @@ folders:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import VNPU_LAYOUT
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
 
 
 def argument_spec():
-    return {
-        "root": {"type": "path", "default": "/"},
-        "folder": {"type": "path", "default": "/usr/local/hami-vnpu-core"},
-        "shared_region": {"type": "path", "default": "/usr/local/hami-shared-region"},
-        "shared_mode": {"type": "str", "choices": ["1777", "0777"], "default": "1777"},
-        "files": {
-            "type": "list",
-            "elements": "dict",
-            "default": [],
-            "options": {"name": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}},
-        },
-    }
+    return {"root": {"type": "path", "default": "/"}, **VNPU_LAYOUT}
 
 
 def diff_of(folders):

@@ -234,6 +234,16 @@ def test_drift_of_a_live_set_is_mended_by_a_reload(tmp_path):
     assert not apply(host, live_request("0-3")).changed
 
 
+def test_a_slice_that_has_not_started_gets_its_cpus_when_it_does(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+    drop_in = a_file(UNITS + "/user.slice.d/50-npu-affinity.conf", MARK + "[Slice]\nAllowedCPUs=6-7\n")
+    request = Request(files=[drop_in], expected=[{"unit": "user.slice", "cpus": "6-7"}])
+    assert list(apply(host, request).changes) == [drop_in["path"]]
+    assert not apply(host, request, check=True).changed
+    host.put("/sys/fs/cgroup/user.slice/cpuset.cpus.effective", "0-7")
+    assert apply(host, request, check=True).actions == ["reload: user.slice should have CPUs 6-7 and has 0-7"]
+
+
 def test_memory_of_running_processes_moves_only_on_request(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     apply(host, live_request("0-3", "0"))

@@ -413,6 +413,15 @@ def test_a_running_host_is_asked_little_and_told_nothing(live):
     assert len(live.calls) <= 4
 
 
+def test_housekeeping_of_a_slice_that_has_not_started_is_compared_when_it_has(live):
+    expected = BINDING["expected"] + [{"unit": "user.slice", "cpus": "6-7", "mems": ""}]
+    wanted = LIVE_WANTED._replace(binding={**BINDING, "expected": expected})
+    assert compared(live, wanted)[1].drift == []
+    live.put("/sys/fs/cgroup/user.slice/cpuset.cpus.effective", "0-7")
+    (said,) = lines(compared(live, wanted)[1])
+    assert said.startswith("user.slice CPUs: 6-7, not 0-7")
+
+
 def test_a_tree_that_does_not_run_has_neither_sets_nor_processes_to_compare(bound):
     bound.put("/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs", "951")
     bound.put("/proc/951/status", "Cpus_allowed_list:\t0-47\nMems_allowed_list:\t0")
