@@ -57,8 +57,7 @@ def verify(host, wanted, given=None):
     edited = _check_files(findings, host, wanted)
     systemd = Systemd(host)
     texts = {entry["path"]: entry["content"] for entry in wanted.files}
-    parents, slices = ([unit["name"] for unit in wanted.binding.get(kind, ())] for kind in ("parents", "slices"))
-    enabled, started = parents + list(wanted.enabled), parents + slices + list(wanted.started)
+    enabled, started = (list(wanted.binding.get(kind, ())) + list(getattr(wanted, kind)) for kind in ("enabled", "started"))
     idle = set(check_units(findings, host, systemd, texts, enabled, started, wanted.stopped))
     others = [entry["unit"] for entry in wanted.binding.get("expected", ()) if entry["unit"] not in started]
     idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts

@@ -117,14 +117,16 @@ def binding(
 
     Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``, ``housekeeping`` (lists of
     ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, needs}`` with the lines of the drop-in in
-    order and a unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with ``settings`` of the limiter) and
-    ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
+    order and a unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with ``settings`` of the limiter),
+    ``enabled`` and ``started`` (names of units that must start at boot, and run now; a limiter that its container's unit starts is
+    neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
     Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
     if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
     shares = _vnpus.vnpus(topology, plan, vnpus, limiter)
+    alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,
         "says": (why if method == NONE else f"{why} {IN_FORCE[bound_by]}")
@@ -134,6 +136,8 @@ def binding(
         "services": [],
         "housekeeping": [],
         "vnpus": [{**vnpu, "settings": {}} for vnpu in shares],
+        "enabled": alone,
+        "started": alone,
         "expected": [],
     }
     if method == NONE:
@@ -174,6 +178,9 @@ def binding(
         for kind in ("npu", "gpu")
         if (entries := [entry for entry in held if kind_and_number(entry["slice"])[0] == kind])
     ]
+    parents = [unit["name"] for unit in result["parents"]]
+    result["enabled"] = parents + alone
+    result["started"] = parents + [unit["name"] for unit in result["slices"]] + alone
     if plan["housekeeping"]:
         result["housekeeping"] = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS]
     result["expected"] = [

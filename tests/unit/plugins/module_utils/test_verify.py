@@ -367,8 +367,8 @@ SERVICES = [
     {"name": "tp.service", "settings": {"Slice": "npu.slice", "AllowedCPUs": "2-3", "AllowedMemoryNodes": "0"}},
 ]
 BINDING = {
-    "parents": [{"name": "npu.slice"}],
-    "slices": [{"name": "npu-0.slice"}],
+    "enabled": ["npu.slice"],
+    "started": ["npu.slice", "npu-0.slice"],
     "services": SERVICES,
     "expected": [{"unit": "npu.slice", "cpus": "0-3", "mems": "0"}, {"unit": "npu-0.slice", "cpus": "0-1", "mems": "0"}],
 }

@@ -64,6 +64,7 @@ def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
     ]
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice"]
     assert {"unit": "npu-0.slice", "cpus": "144-167", "mems": "6"} in result["expected"]
+    assert (result["enabled"], result["started"]) == (["npu.slice"], ["npu.slice", "npu-0.slice", "npu-1.slice"])
     assert "enable_cpu_binding=false" in result["says"]
 
 

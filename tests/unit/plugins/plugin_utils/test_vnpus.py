@@ -79,6 +79,11 @@ def test_slices_are_inside_that_of_the_npu_and_the_unit_waits_for_its_limiter():
     )
     assert {"unit": "npu-0-a.slice", "cpus": "2-5", "mems": "0"} in result["expected"]
     assert "npu-0-b_2.slice" in result["parents"][0]["wants"]
+    assert result["enabled"] == [
+        "npu.slice",
+        "gpu.slice",
+        "npu-affinity-limiter-b-2.service",
+    ]  # that of a is started by its container's unit
     assert result["services"] == [
         {
             "name": "infer-a.service",
