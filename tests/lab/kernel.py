@@ -68,12 +68,26 @@ def allowed(status):
     return tuple(re.search(rf"^{key}_allowed_list:\s*(\S+)", status, re.MULTILINE).group(1) for key in ("Cpus", "Mems"))
 
 
-def start_worker(machine, unit, slice_name, mebibytes):
-    """Start a process that holds memory and computes a little, in a slice; return its id when it holds it."""
-    program = f"import time; held = bytearray({mebibytes} << 20); held[::4096] = b'x' * len(held[::4096]); open('/run/{unit}','w')"
-    command = f'systemd-run --quiet --collect --unit={unit} --slice={slice_name} python3 -c "{program}; time.sleep(3600)"'
+def allowed_of_threads(machine, pid):
+    """The CPUs of a process's threads by their names: ``{name: {cpulist}}``."""
+    found = {}
+    for status in machine.run(f"cat /proc/{pid}/task/*/status").split("Name:\t")[1:]:
+        found.setdefault(status.partition("\n")[0], set()).add(allowed(status)[0])
+    return found
+
+
+def start(machine, unit, slice_name, program):
+    """Start a Python program in a slice and return its process id when it has made the file ``/run/<unit>``."""
+    machine.write(f"/run/{unit}.py", program)
+    command = f"systemd-run --quiet --collect --unit={unit} --slice={slice_name} python3 /run/{unit}.py"
     wait = f"for i in $(seq 100); do [ -e /run/{unit} ] && break; sleep 0.3; done; [ -e /run/{unit} ]"
     return int(machine.run(f"{command} && {wait} && systemctl show --property=MainPID --value {unit}"))
+
+
+def start_worker(machine, unit, slice_name, mebibytes):
+    """Start a process that holds memory in a slice; return its id when it holds it."""
+    held = f"held = bytearray({mebibytes} << 20)\nheld[::4096] = b'x' * len(held[::4096])\n"
+    return start(machine, unit, slice_name, f"import time\n{held}open('/run/{unit}', 'w').close()\ntime.sleep(3600)\n")
 
 
 def pages(machine, pid):

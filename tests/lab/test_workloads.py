@@ -1,0 +1,118 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Threads of running workers on the CPUs of their roles, and what a bind does to a load, in figures of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tests.lab.conftest import changes, plan_of, success
+from tests.lab.kernel import allowed_of_threads, start
+from tests.lab.shapes import A2
+
+NAMED = """
+import os, threading, time
+
+def name_and_sleep(name):
+    with open('/proc/self/task/%d/comm' % threading.get_native_id(), 'w') as file:
+        file.write(name)
+    time.sleep(3600)
+
+def start(name):
+    threading.Thread(target=name_and_sleep, args=(name,), daemon=True).start()
+
+start('acl_thread')
+start('release_thread')
+time.sleep(1)
+open('/run/worker', 'w').close()
+while not os.path.exists('/run/one-more'):
+    time.sleep(0.5)
+start('acl_thread_late')
+time.sleep(3600)
+"""
+BUSY = """
+import hashlib, threading, time
+{before}
+
+def run():
+    while True:
+        begun = time.monotonic()
+        while time.monotonic() - begun < {busy}:
+            hashlib.sha256(bytes(65536)).digest()
+        time.sleep({idle})
+
+for number in range({threads}):
+    threading.Thread(target=run).start()
+"""
+SERVICE = """[Service]
+{settings}
+ExecStart=/usr/bin/python3 /run/{unit}.py
+"""
+WORKER = BUSY.format(before="device = open('/dev/davinci0', 'rb')\nheld = bytearray(20 << 20)", busy=0.02, idle=0.06, threads=2)
+NOISE = BUSY.format(before="", busy=0.02, idle=0.04, threads=3)
+
+
+def run_service(machine, unit, program, settings=""):
+    machine.write(f"/run/{unit}.py", program)
+    machine.write(f"/etc/systemd/system/{unit}.service", SERVICE.format(unit=unit, settings=settings))
+    machine.run(f"systemctl daemon-reload && systemctl start {unit}")
+
+
+def test_threads_of_workers(lab, claims):
+    """A2-like machine: threads of a worker that runs in a slice, and one that it starts later"""
+    machine = lab.bound(A2).machine
+    npu = plan_of(machine)["npus"][0]
+    worker = start(machine, "worker", npu["slice"], NAMED)
+    everywhere = {name: {npu["pool"]} for name in ("python3", "acl_thread", "release_thread")}
+    claims.equal("CPUs of its threads after a bind without the role", allowed_of_threads(machine, worker), everywhere)
+    options = {"npu_affinity_threads_enabled": True, "npu_affinity_threads_interval": "5s"}
+    would = lab.play(machine, "bind", "--check", "--diff", **options)
+    claims.equal("exit status of a bind in check mode", success(would), (0, ""))
+    claims.true("it lists the threads that would move", "acl_thread" in would.output and "release_thread" in would.output, would.output)
+    claims.equal("CPUs of its threads after that", allowed_of_threads(machine, worker), everywhere)
+    claims.equal("exit status of bind", success(lab.play(machine, "bind", **options)), (0, ""))
+    placed = {"python3": {npu["main"]}, "acl_thread": {npu["acl"]}, "release_thread": {npu["release"]}}
+    claims.equal("CPUs of its threads", allowed_of_threads(machine, worker), placed)
+    claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **options)), (0, []))
+    machine.run("touch /run/one-more")
+    deadline = time.monotonic() + 60
+    while allowed_of_threads(machine, worker).get("acl_thread_late") != {npu["acl"]} and time.monotonic() < deadline:
+        time.sleep(1)
+    late = {**placed, "acl_thread_late": {npu["acl"]}}
+    claims.equal("CPUs of its threads after it has started another one", allowed_of_threads(machine, worker), late)
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    online = machine.look()["online"]
+    claims.equal("CPUs of its threads", allowed_of_threads(machine, worker), {name: {online} for name in late})
+
+
+def test_a_noisy_neighbour(lab, claims, tmp_path):
+    """A2-like machine, never bound: a worker and a noisy neighbour, measured before a bind and after it"""
+    machine = lab.fresh(A2)
+    functions = machine.look()["functions"]
+    node = next(function["node"] for function in functions.values() if function["number"] == 0)
+    home = machine.run(f"cat /sys/devices/system/node/node{node}/cpulist").strip()
+    run_service(machine, "worker", WORKER)
+    run_service(machine, "noise", NOISE, f"CPUAffinity={home}")
+    options = {"npu_affinity_measures": str(tmp_path), "npu_affinity_measure_seconds": 10}
+    claims.equal("exit status of measure", success(lab.play(machine, "measure", **options)), (0, ""))
+    kept = {"npu_affinity_services": [{"unit": "worker.service", "npus": [0]}], "npu_affinity_housekeeping": "0-1"}
+    bound = lab.play(machine, "bind", **kept)
+    claims.equal("exit status of bind", success(bound), (0, ""))
+    claims.true("it says what waits for a restart: worker.service", "until they are restarted: worker.service" in bound.output)
+    machine.run("systemctl restart worker")
+    measured = lab.play(machine, "measure", **options, **kept)
+    claims.equal("exit status of measure", success(measured), (0, ""))
+    sides = [json.loads((tmp_path / f"a2/{label}.json").read_text()) for label in ("before", "after")]
+    rows = [next(row for row in side["workloads"] if row["npus"] == [0]) for side in sides]
+    claims.equal("the worker was found by", [row["processes"][0]["found_by"] for row in rows], ["an open device", "npu-0.slice"])
+    claims.equal("CPUs of its NPU", rows[1]["pool"], home)
+    figures = [{name: figure["value"] for name, figure in row["figures"].items()} for row in rows]
+    missing = [name for side in figures for name, value in side.items() if value is None and name != "cpu_migrations"]
+    claims.equal("figures that are missing, but for those that this kernel does not count", missing, [])
+    foreign = [side["foreign_share"] for side in figures]
+    claims.true(f"the neighbour took {foreign[0]} % of the pool's time, and {foreign[1]} % after the bind", foreign[0] > 5 > 2 * foreign[1])
+    claims.equal("MiB of the worker on foreign NUMA nodes after the bind", figures[1]["foreign_memory"], 0)
+    for line in measured.output.partition("NPU 0, pool")[2].splitlines()[1:9]:
+        claims.true(line.strip(), True)
