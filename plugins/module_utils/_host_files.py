@@ -30,18 +30,32 @@ class Request:
     """What a host should have. All paths are absolute paths of the machine.
 
     ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a file of ours that is not in
-    ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``restarted``: list of ``{unit, files}``, a unit restarted when
-    one of those files changed; ``expected``: list of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked);
-    ``move_memory``: whether memory nodes of a unit with processes may change; ``previous``: ``{section: state}`` of previous.json, recorded
-    before the first write because what is written may change it.
+    ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``released``: units that go back to what they were where an
+    earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
+    of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
+    processes may change; ``previous``: ``{section: state}`` of previous.json, recorded before the first write because what is written may
+    change it.
     """
 
-    def __init__(self, files=(), owned=(), enabled=(), started=(), stopped=(), restarted=(), expected=(), move_memory=False, previous=None):
+    def __init__(
+        self,
+        files=(),
+        owned=(),
+        enabled=(),
+        started=(),
+        stopped=(),
+        released=(),
+        restarted=(),
+        expected=(),
+        move_memory=False,
+        previous=None,
+    ):
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
         self.enabled = enabled
         self.started = started
         self.stopped = stopped
+        self.released = released
         self.restarted = restarted
         self.expected = expected
         self.move_memory = move_memory
@@ -156,11 +170,14 @@ class _Apply:
         self.to_restart = []
         begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
         self.interrupted = [path for path in begun if request.concerns(path)]
+        stopped = _previous.recorded(host) if request.released else {}
+        self.released = {unit: stopped[unit] for unit in request.released if unit in stopped}
 
     def look(self):
         report, request = self.report, self.request
         report.actions += ["enable %s" % unit for unit in self.to_enable()]
         report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]
+        report.actions += ["put %s back to what it was" % unit for unit in self.released]
         if self.host.live:
             self._look_at_removals()
             self._look_at_units()
@@ -230,6 +247,8 @@ class _Apply:
             self._follow_live()
         for unit in self.request.stopped:
             self._stop(unit)
+        for unit, before in self.released.items():
+            self._release(unit, before)
 
     def _widen(self):
         """Widen the groups outside first: what is inside a narrow one does not look narrow."""
@@ -294,6 +313,17 @@ class _Apply:
         self.systemd.disable(unit, self._text(unit))
         if self.host.live and links:
             self.systemd.reload()
+
+    def _release(self, unit, before):
+        text, recorded = self._text(unit), _previous.recorded(self.host)
+        for path, values in recorded.get("files", {}).items():
+            if posixpath.basename(values.get("link") or "") == unit and not self.host.exists(path):
+                FileState.from_record(values).put(self.host, path)
+        if text is not None and before.get("enabled", True) and (self.host.live or not self.systemd.enabled(unit, text)):
+            self.systemd.enable(unit, text)
+        if text is not None and before.get("running") and self.host.live:
+            self.systemd.start([unit])
+        _previous.keep(self.host, [section for section in recorded if section != unit])
 
     def finish(self):
         """Forget that this run and an earlier one were under way, unless the kernel still confines a unit: the next run tries again."""

@@ -104,6 +104,11 @@ options:
     type: list
     elements: str
     default: []
+  released:
+    description: Units that go back to what they were when an earlier run stopped them by O(stopped). Without a record of that nothing is done.
+    type: list
+    elements: str
+    default: []
   restarted:
     description: Units to restart when one of the named files changed and the unit is active.
     type: list
@@ -243,6 +248,11 @@ EXAMPLES = r"""
   npu.affinity.host_files:
     stopped:
       - irqbalance.service
+
+- name: An irqbalance again, where the task above stopped one
+  npu.affinity.host_files:
+    released:
+      - irqbalance.service
 """
 
 RETURN = r"""
@@ -311,6 +321,7 @@ def argument_spec():
         "enabled": STRINGS,
         "started": STRINGS,
         "stopped": STRINGS,
+        "released": STRINGS,
         "restarted": {
             "type": "list",
             "elements": "dict",
@@ -363,7 +374,7 @@ def done_to_files(report):
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     check, plan = module.check_mode, module.params["interrupts"]
-    wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "restarted", "expected", "move_memory")}
+    wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(module.params)
     done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
     try:

@@ -308,3 +308,22 @@ def test_a_stopped_unit_is_remembered(tmp_path):
     assert apply(host, request).changed
     assert _previous.recorded(host) == {"irqbalance.service": {"running": True}}
     assert not apply(host, request).changed
+
+
+def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_never(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+    host.put(
+        "/usr/lib/systemd/system/irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance\n[Install]\nWantedBy=multi-user.target\n"
+    )
+    released = Request(released=["irqbalance.service"])
+    assert not apply(host, released).changed
+    host.running = {"irqbalance.service"}
+    host.put(UNITS + "/multi-user.target.wants/irqbalance.service", "")
+    apply(host, Request(stopped=["irqbalance.service"]))
+    assert host.running == set()
+    assert apply(host, released, check=True).actions == ["put irqbalance.service back to what it was"]
+    assert host.running == set()
+    assert apply(host, released).changed
+    assert host.running == {"irqbalance.service"} and "enable irqbalance.service" in host.calls
+    assert _previous.recorded(host) == {}
+    assert not apply(host, released).changed
