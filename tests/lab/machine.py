@@ -45,7 +45,7 @@ class Machine:
         self.ssh_config = self._folder / "ssh_config"
         self.ssh_config.write_text(
             f"Host {shape.name}\n HostName 127.0.0.1\n Port {self._port}\n User root\n IdentityFile {image.KEY}\n"
-            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 5\n ServerAliveCountMax 4\n"
+            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 3\n ServerAliveCountMax 4\n"
             f" ControlMaster auto\n ControlPersist 10m\n ControlPath {self._folder}/ssh\n"
         )
         self._qemu = None

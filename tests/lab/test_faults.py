@@ -83,7 +83,7 @@ def test_a_bind_that_is_killed_again_and_again(lab, claims, wanted):
     before = machine.files()
     seed = random.randrange(1000)
     claims.true(f"the moments are those of random seed {seed}", True)
-    for count in sorted(random.Random(seed).sample(range(1, total), 3)) + [total]:
+    for count in sorted(random.Random(seed).sample(range(1, total), 2)) + [total]:
         run = lab.begin(machine, "bind")
         await_files(machine, count, KILL_MODULES)
         kill(run)
@@ -130,7 +130,6 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, 
     sound(claims, machine, wanted)
     claims.equal("exit status of the next run", success(lab.play(machine, "bind", *batch[0], **batch[1])), (0, ""))
     as_bound(claims, machine, wanted)
-    claims.equal("exit status and changes of one more", changes(lab.play(machine, "bind", *batch[0], **batch[1])), (0, []))
 
 
 def test_a_disk_with_room_for_three_files(lab, claims, wanted):

@@ -94,10 +94,14 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     node = next(function["node"] for function in functions.values() if function["number"] == 0)
     home = machine.run(f"cat /sys/devices/system/node/node{node}/cpulist").strip()
     run_service(machine, "worker", WORKER)
-    run_service(machine, "noise", NOISE, f"CPUAffinity={home}")
-    options = {"npu_affinity_measures": str(tmp_path), "npu_affinity_measure_seconds": 10}
+    run_service(machine, "noise", NOISE, f"CPUAffinity={home}\nNice=19")
+    options = {"npu_affinity_measures": str(tmp_path), "npu_affinity_measure_seconds": 5}
     claims.equal("exit status of measure", success(lab.play(machine, "measure", **options)), (0, ""))
-    kept = {"npu_affinity_services": [{"unit": "worker.service", "npus": [0]}], "npu_affinity_housekeeping": "0-1"}
+    kept = {
+        "npu_affinity_services": [{"unit": "worker.service", "npus": [0]}],
+        "npu_affinity_housekeeping": "0",
+        "npu_affinity_smt": "threads",  # with whole cores too few CPUs are left for the NPU of node 0
+    }
     bound = lab.play(machine, "bind", **kept)
     claims.equal("exit status of bind", success(bound), (0, ""))
     claims.true("it says what waits for a restart: worker.service", "until they are restarted: worker.service" in bound.output)
