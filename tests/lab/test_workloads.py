@@ -110,7 +110,7 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     claims.equal("exit status of measure", success(measured), (0, ""))
     sides = [json.loads((tmp_path / f"a2/{label}.json").read_text()) for label in ("before", "after")]
     rows = [next(row for row in side["workloads"] if row["npus"] == [0]) for side in sides]
-    claims.equal("the worker was found by", [row["processes"][0]["found_by"] for row in rows], ["an open device", "npu-0.slice"])
+    claims.equal("the worker was found by", [row["processes"][0]["found_by"] for row in rows], ["an open device", "worker.service"])
     claims.equal("CPUs of its NPU", rows[1]["pool"], home)
     figures = [{name: figure["value"] for name, figure in row["figures"].items()} for row in rows]
     missing = [name for side in figures for name, value in side.items() if value is None and name != "cpu_migrations"]
