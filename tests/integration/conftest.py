@@ -79,8 +79,8 @@ class Fleet:
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "AFFINITY_JOURNAL": str(journal),
         }
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), f"playbooks/{playbook}.yml"]
-        command += [*arguments, "-e", json.dumps(variables)]
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory)]
+        command += [playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml", *arguments, "-e", json.dumps(variables)]
         process = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600, check=False)
         return Run(process, journal)
 

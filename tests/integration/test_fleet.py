@@ -80,7 +80,28 @@ def test_every_product_binds_once_and_a_second_run_touches_nothing(fleet):
         assert first.changed(host) > 0, host
         assert second.changed(host) == 0, host
         assert touched(before[host], hosts.snapshot(host)) == set(), host
-        assert len(second.modules(host)) <= 5, second.modules(host)
+        assert second.modules(host) == ["npu.affinity.topology_facts", "npu.affinity.host_files"]
+
+
+ROLES = """
+- hosts: all
+  gather_facts: false
+  roles: [npu.affinity.plan, npu.affinity.slices, npu.affinity.irq]
+"""
+
+
+def test_roles_by_themselves_want_what_the_playbook_wants(fleet, tmp_path):
+    hosts = fleet(i310="i310_pro")
+    playbook = tmp_path / "roles.yml"
+    playbook.write_text(ROLES)
+    by_roles = hosts.play(str(playbook))
+    assert by_roles.status == 0, by_roles.output
+    before = hosts.snapshot("i310")
+    assert before["/etc/npu-affinity/plan.json"] and before[UNITS + "npu.slice"] and before[UNITS + "npu-affinity-irq.service"]
+    for again in (hosts.play("bind"), hosts.play("verify"), hosts.play(str(playbook))):
+        assert again.status == 0, again.output
+        assert again.changed("i310") == 0
+    assert touched(before, hosts.snapshot("i310")) == set()
 
 
 def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fleet):
