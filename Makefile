@@ -107,7 +107,7 @@ browser: setup-test ## the report in a headless Chromium (root on Debian install
 	tests/browser/setup
 	$(BIN)/python -m pytest -q tests/browser
 
-lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); not part of make test
+lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); half an hour, apart from make test
 	tests/lab/setup
 	timeout --kill-after=60 $(LAB_MINUTES)m $(BIN)/python -m pytest -q --durations=0 --durations-min=5 tests/lab $(ARGS) || \
 	  { status=$$?; [ $$status != 124 ] || echo "The lab did not end within $(LAB_MINUTES) minutes; LAB_MINUTES=... gives it more." >&2; exit $$status; }
