@@ -109,7 +109,7 @@ browser: setup-test ## the report in a headless Chromium (root on Debian install
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); half an hour, apart from make test
 	tests/lab/setup
-	timeout --kill-after=60 $(LAB_MINUTES)m $(BIN)/python -m pytest -q --durations=0 --durations-min=5 tests/lab $(ARGS) || \
+	timeout --kill-after=60 $(LAB_MINUTES)m $(BIN)/python -m pytest -q -o addopts= -o cache_dir=build/lab-cache --durations=0 --durations-min=5 tests/lab $(ARGS) || \
 	  { status=$$?; [ $$status != 124 ] || echo "The lab did not end within $(LAB_MINUTES) minutes; LAB_MINUTES=... gives it more." >&2; exit $$status; }
 
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
