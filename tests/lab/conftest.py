@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab's fixtures: one machine at a time, a fresh one for every test, the real playbooks over ssh, and a log of what was asserted."""
+"""The lab's fixtures: a machine for each test process, fresh for every test, the real playbooks over ssh, and a log of what was asserted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,17 +23,20 @@ from tests.lab.machine import Machine
 from tests.lab.shapes import A2, A3, NVME, ODD
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A2, A3, ODD, NVME]
+SHAPES = [A3, ODD, NVME, A2]
+"""In the order of their tests: those with one test each first, for a process that goes on to another machine does not come back."""
+BEGUN = time.monotonic()
+LOG = "asserted"
 PLAN = "/etc/npu-affinity/plan.json"
 PLAY_SECONDS = 600
 QUIET = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal"}
 
 
 class Claims:
-    """What a test asserts, written down for the reader of the log as it is asserted."""
+    """What a test asserts, written down for the reader of the log."""
 
-    def __init__(self, say):
-        self._say = say
+    def __init__(self, title):
+        self.lines = ["", title]
 
     def equal(self, what, found, wanted):
         self._claim(found == wanted, f"{what}: {found}", f"wanted: {wanted}")
@@ -41,7 +45,7 @@ class Claims:
         self._claim(condition, what, details)
 
     def _claim(self, holds, line, details):
-        self._say(f"{'    ok' if holds else 'NOT so'}  {line}")
+        self.lines.append(f"{'    ok' if holds else 'NOT so'}  {line}")
         assert holds, f"{line} {details}"
 
 
@@ -180,12 +184,35 @@ def lab(tmp_path_factory):
 
 @pytest.fixture
 def claims(request):
-    reporter, capture = (request.config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager"))
+    claims = Claims(request.function.__doc__)
+    request.node.user_properties.append((LOG, claims.lines))
+    return claims
 
-    def say(line):
-        with capture.global_and_fixture_disabled():
-            reporter.write_line(line)
 
-    say("")
-    say(request.function.__doc__)
-    return Claims(say)
+@pytest.fixture(autouse=True)
+def in_time(request):
+    """Begin no test after ``--lab-minutes``; the log names those that were not begun."""
+    minutes = request.config.getoption("lab_minutes")
+    if minutes and time.monotonic() - BEGUN > 60 * minutes:
+        pytest.skip(f"not told: the {minutes} minutes of LAB_MINUTES are over")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--lab-minutes", type=int, default=0, help="begin no test of the lab after so many minutes; 0: no limit")
+
+
+class Log:
+    """Prints what a test asserted when it has ended, in one piece, whichever process it ran in."""
+
+    def __init__(self, reporter):
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call":
+            for line in dict(report.user_properties).get(LOG, []):
+                self._reporter.write_line(line)
+
+
+def pytest_sessionstart(session):
+    if reporter := session.config.pluginmanager.get_plugin("terminalreporter"):
+        session.config.pluginmanager.register(Log(reporter))

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from . import image, shapes
 
-BOOT_SECONDS = 300
+BOOT_SECONDS = 240
+BOOT_ATTEMPTS = 3
 CONTROL_SECONDS = 120
 FIRST_PORT = 2240
 HERE = Path(__file__).resolve().parent
@@ -41,7 +42,7 @@ class Machine:
         self._folder = Path(tempfile.mkdtemp(prefix="npu-lab-"))  # a socket's path may have 107 characters only
         self._disk = image.CACHE / f"{shape.name}-{os.getpid()}.qcow2"
         self._port = _free_port()
-        self.serial = image.CACHE / f"{shape.name}-serial.log"
+        self.serial = image.CACHE / f"serial-{self._port}.log"
         self.ssh_config = self._folder / "ssh_config"
         self.ssh_config.write_text(
             f"Host {shape.name}\n HostName 127.0.0.1\n Port {self._port}\n User root\n IdentityFile {image.KEY}\n"
@@ -67,6 +68,20 @@ class Machine:
         self.write("/simulator/machine.json", json.dumps(self._described()))
 
     def _start(self):
+        """Start the guest. An emulated boot that ends or hangs, which a busy host brings about now and then, is started again."""
+        for attempt in range(1, BOOT_ATTEMPTS + 1):
+            self._launch()
+            try:
+                self._await_answer("after its start", BOOT_SECONDS)
+            except RuntimeError:
+                self._qemu.kill()
+                self._qemu.communicate()
+                if attempt == BOOT_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _launch(self):
         control = ["-qmp", "stdio", "-display", "none", "-vga", "none", "-serial", f"file:{self.serial}", "-no-reboot"]
         disk = ["-drive", f"file={self._disk},if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe"]
         disk += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
@@ -77,7 +92,6 @@ class Machine:
         self._qemu = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
         self._answer("QMP")
         self._control("qmp_capabilities")
-        self._await_answer("after its start", BOOT_SECONDS)
 
     @property
     def runs(self):
@@ -226,7 +240,9 @@ class Machine:
 
 
 def _free_port():
-    for port in range(FIRST_PORT, FIRST_PORT + 100):
+    """A port that nobody listens on. Processes that look for one at the same time begin to look in different places."""
+    first = FIRST_PORT + os.getpid() % 100
+    for port in range(first, first + 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -234,7 +250,7 @@ def _free_port():
             except OSError:
                 continue
             return port
-    raise RuntimeError(f"no free port from {FIRST_PORT} on")
+    raise RuntimeError(f"no free port from {first} on")
 
 
 def main(name):

@@ -65,7 +65,8 @@ class Shape:
             split = f"clusters={self.per_socket}"
         else:
             # The default vendor of 'max' hides SMT and cache sharing from the guest.
-            accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=multi", "max,vendor=GenuineIntel")
+            # One thread for all CPUs: no slower than one each on a host with few, and with one each a boot in twenty stops short.
+            accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=single", "max,vendor=GenuineIntel")
             machine = ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on", "-accel", accelerator, "-cpu", cpu]
             split = f"dies={self.per_socket}"
         first_gap = next((number for number, node in enumerate(self.nodes) if not node.present), len(self.nodes))
