@@ -238,12 +238,12 @@ class _Apply:
             if state.link is not None and not self.host.exists(path):
                 state.put(self.host, path)
         self._remove_folders()
-        if self.host.live and (self.to_widen or any(unit_of(path) for path in self.report.changes)):
-            self.systemd.reload()
         for unit in self.to_enable():
             self.enabled.append((unit, self._text(unit)))
             self.systemd.enable(*self.enabled[-1])
         if self.host.live:
+            if self.to_widen or self.enabled or any(unit_of(path) for path in self.report.changes):
+                self.systemd.reload()
             self._follow_live()
         for unit in self.request.stopped:
             self._stop(unit)
@@ -321,6 +321,8 @@ class _Apply:
                 FileState.from_record(values).put(self.host, path)
         if text is not None and before.get("enabled", True) and (self.host.live or not self.systemd.enabled(unit, text)):
             self.systemd.enable(unit, text)
+            if self.host.live:
+                self.systemd.reload()
         if text is not None and before.get("running") and self.host.live:
             self.systemd.start([unit])
         _previous.keep(self.host, [section for section in recorded if section != unit])
@@ -353,15 +355,15 @@ class _Apply:
             if FileState.of(self.host, path) != before:
                 before.put(self.host, path)
         self._remove_folders()
-        if self.host.live:
-            for unit in self.to_widen:
-                self.systemd.drop_runtime_settings(unit)
-            if self.to_widen or self.enabled or any(unit_of(path) for path in self.written):
-                self.systemd.reload()
-            self._stop_started()
         for unit, text in self.disabled:
             if not self.systemd.enabled(unit, text):
                 self.systemd.enable(unit, text)
+        if self.host.live:
+            for unit in self.to_widen:
+                self.systemd.drop_runtime_settings(unit)
+            if self.to_widen or self.enabled or self.disabled or any(unit_of(path) for path in self.written):
+                self.systemd.reload()
+            self._stop_started()
         self._forget([path for path in self.report.changes if path not in self.interrupted])
 
 

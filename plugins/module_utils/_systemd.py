@@ -120,9 +120,12 @@ class Systemd:
         return [path for path in links if posixpath.basename(os.readlink(self.host.path(path))) == unit]
 
     def enable(self, unit, text):
-        """Enable a unit with the given file text. A tree on a controller without systemctl gets the same links by hand."""
+        """Enable a unit with the given file text; systemd has to be reloaded for it, once for all units.
+
+        A tree on a controller without systemctl gets the same links by hand.
+        """
         try:
-            self._check("enable", unit)
+            self._check("enable", "--no-reload", unit)
         except CommandError:
             if self.host.live:
                 raise
@@ -131,7 +134,7 @@ class Systemd:
                 os.symlink("%s/%s" % (UNIT_FOLDER, unit), self.host.path(link))
 
     def disable(self, unit, text):
-        """Disable a unit with the given file text: the reverse of :meth:`enable`, but systemd has to be reloaded for it."""
+        """Disable a unit with the given file text: the reverse of :meth:`enable`."""
         try:
             self._check("disable", "--no-reload", unit)
         except CommandError:

@@ -303,6 +303,8 @@ class _Undo:
             self.systemd.forget_failed(_PROGRAMS[0])
         for unit, text in self.enabled:
             self.systemd.enable(unit, text)
+        if self.host.live and self.enabled:
+            self.systemd.reload()
         if self.started:
             self.systemd.start(self.started)
         for path in self.leftovers:

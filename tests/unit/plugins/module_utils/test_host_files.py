@@ -205,6 +205,13 @@ def live_request(cpus, mems="0", **more):
     )
 
 
+def test_units_are_enabled_before_the_one_reload_that_reads_them(tmp_path):
+    host, units = ModelledSystemd(str(tmp_path)), ["npu-affinity-irq.service", "npu-affinity-irq.timer"]
+    text = "[Timer]\nOnActiveSec=2min\n[Install]\nWantedBy=multi-user.target\n"
+    apply(host, Request(files=[a_file(f"{UNITS}/{unit}", text) for unit in units], owned=[UNITS + "/npu-*"], enabled=units))
+    assert host.calls[1:] == [f"enable --no-reload {unit}" for unit in units] + ["daemon-reload"]
+
+
 def test_a_live_host_is_reloaded_once_and_read_back(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     report = apply(host, live_request("0-3"))
@@ -324,6 +331,6 @@ def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_n
     assert apply(host, released, check=True).actions == ["put irqbalance.service back to what it was"]
     assert host.running == set()
     assert apply(host, released).changed
-    assert host.running == {"irqbalance.service"} and "enable irqbalance.service" in host.calls
+    assert host.running == {"irqbalance.service"} and "enable --no-reload irqbalance.service" in host.calls
     assert _previous.recorded(host) == {}
     assert not apply(host, released).changed
