@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab's fixtures: a machine for each test process, fresh for every test, the real playbooks over ssh, and a log of what was asserted."""
+"""The lab's fixtures: a machine for each test process, fresh for each test, the real playbooks over ssh, and a log of what was asserted."""
 
 from __future__ import annotations
 
