@@ -27,7 +27,7 @@ BUILD_SECONDS = 900
 SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}.get(ARCHITECTURE, "")
 PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "make"]
-PACKAGES += ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "procps"]
+PACKAGES += ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "numactl", "procps"]
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
 
 DISK, KERNEL, INITRD, KEY, FIRMWARE = (CACHE / name for name in ("disk.raw", "vmlinuz", "initrd.img", "key", "firmware.fd"))

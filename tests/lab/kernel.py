@@ -76,18 +76,18 @@ def allowed_of_threads(machine, pid):
     return found
 
 
-def start(machine, unit, slice_name, program):
-    """Start a Python program in a slice and return its process id when it has made the file ``/run/<unit>``."""
+def start(machine, unit, slice_name, program, under=""):
+    """Start a Python program in a slice, under another command if given; return its process id when it has made ``/run/<unit>``."""
     machine.write(f"/run/{unit}.py", program)
-    command = f"systemd-run --quiet --collect --unit={unit} --slice={slice_name} python3 /run/{unit}.py"
+    command = f"systemd-run --quiet --collect --unit={unit} --slice={slice_name} {under} python3 /run/{unit}.py"
     wait = f"for i in $(seq 100); do [ -e /run/{unit} ] && break; sleep 0.3; done; [ -e /run/{unit} ]"
     return int(machine.run(f"{command} && {wait} && systemctl show --property=MainPID --value {unit}"))
 
 
-def start_worker(machine, unit, slice_name, mebibytes):
-    """Start a process that holds memory in a slice; return its id when it holds it."""
+def start_worker(machine, unit, slice_name, mebibytes, under=""):
+    """Start a process that holds memory in a slice, under another command if given; return its id when it holds it."""
     held = f"held = bytearray({mebibytes} << 20)\nheld[::4096] = b'x' * len(held[::4096])\n"
-    return start(machine, unit, slice_name, f"import time\n{held}open('/run/{unit}', 'w').close()\ntime.sleep(3600)\n")
+    return start(machine, unit, slice_name, f"import time\n{held}open('/run/{unit}', 'w').close()\ntime.sleep(3600)\n", under)
 
 
 def pages(machine, pid):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.lab.conftest import plan_of, success
+from tests.lab.conftest import changes, plan_of, success
 from tests.lab.kernel import allowed_to, pages, start_worker
 from tests.lab.shapes import A2
 
@@ -55,3 +55,22 @@ def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
     claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], now["mems"]))
     after = pages(machine, worker)
     claims.true(f"its pages moved: {after}", sum(count for node, count in after.items() if node != 0) >= HALF)
+
+
+def test_memory_moves_home_on_request(lab, claims):
+    """A2-like machine: a worker that was started on the wrong node, and migratepages"""
+    machine = lab.bound(A2).machine
+    npu = of_node(plan_of(machine), machine, 1)
+    worker = start_worker(machine, "worker", "system.slice", MEBIBYTES, under="numactl --membind=0")
+    before = pages(machine, worker)
+    claims.true(f"the worker's pages by node: {before}", before.get(0, 0) >= HALF)
+    play, wanted = "tests/lab/plays/migrate.yml", {"unit": "worker.service", "npus": [npu["id"]]}
+    refused = lab.play(machine, play, worker=wanted, limit=5)
+    claims.true("refused above the limit", refused.status != 0 and "memory_limit is 5 MiB" in refused.failure("a2"), refused.output)
+    claims.equal("exit status in check mode", success(lab.play(machine, play, "--check", worker=wanted)), (0, ""))
+    claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
+    claims.equal("exit status", success(lab.play(machine, play, worker=wanted)), (0, ""))
+    after = pages(machine, worker)
+    claims.true(f"its pages moved: {after}", after.get(1, 0) >= HALF)
+    claims.equal("the file with the progress", machine.run("ls /run/npu-affinity/migration.json 2>/dev/null || true"), "")
+    claims.equal("exit status and changes of a second run", changes(lab.play(machine, play, worker=wanted)), (0, []))
