@@ -143,9 +143,9 @@ class Lab:
 
 
 def pytest_collection_modifyitems(items):
-    """Tests of one machine follow each other, so that each machine boots once."""
+    """Tests of one machine follow each other, so that each machine boots once; faults, which take longest, come last."""
     shapes = {item: item.callspec.params.get("shape", A2) if hasattr(item, "callspec") else A2 for item in items}
-    items.sort(key=lambda item: SHAPES.index(shapes[item]))
+    items.sort(key=lambda item: (SHAPES.index(shapes[item]), item.path.stem == "test_faults"))
 
 
 def kill(process):
