@@ -107,7 +107,7 @@ browser: setup-test ## the report in a headless Chromium (root on Debian install
 	tests/browser/setup
 	$(BIN)/python -m pytest -q tests/browser
 
-lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); a quarter of an hour, apart from make test
+lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); twenty minutes, apart from make test
 	tests/lab/setup
 	$(BIN)/python -m pytest -q -rs --no-fold-skipped -n 2 --maxschedchunk=1 -o addopts= -o cache_dir=build/lab-cache --durations=0 --durations-min=5 \
 	  --lab-minutes=$(LAB_MINUTES) tests/lab $(ARGS)
