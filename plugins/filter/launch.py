@@ -94,6 +94,16 @@ options:
     description: With O(form=kubernetes), the memory of the pod. Exclusive CPUs go only to pods with a limit for it.
     type: str
     default: MEMORY
+  visible_devices:
+    description:
+      - Whether the program is told its devices, by C(ASCEND_RT_VISIBLE_DEVICES) or, for GPUs, C(CUDA_VISIBLE_DEVICES) in the order of the
+        PCI bus. Without it a program with the CPUs of NPU 2 computes on NPU 0.
+      - The ids are those that the program sees. Outside containers these are the logic ids of the host; in a container with its own
+        devices they count from 0.
+      - Taken by all forms but V(kubernetes), V(kubelet) and V(slurm), where the device plugin or Slurm does this. In a container with
+        O(devices=false) there is none.
+    type: bool
+    default: true
   resource:
     description:
       - With O(form=kubernetes), the name under which the device plugin offers the NPUs.
@@ -130,6 +140,10 @@ EXAMPLES = r"""
 - name: Mount an npu-smi that lies elsewhere
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', npu_smi='/usr/local/sbin/npu-smi') }}"
+
+- name: Leave ASCEND_RT_VISIBLE_DEVICES to the program
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('numactl', command='serve --device 0', visible_devices=false) }}"
 
 - name: Bind a container that uses no device
   ansible.builtin.debug:

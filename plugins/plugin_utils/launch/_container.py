@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._visible_devices import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
 
-OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi"})
+OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices"})
 ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
 DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 DRIVER = (
@@ -52,10 +53,12 @@ def devices(workload: Workload, options: Options) -> Devices:
         return Devices(**_of_share(workload))
     if not workload.cards:
         raise ValueError(f"{workload.title} names no NPU, so that its devices are not known; give npus, or devices=false")
+    visible = _visible(workload, options)
     if workload.kind == "gpu":
-        return Devices(gpus=[card.id for card in workload.cards])
+        return Devices(gpus=[card.node for card in workload.cards], environment=visible)
     numbers = [str(card.node) for card in workload.cards]
     share = _of_share(workload)
+    share["environment"] = {**visible, **share["environment"]}
     notes = [*unsure(workload), *share["notes"]]
     if options.ascend_runtime:
         split = {"ASCEND_VNPU_SPECS": options.vnpu} if options.vnpu else {}
@@ -65,6 +68,15 @@ def devices(workload: Workload, options: Options) -> Devices:
     nodes = [*(f"/dev/davinci{number}" for number in numbers), *DEVICES_OF_ALL]
     volumes = [f"{path}:{path}" for path in ("/usr/local/dcmi", options.npu_smi, *DRIVER)]
     return Devices(nodes=nodes, volumes=volumes + share["volumes"], environment=share["environment"], notes=notes)
+
+
+def _visible(workload: Workload, options: Options) -> dict[str, str]:
+    """Return what confines the program to its devices: inside they are numbered from 0, unless a privileged container sees all of them."""
+    if not options.visible_devices:
+        return {}
+    if any(argument in ("--privileged", "--privileged=true") for argument in options.arguments):
+        return workload.visible_on_host
+    return visible_devices(workload.kind, range(len(workload.cards)))
 
 
 def _of_share(workload: Workload) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Options:
     npu_smi: str = "/usr/local/bin/npu-smi"
     memory: str = "MEMORY"
     resource: str = ""
+    visible_devices: bool = True
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -88,4 +89,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "npu_smi": _text,
     "memory": _text,
     "resource": _text,
+    "visible_devices": _flag,
 }

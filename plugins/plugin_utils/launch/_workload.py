@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, normalize
 from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._visible_devices import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import union
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
@@ -41,16 +42,18 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Card:
-    """One NPU or GPU of a workload. ``phy_id`` None: not known. ``pool`` is its own cpulist, or that of the whole workload."""
+    """One NPU or GPU of a workload. ``id``, ``phy_id`` None: not known. ``pool`` is its own cpulist, or that of the whole workload."""
 
-    id: int
+    id: int | None
     phy_id: int | None
     pool: str
 
     @property
     def node(self) -> int:
         """The number in the names of device nodes: the physical id, or what comes nearest to it."""
-        return self.id if self.phy_id is None else self.phy_id
+        number = self.id if self.phy_id is None else self.phy_id
+        assert number is not None, "a card has one of its ids"
+        return number
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,15 @@ class Workload:
         machine = self.topology.get("machine") or {}
         return not machine or machine.get("cgroup") == "v2" and (machine.get("systemd") or 244) >= 244
 
+    @property
+    def visible_on_host(self) -> dict[str, str]:
+        """The variables that confine a process of the host to its devices; none where their logic ids are not known."""
+        ids = [card.id for card in self.cards if card.id is not None]
+        return visible_devices(self.kind, ids) if len(ids) == len(self.cards) else {}
+
     def named(self) -> str:
         """Return a name for what must have one: that of the workload, or that of its slice."""
-        ids = "-".join(str(card.id) for card in self.cards)
+        ids = "-".join(str(card.node if card.id is None else card.id) for card in self.cards)
         return self.name or self.slice.removesuffix(".slice") or f"{self.kind}-{ids or 'workload'}"
 
 
@@ -152,7 +161,8 @@ def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: s
     for path in entry.get("devices") or ():
         if not (match := DEVICE.match(str(path))):
             raise ValueError(f"devices: {path!r} is not the node of an NPU or GPU, such as /dev/davinci0")
-        yield Card(int(match[1]), int(match[1]), cpus)
+        node = int(match[1])
+        yield Card(_logic_id(node, host, kind), node, cpus)
     if entry.get("devices"):
         return
     if "id" in entry:
@@ -168,6 +178,14 @@ def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: s
         if host:
             phy_id = _of_topology(given, host, kind).get("phy_id", phy_id)
         yield Card(number, phy_id, str(given.get("pool") or cpus))
+
+
+def _logic_id(node: int, host: Mapping[str, Any], kind: str) -> int | None:
+    """Return the logic id of a device node's number, which is a physical id; None where no topology tells it."""
+    if kind == "gpu":
+        return node
+    found = [npu["id"] for npu in host.get("npus") or () if npu.get("kind", "npu") == kind and npu.get("phy_id") == node]
+    return found[0] if found else None
 
 
 def _of_topology(given: Mapping[str, Any], host: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._visible_devices import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
 
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"visible_devices"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     path = {"cgroupsPath": f"{workload.slice}:ctr:{workload.named()}"} if workload.slice else {}
     cpu = {"cpus": workload.cpus, **({"mems": workload.mems} if workload.mems else {})}
-    return Recipe(json.dumps({"linux": {**path, "resources": {"cpu": cpu}}}, indent=2) + "\n", comment=None)
+    visible = visible_devices(workload.kind, range(len(workload.cards))) if options.visible_devices else {}
+    process = {"process": {"env": [f"{name}={value}" for name, value in visible.items()]}} if visible else {}
+    return Recipe(json.dumps({**process, "linux": {**path, "resources": {"cpu": cpu}}}, indent=2) + "\n", comment=None)

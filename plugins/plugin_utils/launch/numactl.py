@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import shlex
 
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _host
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
 
-OPTIONS = frozenset({"command"})
+OPTIONS = frozenset({"command", "visible_devices"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     memory = [f"--membind={workload.mems}"] if workload.mems else []
-    return Recipe(shlex.join(["numactl", f"--physcpubind={workload.cpus}", *memory, "--", *options.program]))
+    words = ["numactl", f"--physcpubind={workload.cpus}", *memory, "--", *_host.program(workload, options)]
+    return Recipe(shlex.join(words), _host.unsure(workload, options))

@@ -8,16 +8,20 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _units
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _host, _units
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
 
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"visible_devices"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     unit = f"{workload.name or 'UNIT'}.service"
+    environment = [("Environment", f"{name}={value}") for name, value in _host.visible(workload, options).items()]
     return Recipe(
-        _units.text({"Service": _units.settings(workload).items()}),
-        [f"Paste it into the editor of: systemctl edit {unit}. It takes effect when the service is restarted."],
+        _units.text({"Service": [*_units.settings(workload).items(), *environment]}),
+        [
+            f"Paste it into the editor of: systemctl edit {unit}. It takes effect when the service is restarted.",
+            *_host.unsure(workload, options),
+        ],
     )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import shlex
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _units
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _host, _units
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
 
-OPTIONS = frozenset({"command"})
+OPTIONS = frozenset({"command", "visible_devices"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
@@ -24,4 +24,4 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     words = ["systemd-run", "--scope", *([f"--slice={settings.pop('Slice')}"] if "Slice" in settings else [])]
     words += [f"--unit={workload.name}.scope"] if workload.name else []
     words += [f"--property={key}={value}" for key, value in settings.items()]
-    return Recipe(shlex.join([*words, "--", *options.program]))
+    return Recipe(shlex.join([*words, "--", *_host.program(workload, options)]), _host.unsure(workload, options))

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import shlex
 
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _host
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload import Recipe, Workload
 
-OPTIONS = frozenset({"command"})
+OPTIONS = frozenset({"command", "visible_devices"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     notes = [f"taskset does not bind memory to nodes {workload.mems}; numactl does."] if workload.mems else []
-    return Recipe(shlex.join(["taskset", "--cpu-list", workload.cpus, *options.program]), notes)
+    return Recipe(shlex.join(["taskset", "--cpu-list", workload.cpus, *_host.program(workload, options)]), [*notes, *_host.unsure(workload, options)])

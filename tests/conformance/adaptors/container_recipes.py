@@ -42,7 +42,7 @@ def known(fields: dict, names: set[str], where: str) -> None:
 
 
 def words(plan: dict, engine: str, **options: object) -> list[str]:
-    return shlex.split(launch(plan, engine, notes=False, **options))
+    return shlex.split(launch(plan, engine, notes=False, visible_devices=False, **options))
 
 
 def container(engine: str) -> Callable[[list, dict], None]:

@@ -39,7 +39,7 @@ PUBLISHED_EXAMPLES = yaml.safe_load(filter_file.EXAMPLES)
 
 def test_it_is_called_launch():
     assert NAME == "launch"
-    assert LAUNCH(PLAN["npus"][0], "taskset", command="true", notes=False) == "taskset --cpu-list 16-31 true"
+    assert LAUNCH(PLAN["npus"][0], "taskset", command="true", notes=False, visible_devices=False) == "taskset --cpu-list 16-31 true"
 
 
 def test_options_are_documented_with_their_defaults():

@@ -151,7 +151,12 @@ def test_npu_smi_can_lie_elsewhere():
 
 def test_the_ascend_runtime_takes_variables_in_place_of_devices():
     options = {"topology": TOPOLOGY, "ascend_runtime": True, "vnpu": "vir04"}
-    wanted = {"ASCEND_VISIBLE_DEVICES": "4,5", "ASCEND_RUNTIME_OPTIONS": "", "ASCEND_VNPU_SPECS": "vir04"}
+    wanted = {
+        "ASCEND_VISIBLE_DEVICES": "4,5",
+        "ASCEND_RUNTIME_OPTIONS": "",
+        "ASCEND_VNPU_SPECS": "vir04",
+        "ASCEND_RT_VISIBLE_DEVICES": "0,1",
+    }
     for engine in ("docker", "nerdctl"):
         written = words(PAIR, engine, **options)
         assert [word[6:] for word in written if word.startswith("--env=")] == [f"{name}={value}" for name, value in wanted.items()]
@@ -159,6 +164,57 @@ def test_the_ascend_runtime_takes_variables_in_place_of_devices():
     service = loaded(PAIR, "compose", **options)["services"]["pair"]
     assert service["environment"] == wanted
     assert not {"devices", "volumes"} & set(service)
+
+
+BY_NODE = {"cpus": "16-31", "devices": ["/dev/davinci5", "/dev/davinci4"]}
+CUDA = ["CUDA_DEVICE_ORDER=PCI_BUS_ID"]
+ON_HOST = [
+    ("logic id of a plan's entry", PAIR["processes"][1], {}, ["ASCEND_RT_VISIBLE_DEVICES=1"]),
+    ("the user's order", {"cpus": "0-31", "npus": [1, 0]}, {}, ["ASCEND_RT_VISIBLE_DEVICES=1,0"]),
+    ("device nodes, of which the topology knows the logic ids", BY_NODE, {"topology": TOPOLOGY}, ["ASCEND_RT_VISIBLE_DEVICES=1,0"]),
+    ("device nodes alone", BY_NODE, {}, []),
+    ("GPUs", GPUS, {}, [*CUDA, "CUDA_VISIBLE_DEVICES=2,3"]),
+    ("no device", {"cpus": "0-3"}, {}, []),
+    ("switched off", ENTRY, {"visible_devices": False}, []),
+]
+
+
+@pytest.mark.parametrize("entry, options, variables", [row[1:] for row in ON_HOST], ids=[row[0] for row in ON_HOST])
+def test_programs_of_the_host_see_their_devices_by_the_ids_of_the_host(entry, options, variables):
+    for form in ("taskset", "numactl", "systemd_run"):
+        text = launch(entry, form, command=["printenv"], **options)
+        (program,) = (line for line in text.splitlines() if not line.startswith("#"))
+        assert program.endswith(shlex.join([*(["env", *variables] if variables else []), "printenv"]))
+        assert ("only topology tells" in text) == (entry is BY_NODE and not variables)
+    assert unit(entry, "systemd", **options)["Service"].get("Environment", []) == variables
+
+
+IN_CONTAINER = [
+    ("counted from 0", {**PAIR["processes"][1]}, {}, ["ASCEND_RT_VISIBLE_DEVICES=0"]),
+    ("as many as it gets", PAIR, {"topology": TOPOLOGY}, ["ASCEND_RT_VISIBLE_DEVICES=0,1"]),
+    ("device nodes", BY_NODE, {}, ["ASCEND_RT_VISIBLE_DEVICES=0,1"]),
+    ("GPUs", GPUS, {}, [*CUDA, "CUDA_VISIBLE_DEVICES=0,1"]),
+    ("switched off", PAIR, {"visible_devices": False}, []),
+]
+
+
+@pytest.mark.parametrize("entry, options, variables", [row[1:] for row in IN_CONTAINER], ids=[row[0] for row in IN_CONTAINER])
+def test_containers_count_their_devices_from_zero(entry, options, variables):
+    for engine in ENGINES:
+        assert [word[6:] for word in words(entry, engine, **options) if word.startswith("--env=")] == variables
+    (service,) = loaded(entry, "compose", **options)["services"].values()
+    assert [f"{name}={value}" for name, value in service.get("environment", {}).items()] == variables
+    assert unit(entry, "quadlet", **options)["Container"].get("Environment", []) == variables
+    assert json.loads(launch(entry, "ctr", **options)).get("process", {"env": []})["env"] == variables
+
+
+def test_a_privileged_container_sees_the_devices_of_the_host():
+    for entry, variable in ((PAIR["processes"][1], "ASCEND_RT_VISIBLE_DEVICES=1"), (GPU, "CUDA_VISIBLE_DEVICES=3")):
+        assert f"--env={variable}" in words(entry, "docker", arguments=["--privileged"])
+
+
+def test_a_container_whose_devices_are_the_users_gets_no_variable():
+    assert not any(word.startswith("--env=") for word in words(ENTRY, "docker", devices=False))
 
 
 GPU_FLAGS = [
@@ -285,7 +341,7 @@ SERVICES = [
 
 @pytest.mark.parametrize("entry, topology, settings", [row[1:] for row in SERVICES], ids=[row[0] for row in SERVICES])
 def test_a_drop_in_says_what_the_host_obeys(tmp_path, entry, topology, settings):
-    assert unit(entry, "systemd", topology=topology) == {"Service": settings}
+    assert unit(entry, "systemd", topology=topology, visible_devices=False) == {"Service": settings}
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     (tmp_path / "x.service.d").mkdir()
@@ -301,8 +357,10 @@ def test_systemd_names_the_unit_to_edit():
 
 
 def test_systemd_run():
-    assert words(ENTRY, "systemd_run", command="serve --x") == ["systemd-run", "--scope", "--slice=npu-0.slice", "--", "serve", "--x"]
-    assert words(ALL_IN_ONE, "systemd_run") == [
+    assert words(ENTRY, "systemd_run", command="serve --x", visible_devices=False) == [
+        *("systemd-run", "--scope", "--slice=npu-0.slice", "--", "serve", "--x"),
+    ]
+    assert words(ALL_IN_ONE, "systemd_run", visible_devices=False) == [
         *("systemd-run", "--scope", "--slice=npu.slice", "--unit=tp2.scope"),
         *("--property=AllowedCPUs=0-31", "--property=AllowedMemoryNodes=0-1", "--", "COMMAND"),
     ]
@@ -329,12 +387,13 @@ def test_numactl_runs_here_on_the_cpus_asked_for():
 
 
 def test_numactl_binds_memory_as_well():
-    assert words(ENTRY, "numactl", command="run") == ["numactl", "--physcpubind=16-31", "--membind=1", "--", "run"]
+    assert words(ENTRY, "numactl", command="run", visible_devices=False) == ["numactl", "--physcpubind=16-31", "--membind=1", "--", "run"]
 
 
 def test_ctr_takes_a_part_of_the_oci_specification():
     assert json.loads(launch(ENTRY, "ctr", name="infer")) == {
-        "linux": {"cgroupsPath": "npu-0.slice:ctr:infer", "resources": {"cpu": {"cpus": "16-31", "mems": "1"}}}
+        "process": {"env": ["ASCEND_RT_VISIBLE_DEVICES=0"]},
+        "linux": {"cgroupsPath": "npu-0.slice:ctr:infer", "resources": {"cpu": {"cpus": "16-31", "mems": "1"}}},
     }
     assert json.loads(launch({"cpus": "4-7"}, "ctr")) == {"linux": {"resources": {"cpu": {"cpus": "4-7"}}}}
 
@@ -401,7 +460,7 @@ def test_slurm_on_a_kernel_without_numa():
 REFUSALS = [
     ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of compose, ctr, docker, "),
     ("an unknown option", ENTRY, "docker", {"imgae": "x"}, "form docker has no option imgae; it has arguments, ascend_runtime, command, "),
-    ("an option of another form", ENTRY, "taskset", {"image": "x"}, "form taskset has no option image; it has command, name, notes"),
+    ("an option of another form", ENTRY, "taskset", {"image": "x"}, "form taskset has no option image; it has command, name, notes, visible_devices"),
     ("a whole plan", PLAN, "docker", {}, "this is a whole plan; take one of its npus"),
     ("a list", PLAN["npus"], "docker", {}, "expected an entry of npu_affinity_plan.npus or a workload; got list"),
     ("no CPUs", {**ENTRY, "pool": ""}, "docker", {}, "NPU 0 has no CPUs: its pool is empty"),
