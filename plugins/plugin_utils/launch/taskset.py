@@ -19,4 +19,5 @@ OPTIONS = frozenset({"command", "visible_devices"})
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     notes = [f"taskset does not bind memory to nodes {workload.mems}; numactl does."] if workload.mems else []
-    return Recipe(shlex.join(["taskset", "--cpu-list", workload.cpus, *_host.program(workload, options)]), [*notes, *_host.unsure(workload, options)])
+    words = ["taskset", "--cpu-list", workload.cpus, *_host.program(workload, options)]
+    return Recipe(shlex.join(words), [*notes, *_host.unsure(workload, options)])

@@ -460,7 +460,13 @@ def test_slurm_on_a_kernel_without_numa():
 REFUSALS = [
     ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of compose, ctr, docker, "),
     ("an unknown option", ENTRY, "docker", {"imgae": "x"}, "form docker has no option imgae; it has arguments, ascend_runtime, command, "),
-    ("an option of another form", ENTRY, "taskset", {"image": "x"}, "form taskset has no option image; it has command, name, notes, visible_devices"),
+    (
+        "an option of another form",
+        ENTRY,
+        "taskset",
+        {"image": "x"},
+        "taskset has no option image; it has command, name, notes, visible_devices",
+    ),
     ("a whole plan", PLAN, "docker", {}, "this is a whole plan; take one of its npus"),
     ("a list", PLAN["npus"], "docker", {}, "expected an entry of npu_affinity_plan.npus or a workload; got list"),
     ("no CPUs", {**ENTRY, "pool": ""}, "docker", {}, "NPU 0 has no CPUs: its pool is empty"),
