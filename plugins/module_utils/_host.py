@@ -11,11 +11,17 @@ from __future__ import annotations
 import collections
 import fnmatch
 import os
+import selectors
 import signal
 import subprocess
+import time
 
 Result = collections.namedtuple("Result", "argv rc output")
 """What a command did: its words, its exit status, and standard output followed by standard error as text."""
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.05
+_GRACE = 2
+"""Seconds between two looks whether a command ended, and those that a killed one gets to end."""
+_PIPE_SIZE = 1 << 20
 
 
 class CommandError(Exception):
@@ -86,13 +92,15 @@ class Host:
     def run(self, argv, stdin="", timeout=None):
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
 
-        The command gets a process group of its own, so that at the time limit its children end with it.
+        ``stdin`` is a short answer to a prompt, ``timeout`` another limit than the host's. The command gets a session of its own, which is
+        killed with it at the time limit. Its answer is what was written until it ended: children that keep its pipes are not waited for.
         """
         limit = timeout or self.timeout
         environment = dict(os.environ, LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
         try:
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function # boot units run this, without an AnsibleModule
                 argv,
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -103,9 +111,62 @@ class Host:
         except OSError as error:
             raise CommandError("'%s' could not be started: %s" % (" ".join(argv), error.strerror or error))
         try:
-            output, errors = process.communicate(stdin.encode(), timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise CommandError("'%s' did not answer within %s s and was killed" % (" ".join(argv), limit))
-        return Result(tuple(argv), process.returncode, (output + errors).decode("utf-8", "replace"))
+            output = _answer(process, stdin.encode(), time.monotonic() + limit)
+        finally:
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                pipe.close()
+        if output is None:
+            raise CommandError("'%s' did not answer within %s s%s" % (" ".join(argv), limit, _kill(process)))
+        return Result(tuple(argv), process.returncode, output.decode("utf-8", "replace"))
+
+
+def _answer(process, stdin, deadline):
+    """Return what a process wrote, standard output first, when it has ended; None when it has not at the deadline."""
+    written = {process.stdout: [], process.stderr: []}
+    for pipe in written:
+        os.set_blocking(pipe.fileno(), False)
+    os.set_blocking(process.stdin.fileno(), False)
+    try:
+        process.stdin.write(stdin)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+    pause = _SHORTEST_LOOK
+    with selectors.DefaultSelector() as selector:
+        for pipe in written:
+            selector.register(pipe, selectors.EVENT_READ)
+        while process.poll() is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            pause = min(2 * pause, _LONGEST_LOOK)
+            for key, _events in selector.select(min(pause, left)):
+                pause = _SHORTEST_LOOK
+                if not _read_into(written, key.fileobj):
+                    selector.unregister(key.fileobj)
+    for pipe in written:
+        _read_into(written, pipe)
+    return b"".join(chunk for chunks in written.values() for chunk in chunks)
+
+
+def _read_into(written, pipe):
+    """Take what a pipe holds at the moment, all of it in one read, and return whether more can come."""
+    chunk = pipe.read(_PIPE_SIZE)
+    if chunk:
+        written[pipe].append(chunk)
+    return chunk != b""
+
+
+def _kill(process):
+    """Kill a process with its group, and return how that ended, as the end of a sentence. A process that waits in the kernel never ends."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_GRACE)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return ", and process %d of another user could not be killed" % process.pid
+    except subprocess.TimeoutExpired:
+        where = "process %d did not end when it was killed: it waits in the kernel, perhaps for a driver" % process.pid
+        return ", and %s; it was left behind, see the kernel log" % where
+    return " and was killed"

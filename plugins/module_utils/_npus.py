@@ -199,14 +199,18 @@ def _add_affinity(chips, topo):
 
 
 def _add_device_share(tool, chips):
-    for card in sorted({chip["card"] for chip in chips}):
+    """Ask for the device share of every card, until npu-smi does not answer in time: a tool that hangs would take a time limit each."""
+    cards = sorted({chip["card"] for chip in chips})
+    for index, card in enumerate(cards):
+        if tool.hung:
+            left = compress(cards[index:])
+            tool.problems.append("Device share of card %s was not asked for, because npu-smi did not answer before." % left)
+            return
         answer = tool.ask(parse_device_share, "info", "-t", "device-share", "-i", str(card), quiet=("unsupported",))
         states = {row["chip"] or 0: row["enabled"] for row in answer or []}
         for chip in chips:
             if chip["card"] == card:
                 chip["device_share"] = states.get(chip["chip"])
-        if tool.failure == HUNG:
-            return
 
 
 def _family(chip):

@@ -12,12 +12,15 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+import time
 
 from ._host import CommandError
 from ._npu_smi import find_error, parse_device_share, parse_info, parse_mapping, parse_recover
 from ._npus import FOLDERS
 from ._tool import find
 
+BUDGET = 5
+"""The calls of a run take at most so many time limits together, so that a boot goes on whatever npu-smi does."""
 _FAILED = re.compile(r"^\s*Status\s*:\s*Fail", re.MULTILINE | re.IGNORECASE)
 
 
@@ -57,19 +60,33 @@ class Cards:
 
 
 class ShareTool:
-    """npu-smi of one host; ``named`` is the command to use instead of one that is looked for. Every method raises :class:`Refusal`."""
+    """npu-smi of one host; ``named`` is the command to use instead of one that is looked for. Every method raises :class:`Refusal`.
+
+    It serves one run: once a call got no answer in time, or all of them took :data:`BUDGET`, nothing is asked any more.
+    """
 
     def __init__(self, host, named=None):
         problems = []
         self._tool = find(host, named, "npu-smi", FOLDERS, problems, ["NPUs"])
         if self._tool is None:
             raise Refusal("unavailable", problems[0].rstrip("."))
+        self._budget = BUDGET * host.timeout
+        self._silent = ""
 
     def _run(self, words, stdin=""):
+        if self._silent:
+            raise Refusal("hung", "npu-smi was not asked, because " + self._silent)
+        start = time.monotonic()
         try:
-            return self._tool.host.run(self._tool.argv + words, stdin=stdin)
+            return self._tool.host.run(self._tool.argv + words, stdin, min(self._budget, self._tool.host.timeout))
         except CommandError as error:
+            self._silent = str(error)
             raise Refusal("hung", str(error))
+        finally:
+            self._budget -= time.monotonic() - start
+            if self._budget <= 0:
+                limit = BUDGET * self._tool.host.timeout
+                self._silent = "its answers took %g s together, which is the limit for a run" % limit
 
     def _ask(self, parse, *words):
         output = self._run(["info"] + list(words)).output

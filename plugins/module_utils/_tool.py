@@ -45,7 +45,7 @@ class Tool:
     """npu-smi or nvidia-smi of one host.
 
     ``problems`` collects sentences. ``failure`` is what was wrong with the last answer: None, :data:`HUNG` when there was none in
-    time, the ``kind`` of the tool's own error, or ``unreadable``.
+    time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far.
     """
 
     def __init__(self, host, argv, problems):
@@ -53,6 +53,7 @@ class Tool:
         self.argv = argv
         self.problems = problems
         self.failure = None
+        self.hung = False
         self._ahead = {}
 
     def ask_ahead(self, *queries):
@@ -81,6 +82,7 @@ class Tool:
             result = ahead.answer() if ahead else self.host.run(command)
         except CommandError as error:
             self.failure = HUNG
+            self.hung = True
             self.problems.append("%s." % error)
             return None
         try:

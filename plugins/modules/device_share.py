@@ -70,7 +70,9 @@ options:
     description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
     type: str
   timeout:
-    description: Seconds that each call of C(npu-smi) may take. Cards whose controller is silent take tens of seconds to answer.
+    description:
+      - Seconds that each call of C(npu-smi) may take. Cards whose controller is silent take tens of seconds to answer.
+      - After a call without an answer nothing more is asked, and all calls of a run take at most five times as long together.
     type: int
     default: 60
 extends_documentation_fragment:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+import time
 
 import pytest
 
@@ -216,6 +217,37 @@ def test_a_card_that_does_not_answer_in_time_is_a_sentence(box):
     host.host.timeout = 0.5
     report = host.switch(True, 1)
     assert "did not answer within 0.5 s" in report.failed[1]
+
+
+def test_a_tool_that_hangs_is_asked_once_and_not_once_for_every_card(box):
+    host = box("a2 with 10 cards")
+    host.faults(sleep=30)
+    host.host.timeout = 0.5
+    report = host.switch(True)
+    assert host.calls == ["info -t device-share -i 0"]
+    assert "did not answer within 0.5 s" in report.failed[0]
+    assert {report.failed[card] for card in range(1, 10)} == {"npu-smi was not asked, because " + report.failed[0]}
+    assert report.after == {}
+
+
+def test_a_tool_that_answers_slowly_does_not_keep_a_run_for_ever(box):
+    host = box("a2 with 10 cards")
+    host.faults(sleep=0.6)
+    host.host.timeout = 1
+    host.tool = ShareTool(host.host)
+    start = time.monotonic()
+    report = host.switch(True)
+    assert time.monotonic() - start < 9, "five time limits, and what a busy machine adds"
+    assert "npu-smi was not asked, because its answers took 5 s together, which is the limit for a run" in report.failed[9]
+
+
+def test_at_boot_a_tool_that_hangs_costs_one_time_limit(box, capsys, monkeypatch):
+    host = box("a2 with 10 cards")
+    host.faults(sleep=30)
+    host.forget_calls()
+    assert main(["--root", host.host.root, "--timeout", "0.5"] + [str(card) for card in range(10)]) == 1
+    assert len(host.calls) == 1
+    assert "did not answer within 0.5 s" in capsys.readouterr().out
 
 
 def test_an_ok_that_changed_nothing_is_found_out(box):

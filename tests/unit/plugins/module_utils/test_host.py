@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -52,6 +53,52 @@ def test_a_hanging_command_is_killed_with_its_children():
     with pytest.raises(CommandError, match="did not answer within 1 s and was killed"):
         Host(timeout=1).run([sys.executable, "-c", program])
     assert time.monotonic() - start < 20
+
+
+DETACHED = """
+import subprocess, sys
+code = "import time; time.sleep(%d)"
+subprocess.Popen([sys.executable, "-c", code], start_new_session=%s)
+%s
+"""
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+def test_a_good_answer_counts_although_a_daemon_keeps_the_pipes(own_session):
+    start = time.monotonic()
+    program = DETACHED % (8, own_session, "print('NPU ID : 0'); sys.stderr.write('a remark'); sys.exit(3)")
+    result = Host(timeout=5).run([sys.executable, "-c", program])
+    assert (result.rc, result.output) == (3, "NPU ID : 0\na remark")
+    assert time.monotonic() - start < 4, "the leader ended at once"
+
+
+def test_the_time_limit_holds_although_a_child_left_the_session():
+    start = time.monotonic()
+    program = DETACHED % (8, True, "import time; time.sleep(8)")
+    with pytest.raises(CommandError, match="did not answer within 1 s and was killed"):
+        Host(timeout=1).run([sys.executable, "-c", program])
+    assert time.monotonic() - start < 4
+
+
+def test_a_process_that_cannot_be_killed_is_left_behind_with_a_sentence(monkeypatch):
+    killed = []
+    monkeypatch.setattr(os, "killpg", lambda pid, _signal: killed.append(pid))
+    start = time.monotonic()
+    with pytest.raises(CommandError, match=r" within 1 s, and process \d+ did not end when it was killed: .* see the kernel log"):
+        Host(timeout=1).run([sys.executable, "-c", "import time; time.sleep(20)"])
+    assert time.monotonic() - start < 6
+    (pid,) = killed
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_a_long_answer_on_both_pipes_comes_whole():
+    program = "import sys; sys.stdout.write('o' * 300000); sys.stderr.write('e' * 300000); sys.stdout.write('O')"
+    assert Host(timeout=20).run([sys.executable, "-c", program]).output == "o" * 300000 + "O" + "e" * 300000
+
+
+def test_a_command_that_ends_without_reading_its_answer_is_judged_all_the_same():
+    assert Host(timeout=20).run([sys.executable, "-c", "print(1)"], stdin="Y\n").output == "1\n"
 
 
 def test_a_missing_command_is_named():

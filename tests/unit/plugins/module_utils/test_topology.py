@@ -266,6 +266,14 @@ def test_npu_smi_that_hangs(tree):
     assert sorted(tree.calls(NPU_SMI)) == AT_ONCE
 
 
+def test_after_a_query_that_hangs_no_card_is_asked_for_its_device_share(tree):
+    tree.host = Host(tree.root, timeout=4)
+    a2(tree, **{"info_t_device-share -i 1": {"sleep": 30}})
+    facts = gather(tree.host, device_share=True)
+    assert tree.calls(NPU_SMI)[6:] == ["info -t device-share -i 0", "info -t device-share -i 1"]
+    assert "Device share of card 2-3 was not asked for, because npu-smi did not answer before." in facts["problems"]
+
+
 def test_the_first_board_that_hangs_is_the_last_one_asked(tree):
     tree.host = Host(tree.root, timeout=4)
     facts = a2(tree, info={"sleep": 30}, **{"info_t_board -i 0 -c 0": {"sleep": 30}})
