@@ -1,0 +1,166 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switches arrive as text, from ``-e x=false`` and from INI inventories, and mean what the text says."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import jinja2
+import jinja2.nodes
+import pytest
+import yaml
+
+from tests.integration.conftest import REPOSITORY
+from tests.integration.test_kubelet import FOLDER, NODE, STATE
+
+OF_PLAYBOOKS = {"npu_affinity_skip_busy", "npu_affinity_unbind_device_share"}
+BARE = {"when", "that", "changed_when", "failed_when", "until"}
+JINJA = jinja2.Environment(extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"])
+
+
+def switches():
+    """The boolean options of all roles' argument specs, by role."""
+    found = {}
+    for path in sorted(REPOSITORY.glob("roles/*/meta/argument_specs.yml")):
+        specs = yaml.safe_load(path.read_text())["argument_specs"].values()
+        options = {name for spec in specs for name, option in spec["options"].items() if option["type"] == "bool"}
+        found[path.parts[-3]] = options
+    return found
+
+
+ROLES = switches()
+SWITCHES = set().union(*ROLES.values()) | OF_PLAYBOOKS
+ON, OFF = ["true", "yes", "1", True], ["false", "no", "0", False]
+
+
+def expressions(node, bare=False):
+    """The Jinja templates in a YAML document; conditions are such without braces."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from expressions(value, key in BARE)
+    elif isinstance(node, list):
+        for value in node:
+            yield from expressions(value, bare)
+    elif isinstance(node, str):
+        yield "{{ (%s) }}" % node if bare and "{{" not in node else node
+
+
+def read_as_text(template):
+    """The switches that a template reads without filter bool; ``default`` may stand between."""
+    found = set()
+
+    def look(node, judged):
+        if isinstance(node, jinja2.nodes.Name) and node.name in SWITCHES and not judged:
+            found.add(node.name)
+        is_bool = isinstance(node, jinja2.nodes.Filter) and node.name in ("bool", "ansible.builtin.bool")
+        through = isinstance(node, jinja2.nodes.Filter) and node.name == "default"
+        for child in node.iter_child_nodes():
+            look(child, is_bool or (judged and through))
+
+    look(JINJA.parse(template), judged=False)
+    return found
+
+
+def templates():
+    """What roles and playbooks have templates in: ``(file, templates)``."""
+    for path in sorted(REPOSITORY.glob("roles/**/*")) + sorted(REPOSITORY.glob("playbooks/**/*")):
+        if path.suffix == ".j2":
+            yield path, [path.read_text()]
+        elif path.suffix == ".yml" and path.parent.name not in ("meta", "defaults"):
+            yield path, list(expressions(yaml.safe_load(path.read_text())))
+
+
+def test_no_template_reads_a_switch_without_asking_what_its_text_means():
+    found = {str(path.relative_to(REPOSITORY)): set().union(*map(read_as_text, texts)) for path, texts in templates()}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert len(found) > 50 and len(SWITCHES) > 20
+
+
+EXAMPLES = [
+    ("{{ (npu_affinity_repair) }}", True),
+    ("{{ npu_affinity_repair | default(false) }}", True),
+    ("{{ npu_affinity_repair | bool | default(false) }}", False),
+    ("{{ npu_affinity_repair | default(npu_affinity_replan) | bool }}", False),
+    ("{% if not npu_affinity_repair %}{% endif %}", True),
+    ("{{ 'npu_affinity_repair' if npu_affinity_repair | default(false) | ansible.builtin.bool }}", False),
+    ("{{ [npu_affinity_repair] | length | bool }}", True),
+]
+
+
+@pytest.mark.parametrize("template, as_text", EXAMPLES)
+def test_what_reads_a_switch_as_text(template, as_text):
+    assert bool(read_as_text(template)) is as_text
+
+
+READS = re.compile(r"\b(npu_affinity_\w+)(?: \| default\(\w+\))? \| bool")
+
+
+def test_every_value_that_a_switch_can_have(fleet, tmp_path):
+    """Every way in which a role or playbook reads a switch, evaluated by Ansible with every value."""
+    reads = {match.group(0): match.group(1) for _path, texts in templates() for text in texts for match in READS.finditer(text)}
+    assert set(reads.values()) == SWITCHES
+    values = dict(enumerate(ON + OFF))
+    seen = ", ".join(f"{json.dumps(read)}: {read}" for read in reads)
+    hosts = {f"value{place}": dict.fromkeys(SWITCHES, value) for place, value in values.items()}
+    (tmp_path / "values.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+    task = {"ansible.builtin.debug": {"msg": "{{ {%s} }}" % seen}}
+    (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
+    run = fleet().play(str(tmp_path / "play.yml"), "-i", str(tmp_path / "values.yml"))
+    assert run.status == 0, run.output
+    for place, value in values.items():
+        (entry,) = run.of(f"value{place}")
+        assert entry["result"]["msg"] == dict.fromkeys(reads, value in ON), value
+
+
+def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
+    """Text from an INI inventory, through verify and bind."""
+    hosts = fleet(true=NODE, false=NODE)
+    log = tmp_path / "kubectl.log"
+    shared = {
+        "npu_affinity_batches": ["100%"],
+        "npu_affinity_kubelet_drain": ["/bin/sh", "-c", f"echo {{{{ inventory_hostname }}}} >> {log}"],
+        "npu_affinity_kubelet_uncordon": [],
+        "npu_affinity_swappiness": "10",
+    }
+    for name in hosts.hosts:
+        (hosts.tree(name) / "etc/default").mkdir(parents=True, exist_ok=True)
+        (hosts.tree(name) / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+
+    def play(playbook, switches, **variables):
+        lines = ["[of_true]", "true", "[of_false]", "false"]
+        for name in hosts.hosts:
+            lines += [f"[of_{name}:vars]", *(f"{switch}={value}" for switch, value in switches[name].items())]
+        (tmp_path / "switches.ini").write_text("\n".join(lines))
+        return hosts.play(playbook, "-i", str(tmp_path / "switches.ini"), **shared, **variables)
+
+    every = set().union(*ROLES.values())
+    enabling = {name for name in every if name.endswith("_enabled")}
+    inner = {name: dict.fromkeys(enabling, "true") | dict.fromkeys(every - enabling, name) for name in hosts.hosts}
+
+    verified = play("verify", inner)
+    assert verified.of("true", "failed") and not verified.of("false", "failed"), verified.output
+
+    bound = play("bind", inner)
+    assert bound.status == 0, bound.output
+    assert log.read_text().split() == ["true"], "npu_affinity_kubelet_restart"
+    for name in hosts.hosts:
+        units = hosts.tree(name) / "etc/systemd/system"
+        there = [
+            not (hosts.tree(name) / STATE).exists(),
+            (units / "npu-affinity-threads.timer").exists(),
+            (units / "npu-affinity-device-share.service").exists(),
+        ]
+        assert there == [name == "true"] * 3
+
+    facts = next(
+        entry["result"]["ansible_facts"] for entry in bound.of("true", "ok") if entry["task"].endswith("Plan the CPUs of every NPU")
+    )
+    before = {name: hosts.snapshot(name) for name in hosts.hosts}
+    none = dict.fromkeys(every - enabling, "true") | dict.fromkeys(enabling, "false")
+    skipped = play("bind", dict.fromkeys(hosts.hosts, none), **facts)
+    assert skipped.status == 0, skipped.output
+    assert {name: skipped.modules(name) for name in hosts.hosts} == dict.fromkeys(hosts.hosts, [])
+    assert {name: hosts.snapshot(name) for name in hosts.hosts} == before
