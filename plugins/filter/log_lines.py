@@ -18,6 +18,16 @@ options:
     description: A plan as P(npu.affinity.plan#filter) returns it.
     type: dict
     required: true
+  rank:
+    description:
+      - The rank of one worker. Its lines start with C([cpu_bind_mode]) and have the NPU of the rank alone.
+      - Make the plan with O(npu.affinity.plan#filter:npus) of the NPUs that the workers see; the ranks count those.
+    type: int
+  topology:
+    description:
+      - The fact C(npu_affinity_topology) of the host. With O(rank), the mode is then the one of the chip family, which a worker logs
+        even where C(npu-smi) printed no affinity.
+    type: dict
 seealso:
   - plugin: npu.affinity.plan
     plugin_type: filter
@@ -28,6 +38,12 @@ EXAMPLES = r"""
 - name: Show what the workers of this host must log
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan | npu.affinity.log_lines }}"
+
+- name: Show what the second worker of a service on NPUs 2 and 3 must log
+  ansible.builtin.debug:
+    msg: >-
+      {{ npu_affinity_topology | npu.affinity.plan(npus=[2, 3], repair=false)
+         | npu.affinity.log_lines(rank=1, topology=npu_affinity_topology) }}
 """
 
 RETURN = r"""
@@ -48,9 +64,9 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.npu.affinity.plugins.plugin_utils._log_lines import log_lines as lines_of
 
 
-def log_lines(plan: Mapping[str, Any]) -> list[str]:
+def log_lines(plan: Mapping[str, Any], rank: int | None = None, topology: Mapping[str, Any] | None = None) -> list[str]:
     try:
-        return lines_of(plan)
+        return lines_of(plan, rank, topology)
     except ValueError as error:
         raise AnsibleFilterError(str(error)) from error
 

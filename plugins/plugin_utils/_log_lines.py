@@ -11,7 +11,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
@@ -19,17 +19,32 @@ from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expan
 TITLE = "The CPU allocation plan is as follows:"
 
 
-def log_lines(plan: object) -> list[str]:
-    """Return the lines of a plan. Raises ``ValueError`` when it is none."""
+def log_lines(plan: object, rank: int | None = None, topology: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the lines of all NPUs of a plan, or with ``rank`` those of one worker, which start with its mode.
+
+    ``topology`` is the fact of the host: the mode is that of the chip family, also where npu-smi printed no affinity and the worker slices
+    all the same. Without it the mode is the plan's strategy. Raises ``ValueError`` when there is no such plan or rank.
+    """
     if not isinstance(plan, Mapping) or "npus" not in plan:
         raise ValueError(f"plan: expected a plan of npu.affinity.plan, with npus; got {type(plan).__name__}")
-    return [TITLE, *_lines(plan)]
+    npus = [entry for entry in plan["npus"] if not entry["slice"].startswith("gpu-")]
+    if rank is None:
+        return [TITLE, *_lines(npus)]
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(npus):
+        raise ValueError(f"rank: the plan has {len(npus)} NPUs, one for each rank from 0; got {rank!r}")
+    visible = [entry["id"] for entry in npus]
+    return [f"[cpu_bind_mode] mode={_mode(plan, topology)} rank={rank} visible_npus={visible}", TITLE, *_lines([npus[rank]])]
 
 
-def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    for entry in plan["npus"]:
-        if entry["slice"].startswith("gpu-"):
-            continue
+def _mode(plan: Mapping[str, Any], topology: Mapping[str, Any] | None) -> str:
+    if topology is None:
+        return "global_slice" if plan["strategy"] == "global_slice" else "topo_affinity"
+    families = {npu["family"] for npu in topology["npus"] if npu["kind"] == "npu"}
+    return "global_slice" if families == {"a3"} else "topo_affinity"
+
+
+def _lines(npus: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for entry in npus:
         cpus = {role: " ".join(map(str, expand(entry[role]))) for role in ("main", "acl", "release")}
         if entry["irq"]:
             yield f"NPU{entry['id']}: main=[{cpus['main']}]  acl=[{cpus['acl']}]  release=[[{cpus['release']}]]"

@@ -50,6 +50,31 @@ def test_plan_and_log_lines():
     assert call(log_lines, made) == ["The CPU allocation plan is as follows:", "NPU0: main=[2 3 4 5 6 7]  acl=[8]  release=[[9]]"]
 
 
+MODES = [
+    ("A2", {}, "topo_affinity"),
+    ("A3", {"family": "a3"}, "global_slice"),
+    ("A2 without printed affinity, which is sliced all the same", {"affinity": None}, "topo_affinity"),
+]
+
+
+@pytest.mark.parametrize("changes, mode", [row[1:] for row in MODES], ids=[row[0] for row in MODES])
+def test_the_log_lines_of_a_rank_start_with_its_mode(changes, mode):
+    npus = [{**TOPOLOGY["npus"][0], "id": number, "pci": f"0000:0{number}:00.0", **changes} for number in range(3)]
+    topology = {**TOPOLOGY, "cpus": {"online": "0-20", "siblings": []}, "numa": [{"id": 0, "cpus": "0-20"}], "npus": npus}
+    topology["npus"] = [{**npu, "affinity": "0-20" if npu["affinity"] else None} for npu in npus]
+    made = call(plan, topology, npus=[1, 2], repair=False)
+    assert call(log_lines, made, rank=1, topology=topology) == [
+        f"[cpu_bind_mode] mode={mode} rank=1 visible_npus=[1, 2]",
+        "The CPU allocation plan is as follows:",
+        "NPU2: main=[16 17 18]  acl=[19]  release=[[20]]",
+    ]
+
+
+def test_a_rank_that_no_npu_has_is_refused():
+    with pytest.raises(AnsibleFilterError, match="rank: the plan has 1 NPUs, one for each rank from 0; got 1"):
+        call(log_lines, call(plan, TOPOLOGY), rank=1)
+
+
 def test_log_lines_of_cards_without_roles():
     for family, lines in (("a5", ["Ascend 950 NPU0: worker=[0 1 2 3 4 5 6 7]"]), ("gpu", [])):
         topology = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][0], "family": family, "kind": "gpu" if family == "gpu" else "npu"}]}
