@@ -13,7 +13,7 @@ author:
 description:
   - Writes the configuration of Volcano's scheduler with the numa-aware plugin and its weight, a sample Deployment and a sample Volcano
     job with a topology policy, and for every node the C(Numatopology) that the resource exporter would publish.
-  - Nothing is sent to a cluster.
+  - Nothing is sent to a cluster. P(npu.affinity.volcano_check#filter) looks at manifests of your own.
 positional: cpus, npus, policy, replicas
 options:
   _input:
@@ -53,11 +53,31 @@ options:
     description: Weight of the plugin.
     type: int
     default: 10
+  cluster:
+    description:
+      - How Volcano came into the cluster.
+      - V(volcano) is its own installation, with C(volcano-scheduler.conf) in the namespace C(volcano-system).
+      - V(cce) is the add-on of Huawei Cloud's CCE, with C(default-scheduler.conf) in C(kube-system). From version 1.7.1 of the add-on on,
+        its parameters take RV(_value.addon) and the ConfigMap is not to be edited.
+    type: str
+    default: volcano
+    choices: [volcano, cce]
+  namespace:
+    description: The namespace of the scheduler's ConfigMap. By default that of O(cluster).
+    type: str
+  plugins:
+    description:
+      - The plugins of the scheduler, a list of names for each tier. By default those that O(cluster) is installed with.
+      - Where C(numa-aware) is not among them, it joins the last tier.
+    type: list
+    elements: list
   resource:
     description: The resource name of the NPUs. By default that of the product's device plugin.
     type: str
 seealso:
   - plugin: npu.affinity.place
+    plugin_type: filter
+  - plugin: npu.affinity.volcano_check
     plugin_type: filter
 """
 
@@ -72,6 +92,16 @@ EXAMPLES = r"""
   vars:
     objects: "{{ {inventory_hostname: npu_affinity_topology} | npu.affinity.volcano(cpus=24, npus=1) }}"
   delegate_to: localhost
+
+- name: The ConfigMap of a managed cluster, with plugins of one's own
+  ansible.builtin.debug:
+    msg: >-
+      {{ ({inventory_hostname: npu_affinity_topology}
+          | npu.affinity.volcano(cluster='cce', plugins=[['priority', 'gang'], ['predicates', 'nodeorder', 'numa-aware']])).scheduler }}
+
+- name: The ConfigMap in another namespace
+  ansible.builtin.debug:
+    msg: "{{ ({inventory_hostname: npu_affinity_topology} | npu.affinity.volcano(namespace='scheduling')).scheduler }}"
 """
 
 RETURN = r"""
@@ -83,6 +113,11 @@ _value:
       description: The ConfigMap of the scheduler.
       type: dict
       sample: {kind: ConfigMap}
+    addon:
+      description: The parameter of the add-on with the same configuration.
+      returned: with O(cluster=cce)
+      type: dict
+      sample: {default_scheduler_conf: {actions: "allocate, backfill, preempt", tiers: []}}
     deployment:
       description: A Deployment whose pods are annotated with the policy.
       type: dict

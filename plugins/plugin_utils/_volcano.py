@@ -13,9 +13,10 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -27,12 +28,43 @@ from ansible_collections.npu.affinity.plugins.plugin_utils.placement._hints impo
 
 ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"
-NAMESPACE = "volcano-system"
+NUMA_AWARE = "numa-aware"
 RESOURCES = {"310": "huawei.com/Ascend310", "310p": "huawei.com/Ascend310P", "a5": "huawei.com/npu", "gpu": "nvidia.com/gpu"}
 OTHERWISE = "huawei.com/Ascend910"
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 
 Object = dict[str, Any]
+
+
+class Cluster(NamedTuple):
+    """Where a cluster keeps the configuration of Volcano's scheduler, and with what it starts."""
+
+    namespace: str
+    key: str
+    actions: str
+    tiers: Sequence[Sequence[str]]
+
+
+CLUSTERS = {
+    "volcano": Cluster(
+        "volcano-system",
+        "volcano-scheduler.conf",
+        "enqueue, allocate, backfill",
+        (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder")),
+    ),
+    "cce": Cluster(
+        "kube-system",
+        "default-scheduler.conf",
+        "allocate, backfill, preempt",
+        (
+            ("priority", "gang", "conformance"),
+            ("drf", "predicates", "nodeorder"),
+            ("cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"),
+            ("nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"),
+        ),
+    ),
+}
+"""volcano: volcano-sh/volcano@ed72c7c8, installer. cce: Huawei Cloud CCE, "NUMA Affinity Scheduling" (2025-02-18)."""
 
 
 def objects(
@@ -46,8 +78,11 @@ def objects(
     memory: str = "1Gi",
     weight: int = 10,
     resource: str | None = None,
+    cluster: str = "volcano",
+    namespace: str = "",
+    plugins: Sequence[Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Return ``{scheduler, deployment, job, numatopologies}``.
+    """Return ``{scheduler, deployment, job, numatopologies}``, for the cluster ``cce`` with ``addon`` besides.
 
     ``hosts`` maps names of nodes to topologies; those without a kubelet are no nodes and are left out. ``cpus``, ``npus`` and ``memory``
     are those of a task. Raises ``ValueError`` for what Kubernetes would not take, or the plugin not look at.
@@ -59,27 +94,44 @@ def objects(
     for word, number, least in (("cpus", cpus, 1), ("npus", npus, 0), ("replicas", replicas, 1), ("weight", weight, 0)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{word}: expected a whole number of {least} or more, since the plugin looks at no others; got {number!r}")
+    if cluster not in CLUSTERS:
+        raise ValueError(f"cluster: expected one of {', '.join(CLUSTERS)}; got {cluster!r}")
+    tiers = _tiers(CLUSTERS[cluster].tiers if plugins is None else plugins, weight)
     container = _container(hosts, str(name), str(image), cpus, npus, str(memory), resource)
     return {
-        "scheduler": scheduler(weight),
+        "scheduler": scheduler(CLUSTERS[cluster], namespace, tiers),
+        **({"addon": {"default_scheduler_conf": _configuration(CLUSTERS[cluster], tiers)}} if cluster == "cce" else {}),
         "deployment": _deployment(str(name), container, str(policy), replicas),
         "job": _job(str(name), container, str(policy), replicas),
         "numatopologies": [numatopology(host, topology) for host, topology in sorted(hosts.items()) if topology.get("kubelet")],
     }
 
 
-def scheduler(weight: int) -> Object:
-    """Return the ConfigMap of Volcano's scheduler with its usual plugins and the numa-aware one."""
-    first = [{"name": "priority"}, {"name": "gang"}, {"name": "conformance"}]
-    second = [{"name": plugin} for plugin in ("drf", "predicates", "proportion", "nodeorder")]
-    numa: dict[str, Any] = {"name": "numa-aware", "arguments": {"weight": weight}}
-    configuration = {"actions": "enqueue, allocate, backfill", "tiers": [{"plugins": first}, {"plugins": [*second, numa]}]}
+def scheduler(cluster: Cluster, namespace: str, tiers: Sequence[Object]) -> Object:
+    """Return the ConfigMap of Volcano's scheduler with its plugins, tier by tier."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "volcano-scheduler-configmap", "namespace": NAMESPACE},
-        "data": {"volcano-scheduler.conf": yaml.safe_dump(configuration, sort_keys=False)},
+        "metadata": {"name": "volcano-scheduler-configmap", "namespace": str(namespace or cluster.namespace)},
+        "data": {cluster.key: yaml.safe_dump(_configuration(cluster, tiers), sort_keys=False)},
     }
+
+
+def _configuration(cluster: Cluster, tiers: Sequence[Object]) -> Object:
+    return {"actions": cluster.actions, "tiers": copy.deepcopy(list(tiers))}
+
+
+def _tiers(names: object, weight: int) -> list[Object]:
+    """Return plugins as the scheduler reads them; the numa-aware one has its weight, and joins the last tier where no tier names it."""
+    tiers: list[list[str]] = []
+    for tier in names if isinstance(names, Iterable) and not isinstance(names, str | Mapping) else [None]:
+        if not isinstance(tier, Iterable) or isinstance(tier, str | Mapping) or not all(isinstance(name, str) for name in tier):
+            raise ValueError(f"plugins: expected a list of tiers, each a list of names of plugins; got {names!r}")
+        tiers.append(list(tier))
+    if not any(NUMA_AWARE in tier for tier in tiers):
+        tiers = [*tiers[:-1], [*(tiers[-1] if tiers else []), NUMA_AWARE]]
+    numa = {"arguments": {"weight": weight}}
+    return [{"plugins": [{"name": str(name), **(numa if name == NUMA_AWARE else {})} for name in tier]} for tier in tiers]
 
 
 def _container(

@@ -14,6 +14,7 @@ from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.volcano import volcano
+from ansible_collections.npu.affinity.plugins.filter.volcano_check import volcano_check
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
@@ -102,6 +103,33 @@ def test_the_scheduler_has_the_numa_aware_plugin_with_its_weight():
     assert {"name": "numa-aware", "arguments": {"weight": 7}} in [plugin for tier in tiers for plugin in tier["plugins"]]
 
 
+def test_a_managed_cluster_keeps_the_configuration_elsewhere():
+    made = volcano({"a2-01": NODE}, cluster="cce")
+    kubernetes(made["scheduler"])
+    assert made["scheduler"]["metadata"] == {"name": "volcano-scheduler-configmap", "namespace": "kube-system"}
+    configuration = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])
+    assert configuration == made["addon"]["default_scheduler_conf"]
+    names = [[plugin["name"] for plugin in tier["plugins"]] for tier in configuration["tiers"]]
+    assert names == [
+        ["priority", "gang", "conformance"],
+        ["drf", "predicates", "nodeorder"],
+        ["cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"],
+        ["nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource", "numa-aware"],
+    ]
+    assert "addon" not in volcano({"a2-01": NODE})
+
+
+def test_namespace_and_plugins_are_the_users():
+    plugins = [["priority", "numa-aware"], ["nodeorder"]]
+    made = volcano({"a2-01": NODE}, namespace="scheduling", plugins=plugins)["scheduler"]
+    assert made["metadata"]["namespace"] == "scheduling"
+    assert yaml.safe_load(made["data"]["volcano-scheduler.conf"])["tiers"] == [
+        {"plugins": [{"name": "priority"}, {"name": "numa-aware", "arguments": {"weight": 10}}]},
+        {"plugins": [{"name": "nodeorder"}]},
+    ]
+    assert plugins == [["priority", "numa-aware"], ["nodeorder"]]
+
+
 def test_the_samples_are_guaranteed_and_carry_the_policy():
     made = volcano({"a2-01": NODE}, cpus=24, npus=2, policy="restricted", replicas=3, name="llm")
     kubernetes(made["deployment"])
@@ -156,6 +184,8 @@ def test_the_schemas_are_strict():
         ({"a": NODE}, {"name": "Big Job"}, "'Big Job' cannot be the name of a Deployment"),
         ({}, {"npus": 1}, "resource: the hosts have no NPUs"),
         ({"a": NODE, "d": host([0], family="310p")}, {"npus": 1}, "the hosts have huawei.com/Ascend310P, huawei.com/Ascend910"),
+        ({"a": NODE}, {"cluster": "aks"}, "cluster: expected one of volcano, cce; got 'aks'"),
+        ({"a": NODE}, {"plugins": ["gang"]}, "plugins: expected a list of tiers, each a list of names of plugins; got ['gang']"),
         ({"a": NODE}, {"gpus": 1}, "unexpected keyword argument 'gpus'"),
     ],
 )
@@ -163,3 +193,57 @@ def test_what_kubernetes_would_not_take(hosts, options, words):
     with pytest.raises(AnsibleFilterError) as refused:
         volcano(hosts, **options)
     assert words in str(refused.value)
+
+
+def changed_sample(kind="deployment", **changes):
+    """Return a sample of ours with changes to the resources of its container, its policy or its scheduler."""
+    sample = volcano({"a2-01": NODE}, policy="restricted")[kind]
+    template = sample["spec"]["template"] if kind == "deployment" else sample["spec"]["tasks"][0]["template"]
+    (container,) = template["spec"]["containers"]
+    container["resources"] = changes.get("resources", container["resources"])
+    if "policy" in changes:
+        template["metadata"]["annotations"] = {"volcano.sh/numa-topology-policy": changes["policy"]} if changes["policy"] else {}
+    if "scheduler" in changes:
+        template["spec"]["schedulerName"] = changes["scheduler"]
+    return sample
+
+
+def cpus(limit, request=None):
+    return {"limits": {"cpu": limit, "memory": "1Gi"}, "requests": {"cpu": request or limit, "memory": "1024Mi"}}
+
+
+FINDINGS = [
+    ("our Deployment", changed_sample(), []),
+    ("our job", changed_sample("job"), []),
+    ("limits without requests", changed_sample(resources={"limits": {"cpu": 2, "memory": "1Gi"}}), []),
+    ("whole CPUs in thousandths", changed_sample(resources=cpus("2000m", "2")), []),
+    ("another scheduler", changed_sample(scheduler="default-scheduler"), ["schedulerName is default-scheduler"]),
+    ("no policy", changed_sample(policy=""), ["has no topology policy"]),
+    ("an unknown policy", changed_sample(policy="strict"), ["topology policy 'strict' is not known; known are none"]),
+    ("parts of CPUs", changed_sample(resources=cpus("1500m")), ["container sample: 1500m CPUs are no whole number"]),
+    ("a request below its limit", changed_sample(resources=cpus("4", "2")), ["cpu is requested as 2 and limited to 4"]),
+    ("no memory", changed_sample(resources={"limits": {"cpu": "2"}}), ["limit for memory is not set"]),
+    ("no resources", changed_sample("job", resources={}), ["task worker, container sample: limit for cpu is not set", "limit for memory"]),
+    ("no quantity", changed_sample(resources=cpus("two")), ["limit for cpu is two"]),
+]
+
+
+@pytest.mark.parametrize("manifest, words", [row[1:] for row in FINDINGS], ids=[row[0] for row in FINDINGS])
+def test_a_manifest_of_the_users(manifest, words):
+    found = volcano_check(manifest)
+    assert len(found) == len(words)
+    assert all(word in sentence for word, sentence in zip(words, found, strict=True))
+
+
+def test_a_policy_that_no_node_has():
+    pod = {"kind": "Pod", "metadata": {"name": "llm"}, **changed_sample()["spec"]["template"]}
+    pod["metadata"] = {"name": "llm", "annotations": {"volcano.sh/numa-topology-policy": "single-numa-node"}}
+    (found,) = volcano_check(pod, {"a2-01": NODE, "bare": A2})
+    assert "no node has it with the static CPU manager: a2-01 static and restricted." in found
+    assert volcano_check(changed_sample(), {"a2-01": NODE}) == []
+
+
+@pytest.mark.parametrize("manifest", ["text", {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": []}}])
+def test_what_holds_no_pods_is_refused(manifest):
+    with pytest.raises(AnsibleFilterError, match="npu.affinity.volcano_check: "):
+        volcano_check(manifest)

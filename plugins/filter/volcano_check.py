@@ -1,0 +1,76 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: volcano_check
+short_description: Why Volcano's numa-aware plugin would pass a manifest by
+version_added: 0.1.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Looks at a manifest of yours and says what keeps its pods from CPUs of their own on the right NUMA nodes.
+  - That is a scheduler other than C(volcano), a topology policy that is missing or unknown, CPUs that are no whole number, and requests
+    that differ from limits.
+  - Nothing is sent to a cluster.
+positional: hosts
+options:
+  _input:
+    description: A Pod, a workload with a pod template such as a Deployment, or a Volcano job.
+    type: dict
+    required: true
+  hosts:
+    description:
+      - Topologies by name of the node. One of them must then have the static CPU manager and the topology policy of the pods.
+      - By default nodes are not looked at.
+    type: dict
+seealso:
+  - plugin: npu.affinity.volcano
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Refuse manifests that the numa-aware plugin would pass by
+  ansible.builtin.assert:
+    that: findings | length == 0
+    fail_msg: "{{ findings | join(' ') }}"
+  vars:
+    findings: "{{ lookup('ansible.builtin.file', 'llm.yml') | from_yaml | npu.affinity.volcano_check }}"
+
+- name: Look at the nodes as well
+  ansible.builtin.debug:
+    msg: >-
+      {{ lookup('ansible.builtin.file', 'llm.yml') | from_yaml
+         | npu.affinity.volcano_check(hosts={inventory_hostname: npu_affinity_topology}) }}
+"""
+
+RETURN = r"""
+_value:
+  description: A sentence for everything that is wrong.
+  type: list
+  elements: str
+  sample:
+    - "Deployment llm, container llm: 1500m CPUs are no whole number, and the kubelet gives CPUs of their own only to whole ones."
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._volcano_check import check
+
+
+def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
+    try:
+        return check(manifest, hosts)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.volcano_check: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"volcano_check": volcano_check}
