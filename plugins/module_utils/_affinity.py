@@ -133,14 +133,19 @@ class Step:
         return {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
 
 
-def settle(host, steps, check=False):
-    """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all."""
+def settle(host, steps, check=False, before_first_write=lambda: None):
+    """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all.
+
+    ``before_first_write`` is called when all have been looked at and one is to be written.
+    """
     online = read_list(host, CPU_FOLDER + "/online")
     waiting = [step for step in steps if not step.look(host, online)]
     if check:
         for step in waiting:
             step.predict()
         return
+    if waiting:
+        before_first_write()
     for pause in _PAUSES:
         if not waiting:
             return

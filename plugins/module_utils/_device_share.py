@@ -19,6 +19,7 @@ from . import _previous
 from ._cpulist import compress
 from ._holders import holders
 from ._host import Host
+from ._lock import changing
 from ._npus import DRIVER_VERSION
 from ._pci import accelerators
 from ._share_plan import is_older, select
@@ -193,21 +194,23 @@ def main(argv=None):
 def _attempt(host, npu_smi, chosen):
     """Switch on the chosen chips that are there, and return a line for everything that is not as wanted."""
     try:
-        tool = ShareTool(host, npu_smi)
-        cards = tool.cards()
-        there = [choice for choice in chosen if not choice["card"].isdigit() or int(choice["card"]) in cards.chips]
-        lines = [
-            "there is no card %s; npu-smi knows cards %s" % (choice["card"], compress(cards.chips))
-            for choice in chosen
-            if choice not in there
-        ]
-        if not chosen:
-            lines = _absent(host, cards)
-        if chosen and not there:
-            return lines
-        report = switch(host, tool, cards, True, there)
+        with changing(host, "npu_affinity._device_share"):
+            return _switch_on(host, ShareTool(host, npu_smi), chosen)
     except (OSError, Refusal, ValueError) as error:
         return [str(error)]
+
+
+def _switch_on(host, tool, chosen):
+    cards = tool.cards()
+    there = [choice for choice in chosen if not choice["card"].isdigit() or int(choice["card"]) in cards.chips]
+    lines = [
+        "there is no card %s; npu-smi knows cards %s" % (choice["card"], compress(cards.chips)) for choice in chosen if choice not in there
+    ]
+    if not chosen:
+        lines = _absent(host, cards)
+    if chosen and not there:
+        return lines
+    report = switch(host, tool, cards, True, there)
     for card, state in sorted(report.after.items()):
         for chip, enabled in sorted(state.items()):
             if enabled and not report.before[card].get(chip):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import tempfile
 
 MARKER = "Managed by npu.affinity"
 LEFTOVER = ".npu-affinity-"
@@ -30,7 +29,8 @@ def atomic_write(host, path, text, mode=0o644):
     target = host.path(path)
     folder = os.path.dirname(target)
     os.makedirs(folder, mode=0o755, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=LEFTOVER, dir=folder)
+    temporary = _free_name(folder)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
@@ -41,6 +41,14 @@ def atomic_write(host, path, text, mode=0o644):
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _free_name(folder):
+    """Return a temporary name in a folder that no other process uses; what a killed process of the same number left there goes."""
+    name = os.path.join(folder, LEFTOVER + str(os.getpid()))
+    if os.path.lexists(name):
+        os.unlink(name)
+    return name
 
 
 class FileState:
@@ -87,10 +95,8 @@ class FileState:
     def put(self, host, path):
         target = host.path(path)
         if self.link is not None:
-            temporary = os.path.join(os.path.dirname(target), LEFTOVER + str(os.getpid()))
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if os.path.lexists(temporary):
-                os.unlink(temporary)
+            temporary = _free_name(os.path.dirname(target))
             os.symlink(self.link, temporary)
             os.rename(temporary, target)
         elif self.text is not None:

@@ -27,6 +27,7 @@ from ._cpu import CPU_FOLDER, read_list
 from ._cpulist import compress, expand
 from ._host import Host
 from ._interrupts import Interrupt, Thread, Workqueue, interrupt_names, kernel_threads, vectors
+from ._lock import changing
 from ._pci import DEVICE_FOLDER
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
@@ -202,12 +203,19 @@ def bind(host, plan, pci=None, check=False):
     ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. States of an entry: bound (was right), changed,
     pending (right, but the interrupt has to fire once), managed (the kernel refuses for good), full (on another CPU, since the wanted
     one has no interrupt vectors left), busy and failed. NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so.
+    Before the first write what was there is recorded in previous.json, where it is not yet.
     """
     survey = _Survey(host, plan, pci)
-    settle(host, [step for row in survey.rows for step in row.all_steps()], check)
+    settle(host, [step for row in survey.rows for step in row.all_steps()], check, lambda: _record(host, survey))
     if not check:
         _remember(host, survey)
     return report(survey.rows, survey.warnings, survey.failed)
+
+
+def _record(host, survey):
+    from . import _previous  # needed by a run that changes something only
+
+    _previous.record(host, SECTION, _places(survey))
 
 
 def _vector_key(vector):
@@ -240,12 +248,21 @@ def previous(host, plan):
     ``{functions: {pci: {"<ordinal> <name>": cpulist}}, workqueues: {name: cpulist}, threads: {name: cpulist}}``, only of what
     :func:`bind` would place.
     """
+    survey = _Survey(host, plan)
+    for row in survey.rows:
+        for step in row.all_steps():
+            step.before = step.target.read(host)
+    return _places(survey)
+
+
+def _places(survey):
+    """Return where everything of a survey was, without what could not be read."""
     state = {"functions": {}, "workqueues": {}, "threads": {}}
-    for row in _Survey(host, plan).rows:
+    for row in survey.rows:
         for kind, steps in row.steps.items():
-            if steps:
-                folder = state["functions"].setdefault(row.pci, {}) if kind == "interrupts" else state[kind]
-                folder.update((step.key, step.target.read(host)) for step in steps)
+            found = {step.key: step.before for step in steps if step.before is not None}
+            if found:
+                (state["functions"].setdefault(row.pci, {}) if kind == "interrupts" else state[kind]).update(found)
     return state
 
 
@@ -337,18 +354,18 @@ def main(argv=None):
     parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a loading driver requests late")
     options = parser.parse_args(argv)
     host = Host(options.root)
-    text = host.read(options.plan)
-    if text is None:
-        sys.stdout.write("There is no %s: nothing is bound.\n" % options.plan)
-        return 0
     try:
-        plan = json.loads(text)
-        if options.wait:
-            await_vectors(host, plan, options.wait, options.pci)
-        bound = bind(host, plan, options.pci)
+        if options.wait and host.exists(options.plan):
+            await_vectors(host, json.loads(host.read(options.plan) or ""), options.wait, options.pci)
+        with changing(host, "npu_affinity._irq"):  # what was waited for may have taken long: the plan can be another one, or gone
+            text = host.read(options.plan)
+            bound = None if text is None else bind(host, json.loads(text), options.pci)
     except (OSError, ValueError) as error:
         sys.stdout.write("%s: %s\n" % (options.plan, error))
         return 1
+    if bound is None:
+        sys.stdout.write("There is no %s: nothing is bound.\n" % options.plan)
+        return 0
     if not bound["npus"]:
         sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
     for line in lines(bound):

@@ -22,10 +22,8 @@ class Unbound(ValueError):
         self.result = result
 
 
-def look(host, plan, wait=0, check=False):
+def look(host, plan, check=False):
     """Return ``(what _irq.bind would do about the interrupts of a plan, the section of previous.json that this needs before)``."""
-    if wait:
-        _irq.await_vectors(host, plan, wait)
     report = _irq.bind(host, plan, check=True)
     return report, {_irq.SECTION: _irq.previous(host, plan)} if report["changed"] and not check else {}
 

@@ -26,6 +26,7 @@ from ._cpulist import compress, expand
 from ._host import Host
 from ._interrupts import Thread
 from ._irq import PLAN
+from ._lock import changing
 from ._tasks import ROLES, cpuset, find, groups_of, plan_in_force, threads
 
 SETTINGS = "/etc/npu-affinity/threads.json"
@@ -231,12 +232,13 @@ def main(argv=None):
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     options = parser.parse_args(argv)
     host = Host(options.root)
-    if not host.exists(options.plan):
-        sys.stdout.write("There is no %s: no thread is placed.\n" % options.plan)
-        return 0
     try:
-        settings = json.loads(host.read(options.settings) or "{}")
-        report = place(host, plan_in_force(host, options.plan), settings.get("processes") or (), settings.get("patterns"))
+        with changing(host, "npu_affinity._processes"):
+            if not host.exists(options.plan):
+                sys.stdout.write("There is no %s: no thread is placed.\n" % options.plan)
+                return 0
+            settings = json.loads(host.read(options.settings) or "{}")
+            report = place(host, plan_in_force(host, options.plan), settings.get("processes") or (), settings.get("patterns"))
     except (AttributeError, KeyError, OSError, ValueError) as error:
         sys.stdout.write("No thread is placed: %s\n" % error)
         return 1

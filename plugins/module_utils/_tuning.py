@@ -18,6 +18,7 @@ import sys
 
 from . import _previous
 from ._host import Host
+from ._lock import changing
 
 FILE = "/etc/npu-affinity/tuning.json"
 UNIT = "npu-affinity-tuning.service"
@@ -138,9 +139,10 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="npu_affinity._tuning", description="Set what concerns NPUs on this host, as it was applied.")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     host = Host(parser.parse_args(argv).root)
-    wanted = applied(host)
     try:
-        steps = settle(host, wanted)
+        with changing(host, "npu_affinity._tuning"):
+            wanted = applied(host)
+            steps = settle(host, wanted)
     except (OSError, ValueError) as error:
         sys.stdout.write("%s\n" % error)
         return 1

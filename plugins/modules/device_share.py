@@ -182,6 +182,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _runti
 from ansible_collections.npu.affinity.plugins.module_utils._device_share import Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._share_plan import select
 from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._systemd import UNIT_FOLDER
@@ -206,10 +207,9 @@ def argument_spec():
     }
 
 
-def run(module):
+def run(module, host):
     """Return the reports on device share and on files; the unit is written first, so that a busy card is tried again at boot."""
     params, topology = module.params, module.params["topology"]
-    host = Host(params["root"], params["timeout"])
     if topology and not params["npus"] and not Cards.of_topology(topology).chips:
         return Report(), write_unit(host, params["boot_unit"] and "", module.check_mode)
     if params["enabled"] and params["min_driver"]:
@@ -234,8 +234,10 @@ def write_unit(host, text, check):
 
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    host = Host(module.params["root"], module.params["timeout"])
     try:
-        report, written = run(module)
+        with changing(host, "module device_share", module.check_mode):
+            report, written = run(module, host)
     except (CommandError, OSError, ValueError, Refusal) as error:
         module.fail_json(msg=str(error))
     for sentence in report.warnings:

@@ -304,6 +304,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._arguments import FIL
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 
 TUNING_ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
@@ -377,23 +378,24 @@ def main():
     wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(module.params)
     done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
+    host = Host(module.params["root"], module.params["timeout"])
     try:
-        host = Host(module.params["root"], module.params["timeout"])
-        looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
-        if tuning is not None:
-            done["settings"] = _tuning.settle(host, tuning, check=check)
-            done["changed"] = bool(done["settings"])
-            diffs += [_diffs.of_settings(done["settings"])] if done["settings"] else []
-            warnings += _tuning.missing(host, tuning)
-        report = apply(host, Request(files=files, owned=owned, previous=looked[1], **wanted), check=check)
-        done.update(done_to_files(report), changed=done["changed"] or report.changed)
-        diffs += _diffs.of_files(report.changes)
-        warnings += report.narrow
-        if plan:
-            moved, done["interrupts"], remarks, diff = _irq_task.bind(host, plan, looked, check=check)
-            done["changed"] = done["changed"] or moved
-            diffs += [diff] if diff["before"] != diff["after"] else []
-            warnings += remarks
+        with changing(host, "module host_files", check):
+            looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
+            if tuning is not None:
+                done["settings"] = _tuning.settle(host, tuning, check=check)
+                done["changed"] = bool(done["settings"])
+                diffs += [_diffs.of_settings(done["settings"])] if done["settings"] else []
+                warnings += _tuning.missing(host, tuning)
+            report = apply(host, Request(files=files, owned=owned, previous=looked[1], **wanted), check=check)
+            done.update(done_to_files(report), changed=done["changed"] or report.changed)
+            diffs += _diffs.of_files(report.changes)
+            warnings += report.narrow
+            if plan:
+                moved, done["interrupts"], remarks, diff = _irq_task.bind(host, plan, looked, check=check)
+                done["changed"] = done["changed"] or moved
+                diffs += [diff] if diff["before"] != diff["after"] else []
+                warnings += remarks
     except _irq_task.Unbound as error:
         done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
         module.fail_json(msg=str(error), warnings=warnings, **done)

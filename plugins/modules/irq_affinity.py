@@ -99,8 +99,9 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _irq_task
+from ansible_collections.npu.affinity.plugins.module_utils import _irq, _irq_task
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 
 
 def argument_spec():
@@ -117,8 +118,11 @@ def main():
     given = module.params
     try:
         host = Host(given["root"], given["timeout"])
-        looked = _irq_task.look(host, given["plan"], given["wait"], module.check_mode)
-        changed, result, warnings, diff = _irq_task.bind(host, given["plan"], looked, module.check_mode)
+        if given["wait"]:
+            _irq.await_vectors(host, given["plan"], given["wait"])
+        with changing(host, "module irq_affinity", module.check_mode):
+            looked = _irq_task.look(host, given["plan"], module.check_mode)
+            changed, result, warnings, diff = _irq_task.bind(host, given["plan"], looked, module.check_mode)
     except _irq_task.Unbound as error:
         module.fail_json(msg=str(error), **error.result)
     except (OSError, ValueError) as error:

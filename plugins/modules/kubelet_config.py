@@ -99,6 +99,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _kubelet_config
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 
 
 def argument_spec():
@@ -119,13 +120,14 @@ def main():
     host = Host(params["root"], params["timeout"])
     absent = params["state"] == "absent"
     try:
-        path = _kubelet_config.installed(host) if absent else params["path"]
-        if path is None:
-            module.exit_json(changed=False, path=None, pending=[], removed=[], diff=[])
-        change = _kubelet_config.look(host, path, None if absent else params["content"])
-        wanted = params["apply"] and change.needed
-        if wanted and not module.check_mode:
-            _kubelet_config.apply(host, change, params["wait"])
+        with changing(host, "module kubelet_config", module.check_mode or not params["apply"]):
+            path = _kubelet_config.installed(host) if absent else params["path"]
+            if path is None:
+                module.exit_json(changed=False, path=None, pending=[], removed=[], diff=[])
+            change = _kubelet_config.look(host, path, None if absent else params["content"])
+            wanted = params["apply"] and change.needed
+            if wanted and not module.check_mode:
+                _kubelet_config.apply(host, change, params["wait"])
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(

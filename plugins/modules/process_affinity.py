@@ -190,6 +190,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _diffs
 from ansible_collections.npu.affinity.plugins.module_utils._arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._memory import Migration, tables
 from ansible_collections.npu.affinity.plugins.module_utils._processes import grouped, place
 from ansible_collections.npu.affinity.plugins.module_utils._tasks import find, groups_of, plan_in_force
@@ -214,12 +215,13 @@ def main():
     host = Host(params["root"], params["timeout"])
     migration = None
     try:
-        plan = params["plan"] or plan_in_force(host)
-        if params["memory"] == "migrate":
-            asked = find(host, plan, groups_of(plan, params["processes"])).processes
-            migration = Migration(host, asked, params["timeout"])
-            migration.refuse_above(params["memory_limit"])
-        report = place(host, plan, params["processes"], params["patterns"], module.check_mode, params["state"] == "released")
+        with changing(host, "module process_affinity", module.check_mode):
+            plan = params["plan"] or plan_in_force(host)
+            if params["memory"] == "migrate":
+                asked = find(host, plan, groups_of(plan, params["processes"])).processes
+                migration = Migration(host, asked, params["timeout"])
+                migration.refuse_above(params["memory_limit"])
+            report = place(host, plan, params["processes"], params["patterns"], module.check_mode, params["state"] == "released")
         if migration and not module.check_mode:
             migration.carry_out()
     except (OSError, ValueError) as error:

@@ -178,6 +178,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _diffs
 from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 
 
@@ -206,7 +207,8 @@ def main():
     params = module.params
     host = Host(params["root"], params["timeout"])
     try:
-        report = unbind(host, params["npu_smi"], params["device_share"], params["move_memory"], module.check_mode)
+        with changing(host, "module unbind", module.check_mode):
+            report = unbind(host, params["npu_smi"], params["device_share"], params["move_memory"], module.check_mode)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
     share, npus = report.share, report.affinities["npus"] if report.affinities else []

@@ -104,6 +104,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._arguments import VNPU_LAYOUT
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
 
 
@@ -125,7 +126,9 @@ def diff_of(folders):
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     try:
-        report = apply(Host(module.params["root"]), layout_of(module.params), check=module.check_mode)
+        host = Host(module.params["root"])
+        with changing(host, "module vnpu_layout", module.check_mode):
+            report = apply(host, layout_of(module.params), check=module.check_mode)
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     for sentence in report.warnings:

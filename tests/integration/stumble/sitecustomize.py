@@ -1,18 +1,19 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Python imports this at its start when its folder is on the path. It ends modules, or takes their disk away, at a chosen step.
+"""Python imports this at its start when its folder is on the path. It ends or slows modules, or takes their disk away, at chosen steps.
 
 A step is anything that changes the tree ``STUMBLE_ROOT``: a file opened for writing, renamed or removed, a folder or link made, a setting
 of npu-smi. The steps of all modules on a host are counted in the file ``STUMBLE_COUNT``. At each of the steps ``STUMBLE_AT``, separated by
 commas, the module is killed (``STUMBLE_HOW`` is ``killed``); or from the step on writing to /etc and /usr fails with the error of that
-name, such as ``ENOSPC``.
+name, such as ``ENOSPC``. With ``slow`` every step waits a little before it, so that modules that run at once get into each other's way.
 """
 
 import errno
 import os
 import signal
 import sys
+import time
 
 ROOT, COUNT, HOW, STEPS = (os.environ.pop("STUMBLE_" + name, "") for name in ("ROOT", "COUNT", "HOW", "AT"))  # not for its children
 AT = [int(step) for step in STEPS.split(",") if step]
@@ -44,6 +45,8 @@ def stumble(event, arguments):
     os.close(descriptor)
     if HOW == "killed" and step in AT:
         os.kill(os.getpid(), signal.SIGKILL)
+    elif HOW == "slow":
+        time.sleep(0.005)
     elif HOW.startswith("E") and step >= AT[0] and event not in GIVES_ROOM and path.startswith((ROOT + "/etc/", ROOT + "/usr/")):
         number = getattr(errno, HOW)
         raise OSError(number, os.strerror(number), path)

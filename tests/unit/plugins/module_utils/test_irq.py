@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _affinity
+from ansible_collections.npu.affinity.plugins.module_utils import _affinity, _previous
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import (
     CQ,
@@ -434,12 +434,32 @@ def test_undo_puts_every_file_back_byte_by_byte(kernel):
     state = json.loads(json.dumps(previous(kernel, PLAN_OF_TWO)))
     bind(kernel, PLAN_OF_TWO)
     assert texts(kernel) != before
+    assert _previous.recorded(kernel) == {"interrupts": state}, "whoever binds records before"
+    os.unlink(kernel.path(_previous.PATH))
     predicted = restore(kernel, state, check=True)
     assert restore(kernel, state) == predicted
     assert texts(kernel) == before
     kernel.writes = []
     assert not restore(kernel, state)["changed"]
     assert kernel.writes == []
+
+
+def test_what_was_there_is_on_the_disk_before_the_first_write_and_nothing_is_when_nothing_is_written(kernel):
+    state = json.loads(json.dumps(previous(kernel, PLAN_OF_TWO)))
+
+    def die(_path, _value):
+        assert _previous.recorded(kernel) == {"interrupts": state}
+        raise KeyboardInterrupt
+
+    kernel.refuse = die
+    assert bind(kernel, PLAN_OF_TWO, check=True)["changed"] and not kernel.exists(_previous.PATH)
+    with pytest.raises(KeyboardInterrupt):
+        bind(kernel, PLAN_OF_TWO)
+    kernel.refuse = lambda path, value: None
+    bind(kernel, PLAN_OF_TWO)
+    os.unlink(kernel.path(_previous.PATH))
+    bind(kernel, PLAN_OF_TWO)
+    assert not kernel.exists(_previous.PATH)
 
 
 def test_undo_finds_vectors_by_their_place_after_numbers_have_changed_and_skips_what_is_gone(kernel, tmp_path):

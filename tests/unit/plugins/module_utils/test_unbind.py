@@ -427,16 +427,15 @@ def test_without_the_record_the_files_go_and_a_warning_says_what_cannot_be_put_b
     assert machine.read("/proc/irq/61/smp_affinity_list") == "0"
 
 
-def test_an_npu_that_came_after_the_first_bind_is_recorded_before_its_first_change(machine):
+def test_an_npu_that_came_after_the_first_bind_is_recorded_by_the_unit_that_udev_starts(machine):
     before = snapshot(machine.root)
     bind(machine)
     late = "0000:c2:00.0"
     machine.put("/sys/bus/pci/devices/%s/msi_irqs/90" % late, "msix")
     machine.put("/proc/irq/90/smp_affinity_list", "5\n")
     machine.put("/proc/interrupts", machine.read("/proc/interrupts") + "\n   90: 0 MSI 90 Edge %s\n" % _irq.SQ)
-    plan = {"npus": PLAN["npus"] + [{"id": 1, "pci": late, "pool": "4-7", "irq": "4"}]}
-    _previous.record(machine, _irq.SECTION, _irq.previous(machine, plan))
-    _irq.bind(machine, plan)
+    machine.put(_irq.PLAN, json.dumps({"about": MARK, "npus": PLAN["npus"] + [{"id": 1, "pci": late, "pool": "4-7", "irq": "4"}]}))
+    _irq.main(["--root", machine.root, "--pci", late])
     assert machine.read("/proc/irq/90/smp_affinity_list") == "4"
     unbind(machine)
     assert machine.read("/proc/irq/90/smp_affinity_list") == "5"

@@ -1,0 +1,128 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lock of a host between real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _lock, _previous
+from ansible_collections.npu.affinity.plugins.module_utils._lock import Busy, changing
+
+HOLDER = """
+import sys
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+with changing(Host(sys.argv[1]), "npu_affinity._irq"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+COUNTER = """
+import sys
+from ansible_collections.npu.affinity.plugins.module_utils import _previous
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+for number in range(20):
+    with changing(Host(sys.argv[1]), "counter"):
+        _previous.record(Host(sys.argv[1]), "folders", ["/%s/%d" % (sys.argv[2], number)])
+"""
+
+
+@pytest.fixture
+def holder(tree):
+    """A process that holds the lock until it is told to let go."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tree.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+def everything(tree):
+    return sorted(os.path.join(folder, name) for folder, folders, files in os.walk(tree.root) for name in folders + files)
+
+
+def test_it_leaves_nothing_behind_in_a_bare_tree_and_check_mode_takes_none(tree):
+    with changing(tree.host, "a"):
+        assert re.match(r"a \(process %d\) since 20\d\d-.* UTC$" % os.getpid(), tree.host.read(_lock.PATH))
+        with changing(tree.host, "b", check=True):
+            pass
+    with changing(tree.host, "a"), pytest.raises(Busy), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_lock, "LIMIT", 0)
+        with changing(tree.host, "not twice in one process either"):
+            pass
+    assert everything(tree) == []
+
+
+def test_who_waits_too_long_is_told_who_holds_it_and_since_when(tree, holder, monkeypatch):
+    monkeypatch.setattr(_lock, "LIMIT", 0.3)
+    start = time.monotonic()
+    with pytest.raises(Busy) as refused, changing(tree.host, "module unbind"):
+        pytest.fail("the lock is held")
+    assert 0.3 <= time.monotonic() - start < 5
+    words = (
+        r"npu_affinity\._irq \(process %d\) since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC is changing this host, and did not end within 0\.3 s"
+    )
+    assert re.match(words % holder.pid, str(refused.value))
+
+
+@pytest.mark.parametrize("end", ["ends", "is killed"])
+def test_who_waits_goes_on_when_the_holder_ends_however_it_ends(tree, holder, end):
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tree.root], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, universal_newlines=True
+    )
+    time.sleep(0.5)
+    assert waiting.poll() is None
+    if end == "ends":
+        holder.communicate("\n", timeout=10)
+    else:
+        holder.send_signal(signal.SIGKILL)
+    assert waiting.communicate(timeout=10) == ("held\n", None)
+    assert waiting.returncode == 0
+    assert everything(tree) == [tree.root + "/run"] or end == "ends"
+    assert not tree.host.exists(_lock.PATH)
+
+
+def test_many_processes_that_record_at_once_forget_nothing(tree):
+    counters = [subprocess.Popen([sys.executable, "-c", COUNTER, tree.root, str(number)]) for number in range(4)]
+    assert [counter.wait(timeout=60) for counter in counters] == [0] * 4
+    assert len(_previous.recorded(tree.host)["folders"]) == 80
+
+
+def test_children_of_the_holder_do_not_keep_it(tree):
+    with changing(tree.host, "a"):
+        child = subprocess.Popen(["sleep", "60"])
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_lock, "LIMIT", 0)
+            with changing(tree.host, "b"):
+                pass
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_nobody_changes_a_host_whose_record_cannot_be_read(tree):
+    tree.write({_previous.PATH: "{"})
+    for check in (True, False):
+        with pytest.raises(ValueError, match="is not valid JSON"), changing(tree.host, "a", check):
+            pytest.fail("the record is broken")
+    assert not tree.host.exists(_lock.PATH)
+
+
+def test_a_place_that_cannot_be_written_is_said(tree):
+    tree.write({"/run": "no folder"})
+    with pytest.raises(ValueError, match=r"/run/npu-affinity.lock cannot be written \(.*\); run as root"), changing(tree.host, "a"):
+        pytest.fail("there is no place for a lock")
