@@ -25,7 +25,8 @@ from ._interrupts import interrupt_names, vectors
 from ._irq import PLAN, plan_npus, share_out
 
 CGROUPS = "/sys/fs/cgroup"
-_DEVICE = re.compile(r"^/dev/davinci(\d+)$")
+_DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 ROLES = ("main", "acl", "release")
 
 
@@ -62,9 +63,14 @@ def plan_in_force(host, path=PLAN):
         raise ValueError("%s is no JSON (%s); bind the host again, and it is written anew" % (path, error))
 
 
+def _key(npu):
+    """Return what tells an entry of the plan from all others: a host can have an NPU and a GPU of the same number."""
+    return "GPU" if (npu.get("slice") or "").startswith("gpu") else "NPU", npu["id"]
+
+
 def title_of(npu):
     """Return how sentences call an entry of the plan."""
-    return "%s %s" % ("GPU" if (npu.get("slice") or "").startswith("gpu") else "NPU", npu["id"])
+    return "%s %s" % _key(npu)
 
 
 def titles_of(npus):
@@ -81,7 +87,7 @@ class Group:
         self.npus = npus
         self.unit = unit
         self.pids = pids
-        self.ids = {npu["id"] for npu in npus}
+        self.keys = {_key(npu) for npu in npus}
 
     @property
     def by_device(self):
@@ -124,7 +130,7 @@ def groups_of(plan, wanted=()):
         if entry.get("pids"):
             groups.append(Group(npus, pids=set(entry["pids"])))
         if entry.get("devices"):
-            groups.append(Group([npu for npu in npus if title_of(npu).startswith("NPU")]))
+            groups.append(Group(npus))
         elif not named and not entry.get("pids"):
             groups += [Group([npu], npu["slice"]) for npu in npus if npu.get("slice")]
     return groups
@@ -161,35 +167,41 @@ def depth_of(paths, unit):
 
 
 def _devices_of(host, plan):
-    """Return ``{N: logic id}`` of the device files ``/dev/davinci<N>``: the driver's number of a device, see :func:`_irq.share_out`.
+    """Return ``{name: key}`` of the device files below ``/dev``: ``davinci<N>`` and ``nvidia<N>``.
 
-    A number that interrupts tell takes precedence of one that only stands in.
+    N is the driver's number of an NPU, see :func:`_irq.share_out`, where a number that interrupts tell takes precedence of one that only
+    stands in; and the minor number of a GPU, which its driver tells in ``/proc`` and which need not be that of nvidia-smi.
     """
     names = interrupt_names(host)
-    functions = {}
+    functions, devices = {}, {}
     for npu in plan["npus"]:
-        if not (npu.get("slice") or "").startswith("gpu"):
-            functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
+        pci = (npu.get("pci") or "").lower()
+        if _key(npu)[0] == "GPU":
+            minor = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci) or "")
+            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = _key(npu)
+        else:
+            functions.setdefault(pci, []).append(npu)
     shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
-    return {number: npu["id"] for npu, number, _own in sorted(shares, key=lambda share: bool(share[2]))}
+    devices.update(("davinci%s" % number, _key(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
+    return devices
 
 
 def _device_files(host):
-    """Return ``{device: N}`` of the running machine's device files, by which they are known whatever a container calls them."""
+    """Return ``{device: name}`` of the running machine's device files, by which they are known whatever a container calls them."""
     files = {}
-    for name in host.names("/dev", "davinci[0-9]*") if host.live else ():
-        match = _DEVICE.match("/dev/" + name)
+    names = host.names("/dev", "davinci[0-9]*") + host.names("/dev", "nvidia[0-9]*") if host.live else ()
+    for name in names:
         try:
             state = os.stat("/dev/" + name)
         except OSError:
             continue
-        if match and stat.S_ISCHR(state.st_mode):
-            files[state.st_rdev] = int(match.group(1))
+        if _DEVICE.fullmatch("/dev/" + name) and stat.S_ISCHR(state.st_mode):
+            files[state.st_rdev] = name
     return files
 
 
 def _open_devices(host, pid, files):
-    """Return the numbers N of the device files ``/dev/davinci<N>`` that a process has open, in another tree by their names."""
+    """Return the names ``davinci<N>`` and ``nvidia<N>`` of the device files that a process has open, in another tree by their paths."""
     found = set()
     for name in host.names("/proc/%d/fd" % pid):
         path = host.path("/proc/%d/fd/%s" % (pid, name))
@@ -199,8 +211,9 @@ def _open_devices(host, pid, files):
                 found.add(files.get(os.stat(path).st_rdev))
         except OSError:
             continue
-        if not host.live and _DEVICE.match(target):
-            found.add(int(_DEVICE.match(target).group(1)))
+        match = None if host.live else _DEVICE.fullmatch(target)
+        if match:
+            found.add(match.group(1))
     return found - {None}
 
 
@@ -211,7 +224,7 @@ def find(host, plan, groups, pods=False):
     alone unless ``pods``.
     """
     by_device = [group for group in groups if group.by_device]
-    files, ids = _device_files(host), {}
+    files, devices = _device_files(host), {}
     processes, warnings, in_pods = [], [], []
     for pid in sorted(int(name) for name in host.names("/proc", "[0-9]*")):
         paths = cgroups(host, pid)
@@ -220,20 +233,20 @@ def find(host, plan, groups, pods=False):
         near = [group for rank, group in ranks if rank is not None and rank == nearest]
         if not near and not by_device:
             continue
-        numbers = _open_devices(host, pid, files)
-        if numbers and not ids:
-            ids = _devices_of(host, plan)
-        opened = {ids[number] for number in numbers if number in ids}
-        near = near or [group for group in by_device if opened & group.ids]
+        names = _open_devices(host, pid, files)
+        if names and not devices:
+            devices = _devices_of(host, plan)
+        opened = {devices[name] for name in names if name in devices}
+        near = near or [group for group in by_device if opened & group.keys]
         if not near:
             continue
-        npus = {npu["id"]: npu for group in near for npu in group.npus}
+        npus = {_key(npu): npu for group in near for npu in group.npus}
         chosen = sorted(opened & set(npus)) or sorted(npus)
-        process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[number] for number in chosen], near[0].title)
+        process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[key] for key in chosen], near[0].title)
         if opened and not opened & set(npus):
-            others = ", ".join(str(number) for number in sorted(opened))
-            text = "%s was found by %s and has the device of NPU %s open; start it in the slice of that NPU"
-            warnings.append(text % (process.title, process.found_by, others))
+            others = ", ".join("%s %s" % key for key in sorted(opened))
+            text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
+            warnings.append(text % (process.title, process.found_by, others, min(opened)[0]))
         (in_pods if of_kubernetes(paths) and not pods else processes).append(process)
     warnings += [
         "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods

@@ -87,8 +87,16 @@ def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Ite
         if row.get("interrupts"):
             rates = ", ".join(f"{cpu}: {rate:g}" for cpu, rate in row["interrupts"].items())
             yield from _wrapped("  ", f"{side}: NPU interrupts per s by CPU {rates}")
+        for memory in row.get("memory") or ():
+            yield from _wrapped("  ", _memory(side, memory))
     for number, note in enumerate(notes, 1):
         yield from _wrapped("  ", f"({number}) {note}")
+
+
+def _memory(side: str, memory: Mapping[str, Any]) -> str:
+    nodes = ", ".join(f"{node}: {mib:.10g}" for node, mib in memory["mib"].items()) or "none"
+    wanted = f"; belongs on {memory['wanted']}" if memory["wanted"] else ""
+    return f"{side}: memory of process {memory['pid']} ({memory['name']}) in MiB by NUMA node {nodes}{wanted}"
 
 
 def _count(number: int, noun: str, plural: str) -> str:

@@ -105,3 +105,27 @@ def test_switched_off_it_costs_no_module_execution(fleet):
     assert refused.status != 0
     assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.failure("a2")
     assert refused.modules("a2") == ["npu.affinity.topology_facts"]
+
+
+def test_memory_follows_the_threads_within_its_limit(fleet):
+    hosts = fleet(a2=MACHINE)
+    tree = hosts.tree("a2")
+    start(tree, 4000, "/npu.slice/npu-0.slice/vllm.service")
+    maps = tree / "proc/4000/numa_maps"
+    maps.write_text("7f00 default anon=262144 dirty=262144 N0=131072 N1=131072 kernelpagesize_kB=4\n")
+    tool = tree / "usr/bin/migratepages"
+    tool.parent.mkdir(parents=True, exist_ok=True)
+    tool.write_text(f"#!/bin/sh\nsed -i 's/N0=131072 N1=131072/N0=262144/' {maps}\n")
+    tool.chmod(0o755)
+    migrate = {**THREADS, "npu_affinity_threads_memory": "migrate"}
+
+    refused = hosts.play("bind", **migrate, npu_affinity_threads_memory_limit=100)
+    assert refused.status != 0
+    assert "512 MiB of memory would move, and memory_limit is 100 MiB" in refused.failure("a2")
+    assert placed(tree, 4000) == ("0-31",) * 3 and "N1=" in maps.read_text()
+    bound = hosts.play("bind", **migrate)
+    assert bound.status == 0, bound.output
+    assert "N1=" not in maps.read_text() and placed(tree, 4000) != ("0-31",) * 3
+    (result,) = [entry["result"] for entry in bound.of("a2", "ok") if entry["action"].endswith("process_affinity")]
+    assert result["migration"]["moved_mib"] == 512
+    assert hosts.play("bind", **migrate).changed("a2") == 0

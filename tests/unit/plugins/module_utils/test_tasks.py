@@ -105,6 +105,37 @@ def test_a_device_file_has_the_number_that_the_driver_gave_the_device(tree):
     assert found(host, [{"npus": [1], "devices": True}])[0] == {400: ([1], "an open device")}
 
 
+def gpu(number, first):
+    return npu(number, first, slice="gpu-%d.slice" % number, irq="", acl="", release="", main="%d-%d" % (first, first + 7))
+
+
+GPUS = {"npus": [gpu(0, 32), gpu(1, 40)]}
+MIXED = {"npus": [npu(0, 0), gpu(1, 40)]}
+
+
+@pytest.mark.parametrize(
+    "plan, wanted, processes",
+    [
+        (GPUS, [{"npus": [], "devices": True}], {700: ([0], "an open device"), 800: ([0, 1], "an open device")}),
+        (GPUS, [{"npus": [1], "devices": True}], {800: ([1], "an open device")}),
+        (GPUS, [{"npus": [0, 1], "slice": "machine.slice"}], {700: ([0], "machine.slice")}),
+        (MIXED, [{"npus": [], "devices": True}], {100: ([0], "an open device"), 800: ([1], "an open device")}),
+    ],
+)
+def test_holders_of_gpus_are_found_by_their_devices(tree, plan, wanted, processes):
+    populate(tree)
+    process(tree, 700, "/machine.slice/libpod-7.scope", ["python3"], devices=["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"])
+    process(tree, 800, "/system.slice/docker-8.scope", ["python3"], devices=["/dev/nvidia0", "/dev/nvidia1"])
+    assert found(tree.host, wanted, plan)[0] == processes
+
+
+def test_a_gpu_has_the_minor_number_that_its_driver_tells(tree):
+    process(tree, 700, "/machine.slice/libpod-7.scope", ["python3"], devices=["/dev/nvidia1"])
+    for entry, minor in zip(GPUS["npus"], (1, 0)):
+        tree.write({"/proc/driver/nvidia/gpus/%s/information" % entry["pci"]: "Model: \t\t L40S\nDevice Minor: \t %d" % minor})
+    assert found(tree.host, [{"devices": True}], GPUS)[0] == {700: ([0], "an open device")}
+
+
 @pytest.mark.parametrize(
     "plan, wanted, sentence",
     [
