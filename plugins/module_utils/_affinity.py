@@ -20,6 +20,8 @@ from ._cpulist import compress, expand
 from ._interrupts import Thread
 
 KINDS = ("interrupts", "workqueues", "threads")
+ELSEWHERE = ("managed", "full", "pending", "replaced")
+"""The states of what is not on its CPU, or not yet, though nothing failed."""
 _TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _GONE = {errno.ENOENT, errno.ESRCH}
@@ -41,6 +43,7 @@ class Step:
         self.before = self.after = None
         self.state = "bound"
         self.text = ""
+        self.count = None
 
     def look(self, host, online):
         """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
@@ -63,7 +66,7 @@ class Step:
     def predict(self):
         """Say what :meth:`take` would do, without a write: the kernel's refusals are known from the last bind only."""
         known = self.known or {}
-        if known.get("wanted") == self.choices[0] and self.before == known["after"]:
+        if known.get("wanted") == self.choices[0] and self.before == known.get("after"):
             self.state, self.text = known["state"], known["text"]
         else:
             self.state, self.after = "changed", self.choices[0]
@@ -101,8 +104,20 @@ class Step:
     def _compare_effective(self, host, choice):
         effective = self.target.effective(host)
         if effective and not set(expand(effective)) <= set(expand(choice)):
-            self.state = "pending"
-            self.text = "follows at its next interrupt; until then it is on CPUs %s" % effective
+            self.state, self.text = self.target.elsewhere(effective)
+
+    def compare_count(self, host, count):
+        """Note how often a pending interrupt came; one that came since this was first noted, and is still elsewhere, follows no more."""
+        known = self.known or {}
+        noted = known.get("count") if known.get("wanted") == self.choices[0] else None
+        self.count = count if noted is None or count is None or count < noted else noted
+        if self.count is None or self.count == count:
+            return
+        self.state, self.text = "bound", ""
+        self._compare_effective(host, self.choices[0])
+        if self.state == "pending":
+            self.state = "stuck"
+            self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.target.effective(host))
 
     def _refused(self, error, choice):
         if error.errno == errno.EIO or (error.errno == errno.EINVAL and isinstance(self.target, Thread)):
@@ -128,9 +143,10 @@ class Step:
 
     def memory(self):
         """Return what a later check has to know, or None when a check can see everything itself."""
-        if self.state not in ("managed", "full"):
-            return None
-        return {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
+        known = {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
+        if self.state in ("pending", "stuck"):
+            return {"wanted": self.choices[0], "count": self.count}
+        return known if self.state in ("managed", "full") else None
 
 
 def settle(host, steps, check=False, before_first_write=lambda: None):
@@ -183,8 +199,10 @@ def report(rows, warnings=(), failed=()):
             values[kind] = [step.entry() for step in row.steps[kind]]
             for group in grouped(values[kind]):
                 result["changed"] |= group["before"] != group["after"]
-                if group["state"] in ("managed", "full"):
+                if group["state"] in ELSEWHERE:
                     result["unchangeable"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+                elif group["state"] == "stuck":
+                    result["warnings"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
                 elif group["state"] in ("busy", "failed"):
                     result["failed"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
         result["npus"].append(values)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 from ._cpulist import compress, expand, from_mask
+from ._interrupts import UNBOUND_CPUS
 
 CPU_FOLDER = "/sys/devices/system/cpu"
 NODE_FOLDER = "/sys/devices/system/node"
@@ -41,10 +42,11 @@ def _switched_on(host):
 
 
 def cpus(host):
-    """Return ``{online, offline, isolated, siblings, caches, sockets}``: three cpulists and three lists of cpulists.
+    """Return ``{online, offline, isolated, workqueues, siblings, caches, sockets}``: four cpulists and three lists of cpulists.
 
-    ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``siblings`` are the cores
-    with more than one online thread. ``caches`` are the CPUs that share a last-level cache or, inside one, the kernel's clusters
+    ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``workqueues`` are the online CPUs
+    on which the kernel runs unbound workqueues, empty where it does not tell; isolcpus and nohz_full leave some out. ``siblings`` are the
+    cores with more than one online thread. ``caches`` are the CPUs that share a last-level cache or, inside one, the kernel's clusters
     where these are larger than a core. ``sockets`` are the CPUs of each physical package. Raises ``ValueError`` when a file is no
     cpulist.
     """
@@ -55,6 +57,7 @@ def cpus(host):
         "online": compress(online),
         "offline": compress(present - online),
         "isolated": compress(read_list(host, CPU_FOLDER + "/isolated")),
+        "workqueues": compress(from_mask(host.read(UNBOUND_CPUS) or "0", UNBOUND_CPUS) & online),
         "siblings": [compress(core) for core in cores],
         "caches": [compress(group) for group in _caches(host, online, cores)],
         "sockets": [compress(package) for package in _partition(online, lambda cpu: _package(host, cpu))],

@@ -24,6 +24,7 @@ OLD_PROCESS = "not restarted"
 CHANGED_SETTINGS = "changed settings"
 NEVER_BOUND = "never bound"
 UNREADABLE = "npu-smi"
+KERNEL = "kernel"
 """Every cause begins with one of these words, followed by a colon and a remark on this case."""
 
 _SHOWN = 3

@@ -11,13 +11,16 @@ from __future__ import annotations
 from ._affinity import KINDS, grouped
 from ._cpulist import compress, expand
 from ._device_share import switch
-from ._drift import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, because, cause_of_move
+from ._drift import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, because, cause_of_move
 from ._irq import CQ, SQ, bind, choices
 from ._machine import CGROUP_FOLDER, irqbalance
 from ._share_tool import Cards, Refusal, ShareTool
 
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 _NO_ANSWER = because(UNREADABLE, "it gave no answer to compare; see what 'npu-smi info' says")
+_STUCK = because(
+    KERNEL, "it has the right list and does not follow it; see effective_affinity_list, and the driver of the interrupt controller"
+)
 _WORDS = {True: "on", False: "off", None: "unknown"}
 
 
@@ -27,7 +30,7 @@ def title_of(npu):
 
 
 def check_interrupts(findings, host, plan, online, there):
-    """Compare the interrupts, workqueues and threads of the NPUs ``there`` (titles). What the kernel manages itself is a remark."""
+    """Compare the interrupts, workqueues and threads of the NPUs ``there`` (titles). What is elsewhere for a reason is a remark."""
     free = _freedom_of_irqbalance(host)
     report = bind(host, plan, check=True)
     failed = {sentence.partition(": ")[0] for sentence in report["failed"]}
@@ -51,11 +54,13 @@ def _compare_row(findings, npu, row, online, free):
     for kind in KINDS:
         for name in sorted({entry["name"] for entry in row[kind]}):
             title = "%s %s" % (title_of(npu), name)
-            moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in ("changed", "failed")]
+            moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in ("changed", "failed", "stuck")]
             if moved:
                 own = str(first.get(name, first[SQ])[0])
                 offline = own if own != moved[0]["wanted"] else ""
-                cause = cause_of_move(kind, moved[0], everything, online, offline, free)
+                cause = _STUCK
+                if moved[0]["state"] != "stuck":
+                    cause = cause_of_move(kind, moved[0], everything, online, offline, free)
                 findings.differs(kind, title, "CPUs " + moved[0]["wanted"], _places(moved), cause, npu["id"])
             else:
                 findings.same(kind, title)
@@ -65,7 +70,7 @@ def _places(entries):
     """Return where the entries of one name are: ``CPUs 0-7 (IRQ 30-45), CPUs 3 (IRQ 46)``."""
     texts = []
     for entry in entries:
-        place = entry["text"] if entry["before"] is None else "CPUs " + entry["before"]
+        place = entry["text"] if entry["before"] is None or entry["state"] == "stuck" else "CPUs " + entry["before"]
         texts.append(place + (" (IRQ %s)" % entry["irqs"] if "irqs" in entry else ""))
     return ", ".join(texts)
 

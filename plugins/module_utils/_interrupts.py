@@ -19,7 +19,10 @@ from ._cpulist import compress, expand, from_mask, to_mask
 from ._pci import DEVICE_FOLDER
 
 WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
+UNBOUND_CPUS = WORKQUEUE_FOLDER + "/cpumask"
+"""The CPUs that the kernel lets unbound workqueues run on: without those of isolcpus and nohz_full."""
 _COMM_LENGTH = 15
+_KERNEL_THREAD = 0x00200000
 
 
 def interrupt_names(host):
@@ -66,10 +69,25 @@ def vectors(host, pci, names=None):
     return found
 
 
+def interrupt_counts(host, numbers):
+    """Return ``{number: how often it came so far, on all CPUs}`` of those of the numbers that ``/proc/interrupts`` has."""
+    found = {}
+    try:
+        with open(host.path("/proc/interrupts"), encoding="ascii", errors="replace") as file:
+            cpus = len(file.readline().split())
+            for line in file:
+                number, _colon, rest = line.partition(":")
+                if number.strip().isdigit() and int(number) in numbers:
+                    found[int(number)] = sum(int(count) for count in rest.split(None, cpus)[:cpus])
+    except OSError:
+        pass
+    return found
+
+
 def kernel_threads(host, names):
     """Return ``{name: pid}`` of those kernel threads that run, in one pass over the processes.
 
-    A process that only took the name of a kernel thread has a command line, a kernel thread has none.
+    Any process can take the name of a kernel thread and empty its command line; what it is, only the kernel says.
     """
     wanted = {name[:_COMM_LENGTH].encode(): name for name in names}
     found = {}
@@ -79,9 +97,15 @@ def kernel_threads(host, names):
                 comm = file.read().rstrip(b"\n")
         except OSError:
             continue
-        if comm in wanted and not host.read("/proc/%s/cmdline" % pid):
+        if comm in wanted and _is_kernel_thread(host, pid):
             found[wanted[comm]] = int(pid)
     return found
+
+
+def _is_kernel_thread(host, pid):
+    """Whether the flags of a process, the seventh field behind its name in ``/proc/<pid>/stat``, have PF_KTHREAD."""
+    fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+    return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
 
 
 class Target:
@@ -92,6 +116,10 @@ class Target:
 
     def effective(self, host):
         """Return the cpulist of the CPUs that are really used, or None where that is nothing else."""
+
+    def elsewhere(self, effective):
+        """Return ``(state, text)`` for one that is used on other CPUs than it was put on."""
+        return "pending", "follows at its next interrupt; until then it is on CPUs %s" % effective
 
     def fixed(self, host):
         """Whether it is known without a write that the kernel would refuse one."""
@@ -148,6 +176,24 @@ class Workqueue(Target):
     def read(self, host):
         text = host.read(self.path)
         return None if text is None else compress(from_mask(text, self.path))
+
+    def effective(self, host):
+        """Return the CPUs that its workers get: those of its mask that unbound workqueues may use, and all of these where there are none.
+
+        The mask itself keeps showing what was written (Linux ``kernel/workqueue.c``, since commit 042f7df15a4f).
+        """
+        own, allowed = host.read(self.path), host.read(UNBOUND_CPUS)
+        if own is None or allowed is None:
+            return None
+        cpus = from_mask(allowed, UNBOUND_CPUS)
+        return compress(from_mask(own, self.path) & cpus or cpus)
+
+    def elsewhere(self, effective):
+        text = (
+            "runs on CPUs %s all the same: the kernel keeps unbound workqueues on these (%s), because the others are isolated (isolcpus, "
+            "nohz_full). Plan IRQ CPUs that are not isolated (npu_affinity_exclude_isolated), or add them to that mask"
+        )
+        return "replaced", text % (effective, UNBOUND_CPUS)
 
     def write(self, host, cpus):
         before = host.read(self.path) or ""

@@ -26,7 +26,7 @@ from ._affinity import KINDS, Row, Step, report, settle, subject
 from ._cpu import CPU_FOLDER, read_list
 from ._cpulist import compress, expand
 from ._host import Host
-from ._interrupts import Interrupt, Thread, Workqueue, interrupt_names, kernel_threads, vectors
+from ._interrupts import Interrupt, Thread, Workqueue, interrupt_counts, interrupt_names, kernel_threads, vectors
 from ._lock import changing
 from ._pci import DEVICE_FOLDER
 
@@ -201,12 +201,18 @@ def bind(host, plan, pci=None, check=False):
     """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :func:`report`.
 
     ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. States of an entry: bound (was right), changed,
-    pending (right, but the interrupt has to fire once), managed (the kernel refuses for good), full (on another CPU, since the wanted
-    one has no interrupt vectors left), busy and failed. NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so.
-    Before the first write what was there is recorded in previous.json, where it is not yet.
+    pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
+    (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), busy and failed.
+    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Before the first write what was there is recorded in
+    previous.json, where it is not yet.
     """
     survey = _Survey(host, plan, pci)
-    settle(host, [step for row in survey.rows for step in row.all_steps()], check, lambda: _record(host, survey))
+    steps = [step for row in survey.rows for step in row.all_steps()]
+    settle(host, steps, check, lambda: _record(host, survey))
+    pending = [step for step in steps if step.state == "pending"]
+    counts = interrupt_counts(host, {step.target.irq for step in pending}) if pending else {}
+    for step in pending:
+        step.compare_count(host, counts.get(step.target.irq))
     if not check:
         _remember(host, survey)
     return report(survey.rows, survey.warnings, survey.failed)

@@ -290,7 +290,7 @@ drift:
       description:
         - The likely cause, a word and after a colon a remark.
         - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(someone's edit), V(lost card),
-          V(not restarted), V(changed settings), V(never bound) and V(npu-smi).
+          V(not restarted), V(changed settings), V(never bound), V(npu-smi) and V(kernel).
       type: str
     npu:
       description: The logic id of the NPU that it belongs to, or null.
@@ -314,7 +314,7 @@ checked:
     cpusets: [npu-0.slice CPUs, npu-0.slice memory nodes]
     interrupts: [NPU 0 cq_update_irq, NPU 0 sq_send_trigger_irq]
 remarks:
-  description: A sentence for everything that is not where the plan wants it and cannot be, which is no drift.
+  description: A sentence for everything that is not where the plan wants it and cannot be, or is not yet, which is no drift.
   returned: success
   type: list
   elements: str

@@ -67,7 +67,8 @@ npus:
     - Entries have C(name), C(before), C(wanted) and C(after) (cpulists), C(state) and C(text); interrupts that differ in their number only
       are one entry with the numbers in C(irqs).
     - C(state) is V(bound) (was right), V(changed), V(pending) (right, but the interrupt must fire once), V(managed) (the kernel refuses for
-      good), V(full) (on another CPU, because the wanted one has no interrupt vectors left), V(busy) or V(failed).
+      good), V(full) (on another CPU, because the wanted one has no interrupt vectors left), V(stuck) (the interrupt fired and is still
+      elsewhere), V(replaced) (a workqueue whose CPUs are isolated, so that the kernel runs it on others), V(busy) or V(failed).
   returned: always
   type: list
   elements: dict
@@ -84,7 +85,7 @@ npus:
       threads:
         - {name: dev0_sq_task, before: 0-191, wanted: '144', after: '144', state: changed, text: ''}
 unchangeable:
-  description: A sentence for everything that is not on its CPU and cannot be, though that is no failure.
+  description: A sentence for everything that is not on its CPU and cannot be, or is not yet, though that is no failure.
   returned: always
   type: list
   elements: str

@@ -148,6 +148,12 @@ ansible_facts:
               description: CPUs that the kernel's command line isolates from load balancing.
               type: str
               sample: ""
+            workqueues:
+              description:
+                - CPUs on which the kernel runs unbound workqueues, as those of NPU drivers are. Empty where it does not tell.
+                - V(isolcpus) and V(nohz_full) on its command line leave some out.
+              type: str
+              sample: 0-191
             siblings:
               description: The cores with more than one online thread.
               type: list

@@ -79,6 +79,7 @@ class Machine:
     online: int
     offline: str
     isolated: int
+    workqueues: int
     usable: int
     housekeeping: int
     nodes: dict[int, Node]
@@ -197,6 +198,7 @@ def read(topology: object, options: Options) -> Machine:
         online=online,
         offline=cpus.get("offline") or "",
         isolated=mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & online,
+        workqueues=mask(cpus.get("workqueues") or "", "cpus.workqueues of the topology") or online,
         usable=online,
         housekeeping=0,
         nodes=_nodes(topology.get("numa") or (), online),

@@ -73,6 +73,7 @@ def plan(
         division = _kept(kept.entries, topology["applied"].get("strategy") or name)
     result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in kept.lost))
     warnings = [*machine.warnings, *kept.warnings, *division.warnings, *_warnings.isolated(machine, division.pools)]
+    warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
     if options.repair and kept.entries is None:
         warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
     return {

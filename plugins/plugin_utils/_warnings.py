@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named
@@ -30,6 +31,16 @@ def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
         yield (
             f"CPUs {text_of(kept)} are isolated from the scheduler and kept for the system, whose processes do not spread over them by "
             "themselves; name others with housekeeping, or use exclude_isolated: true."
+        )
+
+
+def workqueues(machine: Machine, roles: Mapping[Card, str]) -> Iterator[str]:
+    """Yield which cards' workqueues the kernel will not run on the CPU of their SQ interrupt; ``roles`` are the CPUs of role irq."""
+    if cards := [card for card, cpus in roles.items() if cpus and not 1 << expand(cpus)[0] & machine.workqueues]:
+        yield (
+            f"The first IRQ CPU of {cards_named(cards)} is isolated (isolcpus, nohz_full): the kernel keeps the driver's send workqueue "
+            f"off it, on CPUs {text_of(machine.workqueues)}. Use exclude_isolated: true, name other CPUs, or add it to "
+            "/sys/devices/virtual/workqueue/cpumask."
         )
 
 

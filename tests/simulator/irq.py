@@ -12,7 +12,7 @@ is only allocated stands in msi_irqs alone.
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 
 from .machine import Function, Machine, Vector
 from .tree import Tree
@@ -30,7 +30,8 @@ def write(tree: Tree, machine: Machine) -> None:
             if vector.name is not None:
                 _write_vector(tree, function, vector, near, mask)
     _write_table(tree, machine)
-    tree.write(WORKQUEUES + "/cpumask", everywhere, volatile=True)
+    unbound = compress(set(machine.online) - set(expand(machine.isolated)))
+    tree.write(WORKQUEUES + "/cpumask", machine.mask(unbound), volatile=True)
     for chip in machine.chips:
         if any(function.bdf == chip.bdf for function in machine.functions):
             queue = "%s/dev%d_sq_send_wq" % (WORKQUEUES, chip.phy)

@@ -9,6 +9,8 @@ from .machine import Machine, Process
 from .tree import Tree
 
 SQ_THREAD_PID = 1500
+KERNEL_THREAD = 0x00208040
+"""The flags of a kernel thread: PF_KTHREAD, PF_NOFREEZE and PF_FORKNOEXEC."""
 DAEMON_PIDS = {"systemd": 1, "irqbalance": 901, "kubelet": 902}
 
 
@@ -36,6 +38,7 @@ def write(tree: Tree, machine: Machine) -> None:
             folder = "/proc/%d" % (SQ_THREAD_PID + chip.phy)
             _write_task(tree, machine, folder, "dev%d_sq_task" % chip.phy, everywhere, "/")
             tree.text(folder + "/cmdline")
+            tree.write(folder + "/stat", "%d (dev%d_sq_task) S 2 0 0 0 -1 %d" % (SQ_THREAD_PID + chip.phy, chip.phy, KERNEL_THREAD))
     for process in machine.processes:
         _write_npu_process(tree, machine, process)
 

@@ -74,6 +74,11 @@ def test_which_cpus_there_are(tree, story, files, expected):
     assert (found["online"], found["offline"], found["isolated"]) == expected, story
 
 
+def test_where_unbound_workqueues_may_run(tree):
+    assert _cpu.cpus(tree.write({CPU + "/online": "0-39"}))["workqueues"] == ""
+    assert _cpu.cpus(tree.write({"/sys/devices/virtual/workqueue/cpumask": "ff,0000ffff"}))["workqueues"] == "0-15,32-39"
+
+
 def test_old_kernels_print_masks_and_no_lists(tree):
     files = {NODE + "/node1/cpumap": "0000000f,00000000"}
     for cpu in range(32, 36):

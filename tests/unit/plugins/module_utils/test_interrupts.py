@@ -138,13 +138,27 @@ def test_a_workqueue_that_is_not_in_sysfs_has_no_cpus(tmp_path):
 
 
 def test_only_kernel_threads_count_and_long_names_are_cut_as_the_kernel_does(tmp_path):
-    write(tmp_path, "/proc/41/comm", "dev0_sq_task\n")
-    write(tmp_path, "/proc/42/comm", "dev123456_sq_ta\n")
-    write(tmp_path, "/proc/43/comm", "dev1_sq_task\n")
-    write(tmp_path, "/proc/43/cmdline", "python3\0")
-    write(tmp_path, "/proc/self/comm", "dev2_sq_task\n")
-    names = ["dev0_sq_task", "dev123456_sq_task", "dev1_sq_task", "dev2_sq_task"]
+    names = ["dev0_sq_task", "dev123456_sq_task", "dev1_sq_task", "dev2_sq_task", "dev3_sq_task"]
+    processes = [("41", names[0], 0x208040), ("42", names[1], 0x200040), ("43", names[2], 0x400000), ("self", names[3], 0x208040)]
+    for pid, name, flags in processes:
+        write(tmp_path, "/proc/%s/comm" % pid, name[:15] + "\n")
+        write(tmp_path, "/proc/%s/stat" % pid, "%s (%s) S 2 0 0 0 -1 %d 0 0\n" % (pid, name[:15], flags))
+    write(tmp_path, "/proc/44/comm", names[4] + "\n")
     assert kernel_threads(Host(str(tmp_path)), names) == {"dev0_sq_task": 41, "dev123456_sq_task": 42}
+
+
+def test_a_process_that_poses_as_a_kernel_thread_is_none(tmp_path):
+    """It has the name of the driver's thread and an empty argument: whoever could pose so would be pinned by root."""
+    (tmp_path / "dev0_sq_task").symlink_to("/bin/cat")
+    command = ["bash", "-c", "exec -a '' ./dev0_sq_task"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0, cwd=str(tmp_path)) as poser:
+        poser.stdin.write("x\n")
+        poser.stdout.readline()
+        shown = [Host().read("/proc/%d/%s" % (poser.pid, name)) for name in ("comm", "cmdline")]
+        found = kernel_threads(Host(), ["dev0_sq_task"])
+        poser.stdin.close()
+    assert shown == ["dev0_sq_task", ""]
+    assert found.get("dev0_sq_task") != poser.pid
 
 
 def test_setting_a_thread_in_a_tree_rewrites_the_lines_of_its_status_and_nothing_live(tmp_path):

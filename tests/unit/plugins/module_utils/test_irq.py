@@ -80,6 +80,7 @@ def add_device(kernel, number):
     status = "Name:\tdev%d_sq_task\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s" % (number, EVERYWHERE_MASK, EVERYWHERE)
     kernel.put("/proc/%d/comm" % (900 + number), "dev%d_sq_task" % number)
     kernel.put("/proc/%d/status" % (900 + number), status)
+    kernel.put("/proc/%d/stat" % (900 + number), "%d (dev%d_sq_task) S 2 0 0 0 -1 2129984" % (900 + number, number))
 
 
 def names_of(device, cq=16):
@@ -369,6 +370,48 @@ def test_an_interrupt_that_follows_later_is_pending_and_no_failure(kernel):
     again = bind(lazy, {"npus": [npu()]})
     assert not again["changed"]
     assert states(again["npus"][0]["interrupts"]) == {"pending"}
+
+
+FIRED = [
+    # how often it came, where it is then, and what becomes of it in a check
+    (0, "0", "pending"),
+    (3, "0", "stuck"),
+    (3, "24", "bound"),
+]
+
+
+@pytest.mark.parametrize("times, place, state", FIRED)
+def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, times, place, state):
+    class Lazy(Kernel):
+        def set_attribute(self, path, value):
+            if "/effective" not in path:
+                super().set_attribute(path, value)
+
+    lazy = Lazy(kernel.root)
+    (sentence,) = [text for text in bind(lazy, {"npus": [npu()]})["unchangeable"] if SQ in text]
+    assert sentence == "NPU 0 (%s): IRQ 2753 %s follows at its next interrupt; until then it is on CPUs 0" % (FIRST, SQ)
+    noted = lazy.read(MEMORY)
+    lazy.put("/proc/interrupts", lazy.read("/proc/interrupts").replace(" 2753: 0 0 ", " 2753: 0 %d " % times))
+    lazy.put("/proc/irq/2753/effective_affinity_list", place)
+    for check in (True, False):
+        report = bind(lazy, {"npus": [npu()]}, check=check)
+        entry = report["npus"][0]["interrupts"][0]
+        assert (entry["state"], report["changed"], report["failed"]) == (state, False, [])
+        warned = ["NPU 0 (%s): IRQ 2753 %s came since it was put on CPUs 24, and still comes on CPUs 0" % (FIRST, SQ)]
+        assert report["warnings"] == (warned if state == "stuck" else [])
+    assert (lazy.read(MEMORY) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
+
+
+def test_a_workqueue_whose_cpus_are_isolated_is_said_to_run_elsewhere(kernel):
+    kernel.put("/sys/devices/virtual/workqueue/cpumask", "00ffffff")
+    for check in (False, True):
+        report = bind(kernel, {"npus": [npu()]}, check=check)
+        (entry,) = report["npus"][0]["workqueues"]
+        assert (entry["after"], entry["state"]) == ("24", "replaced")
+        (sentence,) = report["unchangeable"]
+        assert sentence.startswith("NPU 0 (%s): workqueue dev0_sq_send_wq runs on CPUs 0-23 all the same: the kernel keeps" % FIRST)
+        assert "npu_affinity_exclude_isolated" in sentence
+        assert report["failed"] == []
 
 
 def test_an_interrupt_that_somebody_moves_back_at_once_is_a_failure(kernel):

@@ -88,6 +88,13 @@ def move(host, irq, cpus):
     host.put("/proc/irq/%d/smp_affinity_list" % irq, cpus)
 
 
+def deliver_elsewhere(host, irq, cpu, times):
+    """Let the next bind find an interrupt that does not follow yet, and let it come so many times afterwards."""
+    host.put("/proc/irq/%d/effective_affinity_list" % irq, cpu)
+    _irq.bind(host, PLAN)
+    host.put("/proc/interrupts", host.read("/proc/interrupts").replace(" %d: 0 0 " % irq, " %d: 0 %d " % (irq, times)))
+
+
 def move_thread(host, cpus):
     status = host.read("/proc/900/status")
     host.put("/proc/900/status", status.replace("Cpus_allowed_list:\t24", "Cpus_allowed_list:\t" + cpus))
@@ -135,6 +142,15 @@ def edit(host, path, old, new):
 def append(host, path, text):
     with open(host.path(path), "ab") as file:
         file.write(text)
+
+
+def test_an_interrupt_that_does_not_follow_yet_is_a_remark(bound):
+    deliver_elsewhere(bound, 2753, "30", 0)
+    findings = compared(bound, WANTED)[1]
+    assert lines(findings) == []
+    assert findings.remarks == [
+        "NPU 0 (%s): IRQ 2753 sq_send_trigger_irq follows at its next interrupt; until then it is on CPUs 30" % FIRST
+    ]
 
 
 def test_a_bound_host_has_no_drift_and_names_what_was_compared(bound):
@@ -200,6 +216,11 @@ CHANGES = [
         "housekeeping: 40-47 online, not 40 offline; offline CPU: CPU 40",
     ),
     ("the workqueue", lambda host: host.put(QUEUE, EVERYWHERE_MASK), "NPU 0 dev0_sq_send_wq: CPUs 24, not CPUs 0-47; someone's edit"),
+    (
+        "an interrupt that came and is still delivered elsewhere",
+        lambda host: deliver_elsewhere(host, 2753, "30", 5),
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not came since it was put on CPUs 24, and still comes on CPUs 30 (IRQ 2753); kernel: it",
+    ),
     ("the thread", lambda host: move_thread(host, "3"), "NPU 0 dev0_sq_task: CPUs 24, not CPUs 3; someone's edit"),
     (
         "a slice was edited",

@@ -347,6 +347,17 @@ def test_isolated_cpus_are_used_and_pointed_out():
     assert plan(topology, cpus="0-5,8-15", strategy="even_split")["warnings"] == []
 
 
+def test_a_workqueue_that_the_kernel_keeps_off_its_cpu_is_pointed_out():
+    topology = host([0, 1], nodes=2, cores=8)
+    topology["cpus"]["workqueues"] = "1-15"
+    (warning,) = plan(topology)["warnings"]
+    assert warning.startswith(
+        "The first IRQ CPU of NPU 0 is isolated (isolcpus, nohz_full): the kernel keeps the driver's send workqueue off"
+    )
+    topology["cpus"]["workqueues"] = "0-15"
+    assert plan(topology)["warnings"] == []
+
+
 def test_only_the_cpus_asked_for_are_divided():
     made = plan(host([0, 1], nodes=2, cores=8), cpus="2-7,10-99")
     assert pools(made) == {0: "2-7", 1: "10-15"}

@@ -1,0 +1,70 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts on which interrupts, workqueues or irqbalance do not do what they are told: the playbooks say so, host by host."""
+
+from __future__ import annotations
+
+import json
+
+from tests.integration.test_verify import MACHINE, PLAN, interrupt, said
+
+RULE = "etc/udev/rules.d/90-npu-affinity.rules"
+VARIABLES = {"npu_affinity_batches": ["100%"]}
+
+
+def deliver_elsewhere(tree, cpu):
+    """Make the first SQ interrupt one that only follows its list when the kernel lets it."""
+    path = tree / interrupt(tree, "sq_send_trigger_irq", 0)[1:].replace("smp_", "effective_")
+    path.unlink()
+    path.write_text(f"{cpu}\n")
+
+
+def fire(tree, irq):
+    table = tree / "proc/interrupts"
+    lines = table.read_text().splitlines()
+    place = next(index for index, line in enumerate(lines) if line.startswith(f"{irq:5d}:"))
+    lines[place] = lines[place].replace("          0", "          7", 1)
+    table.write_text("\n".join(lines) + "\n")
+
+
+def pose(tree, pid):
+    """A user's process with the name of the driver's thread and an empty command line."""
+    for name, text in (("comm", "dev0_sq_task"), ("cmdline", ""), ("stat", f"{pid} (dev0_sq_task) S 1 1 1 0 -1 4194560")):
+        write_new(tree, f"proc/{pid}/{name}", text + "\n")
+    write_new(tree, f"proc/{pid}/status", "Name:\tdev0_sq_task\nCpus_allowed:\tffffffff\nCpus_allowed_list:\t0-31\n")
+
+
+def write_new(tree, path, text):
+    (tree / path).parent.mkdir(parents=True, exist_ok=True)
+    (tree / path).write_text(text)
+
+
+def remarks(run, host):
+    """What a bind said besides failing: a list of sentences."""
+    return [line for entry in run.of(host, "ok") if isinstance(entry["result"].get("msg"), list) for line in entry["result"]["msg"]]
+
+
+def test_what_does_not_follow_is_said_and_what_is_none_of_ours_is_left_alone(fleet):
+    isolated = dict(MACHINE, cpus=dict(MACHINE["cpus"], isolated="1,17"))
+    hosts = fleet(lazy=MACHINE, isolated=isolated, posed=MACHINE)
+    pose(hosts.tree("posed"), 4321)
+
+    run = hosts.play("bind", npu_affinity_housekeeping="1", **VARIABLES)
+    assert run.status == 0, run.output
+    (queue,) = [line for line in remarks(run, "isolated") if "dev0_sq_send_wq" in line]
+    assert "runs on CPUs 0,2-16,18-31 all the same" in queue
+    assert any("send workqueue off" in warning for warning in json.loads((hosts.tree("isolated") / PLAN[1:]).read_text())["warnings"])
+    assert "Cpus_allowed_list:\t0-31" in (hosts.tree("posed") / "proc/4321/status").read_text()
+    assert 'KERNEL=="0000:c1:00.0|0000:01:00.0"' in (hosts.tree("lazy") / RULE).read_text()
+
+    deliver_elsewhere(hosts.tree("lazy"), 30)
+    run = hosts.play("bind", "--limit", "lazy", npu_affinity_housekeeping="1", **VARIABLES)
+    assert (run.status, run.changed("lazy")) == (0, 0), run.output
+    assert any("sq_send_trigger_irq follows at its next interrupt; until then it is on CPUs 30" in line for line in remarks(run, "lazy"))
+
+    fire(hosts.tree("lazy"), 2753)
+    run = hosts.play("verify", npu_affinity_housekeeping="1", **VARIABLES)
+    line = said(run, "lazy")[1]
+    assert line.startswith("NPU 0 sq_send_trigger_irq: expected CPUs 1, found came since it was put on CPUs 1, and still comes on CPUs 30")
+    assert not run.of("isolated", "failed") and not run.of("posed", "failed")
