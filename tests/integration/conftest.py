@@ -1,19 +1,27 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Simulated hosts and the playbooks run over them as a user runs them."""
+"""Simulated hosts and the playbooks run over them as a user runs them.
+
+``fleet(name=machine, ...)`` writes hosts, each a name of ``tests/simulator/machines`` or a description, and gives a ``Fleet``. Of that,
+``play(playbook, *arguments, **variables)`` runs ansible-playbook (see ``controller.py``) and gives a ``Run``: exit status, output and the
+results of every task. ``tree(host)`` is a host's root, and ``touched(before, after)`` compares two of ``snapshot(host)``.
+
+A run costs a second of CPU, and half a second more for every host that it binds: a test that can ask a run that is there anyway does not
+start one of its own, and has no more hosts than it needs. Where a test has several, ``npu_affinity_batches=["100%"]`` takes them at once.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.integration import controller
 from tests.simulator.generate import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,21 +87,26 @@ class Fleet:
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "AFFINITY_JOURNAL": str(journal),
         }
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory)]
-        command += [playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml", *arguments, "-e", json.dumps(variables)]
-        process = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600, check=False)
-        return Run(process, journal)
+        playbook = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
+        arguments = ["-i", str(self.inventory), playbook, *arguments, "-e", json.dumps(variables)]
+        return Run(controller.ansible_playbook(arguments, REPOSITORY, environment), journal)
 
     def snapshot(self, host):
         """Everything in a host's tree that a run could have touched: content, time and inode of every file, targets of links."""
-        found = {}
-        for folder, folders, files in os.walk(self.tree(host)):
-            for name in files + [name for name in folders if os.path.islink(os.path.join(folder, name))]:
-                path = Path(folder, name)
-                state = path.lstat()
-                content = os.readlink(path) if path.is_symlink() else (state.st_mtime_ns, state.st_ino, path.read_bytes())
-                found["/" + str(path.relative_to(self.tree(host)))] = content
-        return {path: state for path, state in found.items() if not path.endswith("smi-calls.log")}
+        found, contents, folders = {}, {}, [str(self.tree(host))]
+        while folders:
+            for entry in os.scandir(folders.pop()):
+                if entry.is_symlink():
+                    found[entry.path] = os.readlink(entry.path)
+                elif entry.is_dir():
+                    folders.append(entry.path)
+                else:
+                    state = entry.stat()
+                    if state.st_ino not in contents:  # a tree has many names for each of its constants
+                        contents[state.st_ino] = Path(entry.path).read_bytes()
+                    found[entry.path] = (state.st_mtime_ns, state.st_ino, contents[state.st_ino])
+        root = len(str(self.tree(host)))
+        return {path[root:]: state for path, state in found.items() if not path.endswith("smi-calls.log")}
 
 
 def touched(before, after):
@@ -104,3 +117,7 @@ def touched(before, after):
 @pytest.fixture
 def fleet(tmp_path):
     return lambda **hosts: Fleet(tmp_path, {name.replace("_", "-"): machine for name, machine in hosts.items()})
+
+
+def pytest_sessionfinish():
+    controller.close()

@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
+import os
 import pathlib
+import py_compile
+import tempfile
 
 from .machine import Machine
 from .tree import Tree
@@ -16,8 +21,26 @@ HERE = pathlib.Path(__file__).parent
 ASCEND = "/usr/local/Ascend"
 NPU_SMI = ASCEND + "/driver/tools/npu-smi"
 NVIDIA_SMI = "/usr/bin/nvidia-smi"
-DESCRIPTION = "/simulator/machine.json"
+SIMULATOR = "/simulator"
+DESCRIPTION = SIMULATOR + "/machine.json"
 SHARE_STATE = "/run/npu-smi/share.json"
+START = (
+    SHEBANG
+    + """import os
+import signal
+import sys
+
+ROOT = os.path.abspath(__file__)[: -len("%s")]
+sys.path.insert(0, ROOT + "%s")
+sys.dont_write_bytecode = True
+
+import npu_smi
+
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+sys.exit(npu_smi.main(ROOT, sys.argv[1:]))
+"""
+    % (NPU_SMI, SIMULATOR)
+)
 
 
 def write(tree: Tree, machine: Machine) -> None:
@@ -38,10 +61,21 @@ def _write_ascend(tree: Tree, machine: Machine) -> None:
     functions = {function.bdf for function in machine.functions}
     for name in ["davinci_manager", "devmm_svm", "hisi_hdc"] + ["davinci%d" % chip.phy for chip in machine.chips if chip.bdf in functions]:
         tree.text("/dev/" + name)
-    tree.text(NPU_SMI, SHEBANG + (HERE / "npu_smi.py").read_text(), mode=0o755)
+    tree.text(NPU_SMI, START, mode=0o755)
+    tree.text(SIMULATOR + "/npu_smi.py", (HERE / "npu_smi.py").read_text())
+    tree.bytes(importlib.util.cache_from_source(SIMULATOR + "/npu_smi.py"), _compiled())
     shared = ["%d:%d" % (chip.card, chip.chip) for chip in machine.chips if chip.device_share]
     if shared:
         tree.write(SHARE_STATE, json.dumps(shared))
+
+
+@functools.cache
+def _compiled() -> bytes:
+    """The bytecode of npu-smi for this Python, which takes longer to compile than to run; other Pythons compile it at every call."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "npu_smi.pyc")
+        py_compile.compile(str(HERE / "npu_smi.py"), file, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        return pathlib.Path(file).read_bytes()
 
 
 def _write_nvidia(tree: Tree, machine: Machine) -> None:

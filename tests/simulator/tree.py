@@ -44,10 +44,13 @@ class Tree:
 
     def text(self, path: str, text: str = "", mode: int = 0o644) -> None:
         """Write a file with exactly this text."""
+        self.bytes(path, text.encode(), mode)
+
+    def bytes(self, path: str, content: bytes, mode: int = 0o644) -> None:
         self.folder(path.rpartition("/")[0])
         descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         try:
-            os.write(descriptor, text.encode())
+            os.write(descriptor, content)
         finally:
             os.close(descriptor)
 

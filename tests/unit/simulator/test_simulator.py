@@ -504,7 +504,7 @@ def test_the_program_in_the_tree_answers_for_its_tree_and_records_its_calls(host
     assert simulated.shares(4) == {0}
     calls = simulated.read("var/log/npu-smi-calls.log").splitlines()
     assert calls == ["info -m"] * 2 + ["set -t device-share -i 4 -d 1"] * 2 + ["info -t device-share -i 4"]
-    assert pathlib.Path(str(simulated.tree) + driver.NPU_SMI).read_text() == driver.SHEBANG + (SIMULATOR / "npu_smi.py").read_text()
+    assert (simulated.tree / "simulator/npu_smi.py").read_text() == (SIMULATOR / "npu_smi.py").read_text()
 
 
 # --- npu-smi: device share --------------------------------------------------------------------------------------------
