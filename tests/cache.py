@@ -30,26 +30,35 @@ def root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "npu-affinity")
 
 
-def folder(kind: str, made_of: Sequence[str], make: Callable[[Path], None]) -> Path:
-    """Return the folder for these words; ``make`` fills it where there is none."""
-    path = root() / kind / hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+def place(kind: str, made_of: Sequence[str]) -> Path:
+    """Return where the folder for these words is, or would be."""
+    return root() / kind / hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+
+
+def is_made(path: Path) -> bool:
+    return (path / MADE).exists()
+
+
+def folder(kind: str, made_of: Sequence[str], make: Callable[[Path], None], kept: int = KEPT) -> Path:
+    """Return the folder for these words; ``make`` fills it where there is none. Of the kind, ``kept`` folders stay."""
+    path = place(kind, made_of)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (path / MADE).exists():
+        if not is_made(path):
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir()
             make(path)
             (path / MADE).write_text("\n".join(made_of) + "\n")
         os.utime(path / MADE)
-    remove_old(path.parent)
+    remove_old(path.parent, kept)
     return path
 
 
-def remove_old(kind: Path) -> None:
+def remove_old(kind: Path, kept: int) -> None:
     """Remove the folders of a kind that were used longest ago."""
     made = sorted(kind.glob(f"*/{MADE}"), key=lambda file: file.stat().st_mtime, reverse=True)
-    for file in made[KEPT:]:
+    for file in made[kept:]:
         if time.time() - file.stat().st_mtime > DAY:
             file.unlink()
             shutil.rmtree(file.parent, ignore_errors=True)

@@ -47,20 +47,24 @@ def test_what_was_left_by_a_failure_is_made_anew():
     assert sorted(file.name for file in cache.folder("venv", ["pytest"], fill).iterdir()) == [cache.MADE, "made"]
 
 
-def test_the_newest_folders_stay(monkeypatch):
-    monkeypatch.setattr(cache, "KEPT", 2)
+def test_the_newest_folders_stay():
     folders = [cache.folder("venv", [f"pytest {number}"], fill) for number in range(5)]
     for age, folder in enumerate(folders):
         os.utime(folder / cache.MADE, (0, 3 * cache.DAY - age))
-    cache.folder("venv", ["pytest 1"], never)
+    cache.folder("venv", ["pytest 1"], never, kept=2)
     assert [folder.exists() for folder in folders] == [True, True, False, False, False]
     assert len(list((cache.root() / "venv").glob("*.lock"))) == 2
 
 
-def test_a_folder_in_use_today_stays_however_many_there_are(monkeypatch):
-    monkeypatch.setattr(cache, "KEPT", 1)
-    folders = [cache.folder("venv", [f"pytest {number}"], fill) for number in range(3)]
+def test_a_folder_in_use_today_stays_however_many_there_are():
+    folders = [cache.folder("venv", [f"pytest {number}"], fill, kept=1) for number in range(3)]
     assert all(folder.exists() for folder in folders)
+
+
+def test_where_a_folder_is_is_known_before_it_is_made():
+    path = cache.place("venv", ["pytest"])
+    assert not cache.is_made(path)
+    assert cache.folder("venv", ["pytest"], fill) == path and cache.is_made(path)
 
 
 def test_the_program_prints_the_folder_and_passes_a_failure_on(capfd):
