@@ -17,19 +17,21 @@ import psutil
 import pytest
 import yaml
 
+from tests import green
 from tests.integration.conftest import Run
 from tests.lab import image
-from tests.lab.machine import Machine
+from tests.lab.image import ARCHITECTURE
+from tests.lab.machine import BOOTED, PATIENCE, Machine
 from tests.lab.shapes import A2, A3, NVME, ODD
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = [A3, ODD, NVME, A2]
 """In the order of their tests: those with one test each first, for a process that goes on to another machine does not come back."""
 BEGUN = time.monotonic()
-LOG = "asserted"
+LOG, NOT_RUN = "asserted", "not run"
 PLAN = "/etc/npu-affinity/plan.json"
-PLAY_SECONDS = 600
-QUIET = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal"}
+PLAY_SECONDS = 900
+SETTINGS = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal", "ANSIBLE_TIMEOUT": "120"}
 
 
 class Claims:
@@ -69,12 +71,13 @@ class Lab:
 
     def fresh(self, shape):
         """A machine as it is right after its boot."""
-        if self._restored(shape, "booted"):
+        if self._restored(shape, BOOTED):
             return self._machine
         self.close()
         self._machine = Machine(shape)
         self._machine.boot()
-        self._save("booted", None)
+        if shape.saveable:
+            self._saved[BOOTED] = None
         return self._machine
 
     def bound(self, shape):
@@ -85,7 +88,9 @@ class Lab:
         before, files = machine.look(), machine.files()
         bound = Bound(machine, self.play(machine, "bind"), before, files)
         assert bound.run.status == 0, bound.run.output
-        self._save("bound", bound)
+        if shape.saveable:
+            machine.save("bound")
+            self._saved["bound"] = bound
         return bound
 
     def _restored(self, shape, name):
@@ -93,11 +98,6 @@ class Lab:
         if usable:
             self._machine.restore(name)
         return usable
-
-    def _save(self, name, value):
-        if self._machine.shape.saveable:
-            self._machine.save(name)
-            self._saved[name] = value
 
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
@@ -125,7 +125,7 @@ class Lab:
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": "/usr/bin/python3"}}}}))
         environment = {
             **os.environ,
-            **QUIET,
+            **SETTINGS,
             "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
@@ -153,7 +153,7 @@ def kill(process):
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for member in family:
         member.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
 
 
 def success(run):
@@ -191,10 +191,18 @@ def claims(request):
 
 @pytest.fixture(autouse=True)
 def in_time(request):
-    """Begin no test after ``--lab-minutes``; the log names those that were not begun."""
+    """Begin no test after ``--lab-minutes``. It counts as not run unless it passed on the very same files before."""
     minutes = request.config.getoption("lab_minutes")
     if minutes and time.monotonic() - BEGUN > 60 * minutes:
-        pytest.skip(f"not told: the {minutes} minutes of LAB_MINUTES are over")
+        if green.passed(record_of(request.node.nodeid), green.tree()):
+            pytest.skip("the time is over, and it passed on this very tree before")
+        request.node.user_properties.append((NOT_RUN, True))
+        pytest.skip(f"not run: the {minutes} minutes of LAB_MINUTES are over")
+
+
+def record_of(test):
+    """The name under which ``tests.green`` keeps that a test passed."""
+    return f"{'lab' if ARCHITECTURE == 'amd64' else f'lab-{ARCHITECTURE}'}/{test}"
 
 
 def pytest_addoption(parser):
@@ -202,15 +210,33 @@ def pytest_addoption(parser):
 
 
 class Log:
-    """Prints what a test asserted when it has ended, in one piece, whichever process it ran in."""
+    """Prints what a test asserted when it has ended, in one piece, whichever process it ran in.
+
+    Keeps which tests passed, and names those that were not run, which fail the run.
+    """
 
     def __init__(self, reporter):
         self._reporter = reporter
+        self._tree = green.tree()
+        self._not_run = []
 
     def pytest_runtest_logreport(self, report):
+        properties = dict(report.user_properties)
+        if report.when == "setup" and NOT_RUN in properties:
+            self._not_run.append(report.nodeid)
         if report.when == "call":
-            for line in dict(report.user_properties).get(LOG, []):
+            for line in properties.get(LOG, []):
                 self._reporter.write_line(line)
+            if report.passed and self._tree == green.tree():
+                green.record(record_of(report.nodeid), self._tree)
+
+    def pytest_sessionfinish(self, session):
+        if self._not_run:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self):
+        if self._not_run:
+            self._reporter.write_line(f"incomplete: {len(self._not_run)} tests not run: {', '.join(sorted(self._not_run))}")
 
 
 def pytest_sessionstart(session):

@@ -1,13 +1,16 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Questions about the kernel's view of a machine that several stories ask."""
+"""Questions about the kernel's view of a machine that several tests ask."""
 
 from __future__ import annotations
 
 import re
 
+from tests.lab.machine import PATIENCE
+
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
+SETTLE = f"udevadm settle --timeout={PATIENCE}"
 
 
 def numbers(cpulist):
@@ -49,7 +52,7 @@ def in_their_slices(claims, machine, plan, look=None):
     start = "systemd-run --quiet --pipe --wait --collect --slice=%s cat /proc/self/status && echo"
     patient = "export SYSTEMD_BUS_TIMEOUT=100s; "  # a guest on a busy machine may take longer than the usual 25 s
     every = " && ".join(start % npu["slice"] for npu in plan["npus"])
-    statuses = machine.run(patient + every, timeout=200).removesuffix("\n\n").split("\n\n")
+    statuses = machine.run(patient + every).removesuffix("\n\n").split("\n\n")
     for npu, status in zip(plan["npus"], statuses, strict=True):
         found = look["slices"][npu["slice"]]
         claims.equal(f"{npu['slice']} cpuset.cpus.effective", found["cpus"], npu["pool"])
@@ -57,6 +60,16 @@ def in_their_slices(claims, machine, plan, look=None):
         claims.equal(
             f"a process started in {npu['slice']}, Cpus_allowed_list and Mems_allowed_list", allowed(status), (npu["pool"], npu["mems"])
         )
+
+
+def pin(machine, interrupts, cpu):
+    machine.run(f"for n in {' '.join(map(str, interrupts))}; do echo {cpu} >/proc/irq/$n/smp_affinity_list; done")
+
+
+def await_another_place(machine, interrupts, cpu):
+    """Wait until somebody has moved one of the interrupts away from a CPU."""
+    files = " ".join(f"/proc/irq/{irq}/smp_affinity_list" for irq in interrupts)
+    machine.run(f'while [ "$(sort -u {files})" = {cpu} ]; do sleep 1; done')
 
 
 def allowed_to(machine, command):
@@ -80,7 +93,7 @@ def start(machine, unit, slice_name, program, under=""):
     """Start a Python program in a slice, under another command if given; return its process id when it has made ``/run/<unit>``."""
     machine.write(f"/run/{unit}.py", program)
     command = f"systemd-run --quiet --collect --unit={unit} --slice={slice_name} {under} python3 /run/{unit}.py"
-    wait = f"for i in $(seq 100); do [ -e /run/{unit} ] && break; sleep 0.3; done; [ -e /run/{unit} ]"
+    wait = f"until [ -e /run/{unit} ]; do sleep 0.3; done"
     return int(machine.run(f"{command} && {wait} && systemctl show --property=MainPID --value {unit}"))
 
 

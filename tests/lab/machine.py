@@ -19,11 +19,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests import cache
+
 from . import image, shapes
 
-BOOT_SECONDS = 240
+PATIENCE = 300
+"""Seconds after which a wait counts as a fault: many times what a quiet host needs."""
+BOOT_SECONDS = 600
 BOOT_ATTEMPTS = 3
-CONTROL_SECONDS = 120
+BOOTED = "booted"
+"""The saved state of a guest right after its first boot."""
+KEPT = 12
+"""Guests in that state that stay in the cache, of 300 MB each."""
 FIRST_PORT = 2240
 HERE = Path(__file__).resolve().parent
 LOOK, FILES = ((HERE / name).read_text() for name in ("look.py", "files.py"))
@@ -40,22 +47,46 @@ class Machine:
     def __init__(self, shape):
         self.shape = shape
         self._folder = Path(tempfile.mkdtemp(prefix="npu-lab-"))  # a socket's path may have 107 characters only
-        self._disk = image.CACHE / f"{shape.name}-{os.getpid()}.qcow2"
+        guests = cache.root() / "lab-guests"
+        guests.mkdir(parents=True, exist_ok=True)
+        self._disk = guests / f"{shape.name}-{os.getpid()}.qcow2"
         self._port = _free_port()
-        self.serial = image.CACHE / f"serial-{self._port}.log"
+        self.serial = guests / f"serial-{self._port}.log"
         self.ssh_config = self._folder / "ssh_config"
         self.ssh_config.write_text(
             f"Host {shape.name}\n HostName 127.0.0.1\n Port {self._port}\n User root\n IdentityFile {image.KEY}\n"
-            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 3\n ServerAliveCountMax 4\n"
+            f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n ServerAliveInterval 15\n ServerAliveCountMax 20\n"
             f" ControlMaster auto\n ControlPersist 10m\n ControlPath {self._folder}/ssh\n"
         )
         self._qemu = None
 
     def boot(self):
-        """Boot a fresh guest and describe its NPUs to its npu-smi."""
-        for disk in image.CACHE.glob("*.qcow2"):  # of runs that were killed
+        """Make it a guest right after its first boot: one that goes on from the kept :data:`BOOTED` state, where the shape can be saved."""
+        for disk in self._disk.parent.glob("*.qcow2"):  # of runs that were killed
             if not Path("/proc", disk.stem.rpartition("-")[2]).exists():
                 disk.unlink()
+        if not self.shape.saveable:
+            self._first_boot()
+            return
+        kept = cache.folder("lab-booted", self._made_of(), self._keep, KEPT)
+        shutil.copy(kept / "disk.qcow2", self._disk)
+        self._start("-loadvm", BOOTED)
+
+    def _made_of(self):
+        """All that decides what a guest is after its first boot."""
+        version = subprocess.run([image.QEMU, "--version"], capture_output=True, text=True, check=True).stdout
+        sources = [path.read_text() for path in (Path(__file__), NPU_SMI)]
+        return [image.IDENTITY.read_text(), version, *self.shape.arguments(), *sources, LOOK]
+
+    def _keep(self, folder):
+        self._first_boot()
+        self.save(BOOTED)
+        self._control("quit")
+        self._qemu.communicate(timeout=PATIENCE)
+        shutil.move(self._disk, folder / "disk.qcow2")
+
+    def _first_boot(self):
+        """Boot a fresh guest and describe its NPUs to its npu-smi."""
         command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.DISK), "-F", "raw", str(self._disk)]
         subprocess.run(command, check=True)
         self._start()
@@ -67,10 +98,10 @@ class Machine:
         self.run(f"chmod 755 {TOOL}")
         self.write("/simulator/machine.json", json.dumps(self._described()))
 
-    def _start(self):
+    def _start(self, *options):
         """Start the guest. An emulated boot that ends or hangs, which a busy host brings about now and then, is started again."""
         for attempt in range(1, BOOT_ATTEMPTS + 1):
-            self._launch()
+            self._launch(*options)
             try:
                 self._await_answer("after its start", BOOT_SECONDS)
             except RuntimeError:
@@ -81,13 +112,13 @@ class Machine:
             else:
                 return
 
-    def _launch(self):
+    def _launch(self, *options):
         control = ["-qmp", "stdio", "-display", "none", "-vga", "none", "-serial", f"file:{self.serial}", "-no-reboot"]
         disk = ["-drive", f"file={self._disk},if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe"]
         disk += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
         network = ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self._port}-:22"]
         network += ["-device", "virtio-net-pci,netdev=net,bus=pcie.0,romfile="]
-        command = ["setpriv", "--pdeathsig", "KILL", image.QEMU, *self.shape.arguments(), *disk, *network, *control]
+        command = ["setpriv", "--pdeathsig", "KILL", image.QEMU, *self.shape.arguments(), *disk, *network, *control, *options]
         errors = (self._folder / "qemu.log").open("w")
         self._qemu = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
         self._answer("QMP")
@@ -131,14 +162,14 @@ class Machine:
 
     # --- commands -------------------------------------------------------------------------------------------------------------
 
-    def _ssh(self, command, stdin="", timeout=60):
-        words = ["ssh", "-F", str(self.ssh_config), "-o", "ConnectTimeout=5", self.shape.name, command]
+    def _ssh(self, command, stdin="", timeout=PATIENCE):
+        words = ["ssh", "-F", str(self.ssh_config), "-o", "ConnectTimeout=30", self.shape.name, command]
         try:
             return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(words, 255, "", f"no answer within {timeout} s")
 
-    def run(self, command, stdin="", timeout=60):
+    def run(self, command, stdin="", timeout=PATIENCE):
         """Run a shell command in the guest as root and return its standard output; ``RuntimeError`` when it fails."""
         result = self._ssh(command, stdin, timeout)
         if result.returncode != 0:
@@ -148,28 +179,28 @@ class Machine:
     def write(self, path, text):
         self.run(f"mkdir -p $(dirname {path}) && cat > {path}", stdin=text)
 
-    def await_idle(self, *units, seconds=60):
+    def await_idle(self, *units):
         """Wait until none of the units (shell patterns) is starting or has a job waiting."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         names = " ".join(f"'{unit}'" for unit in units)
         command = f"systemctl list-units --plain --no-legend --state=activating {names}; systemctl list-jobs --no-legend {names}"
         while busy := [line for line in self.run(command).splitlines() if line and "No jobs" not in line]:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"still busy after {seconds} s: {busy}")
+                raise RuntimeError(f"still busy after {PATIENCE} s: {busy}")
             time.sleep(0.5)
 
     # --- state ----------------------------------------------------------------------------------------------------------------
 
     def _answer(self, *keys):
         """Read QEMU's messages up to one that has one of the keys."""
-        deadline = time.monotonic() + CONTROL_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while True:
             ready, _write, _error = select.select([self._qemu.stdout], [], [], max(0, deadline - time.monotonic()))
             line = self._qemu.stdout.readline() if ready else b""
             if not line:
                 self._qemu.wait(5) if ready else None
                 self._alive()
-                raise RuntimeError(f"QEMU did not answer within {CONTROL_SECONDS} s")
+                raise RuntimeError(f"QEMU did not answer within {PATIENCE} s")
             message = json.loads(line)
             if any(key in message for key in keys):
                 return message
@@ -192,9 +223,9 @@ class Machine:
         self._control("human-monitor-command", **{"command-line": f"loadvm {name}"})
         self._await_answer(f"after its state {name} was restored")
 
-    def _await_answer(self, when, seconds=CONTROL_SECONDS):
+    def _await_answer(self, when, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
-        while self._ssh("true", timeout=15).returncode != 0:
+        while self._ssh("true", timeout=60).returncode != 0:
             self._alive()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"guest {self.shape.name} does not answer {when}, see {self.serial}")
@@ -203,7 +234,7 @@ class Machine:
     def _disconnect(self):
         """End the ssh connection that commands share: it does not outlive a restored state."""
         command = ["ssh", "-F", str(self.ssh_config), "-O", "exit", self.shape.name]
-        subprocess.run(command, capture_output=True, check=False, timeout=CONTROL_SECONDS)
+        subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE)
 
     def reboot(self):
         """Reboot: the guest shuts down by itself and starts on the same disk."""
@@ -217,12 +248,14 @@ class Machine:
 
     def _boot_again(self):
         self._disconnect()
-        self._qemu.communicate(timeout=CONTROL_SECONDS)
+        self._qemu.communicate(timeout=PATIENCE)
         self._start()
         self.run("systemctl is-system-running --wait || true", timeout=BOOT_SECONDS)
 
     def pull_network(self):
+        """Cut the guest off. ssh, which would find out after a while without answers, ends at once."""
         self._control("set_link", name="net", up=False)
+        self._disconnect()
 
     def plug_network(self):
         self._control("set_link", name="net", up=True)

@@ -16,6 +16,9 @@ from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU
 VECTORS = 80
 """Interrupt vectors of each NPU: more than its driver requests, as on a real one, and enough to fill a CPU from three of them."""
 
+# Five levels of page tables and checks of accesses to user memory, which only make emulated programs slower.
+SLOW = "la57=off,smap=off,smep=off,umip=off,pku=off,pks=off"
+
 
 @dataclass(frozen=True)
 class Node:
@@ -66,7 +69,7 @@ class Shape:
         else:
             # The default vendor of 'max' hides SMT and cache sharing from the guest.
             # One thread for all CPUs: no slower than one each on a host with few, and with one each a boot in twenty stops short.
-            accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=single", "max,vendor=GenuineIntel")
+            accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=single", f"max,vendor=GenuineIntel,{SLOW}")
             machine = ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on", "-accel", accelerator, "-cpu", cpu]
             split = f"dies={self.per_socket}"
         first_gap = next((number for number, node in enumerate(self.nodes) if not node.present), len(self.nodes))

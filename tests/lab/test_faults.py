@@ -66,7 +66,7 @@ def as_bound(claims, machine, wanted):
 def await_files(machine, count, then="true"):
     """Run a command in the guest as soon as so many files of a bind are there."""
     pause = "read -rt 0.1 -u 9 || true"  # a sleep would be a process
-    machine.run(f"exec 9<> <(:); n=0; while [ $n -lt {count} ]; do {pause}; {COUNT}; done; {then}", timeout=300)
+    machine.run(f"exec 9<> <(:); n=0; while [ $n -lt {count} ]; do {pause}; {COUNT}; done; {then}")
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +105,7 @@ def test_power_that_fails_in_the_middle(lab, claims, wanted):
     await_files(machine, 3)
     machine.cut_power()
     kill(run)
-    machine.await_idle("npu-affinity-irq*.service", seconds=120)
+    machine.await_idle("npu-affinity-irq*.service")
     claims.true(f"the boot finds {len(ours(machine.files()))} of {len(wanted)} files", True)
     sound(claims, machine, wanted)
     claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
@@ -158,7 +158,7 @@ def test_a_disk_that_takes_nothing(lab, claims, harm, cure, said):
     """A2-like machine: another plan, and nothing can be written to the disk"""
     machine = lab.bound(A2).machine
     look, files = machine.look(), machine.files()
-    machine.run(harm, timeout=300)
+    machine.run(harm)
     run = lab.play(machine, "bind", **OTHER_PLAN)
     claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.output, run.output)
     claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])

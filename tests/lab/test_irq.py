@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import time
-
-from tests.lab.conftest import plan_of
-from tests.lab.kernel import CQ, SQ, in_their_slices, irqs, on_their_cpus, where
+from tests.lab.conftest import PLAY_SECONDS, plan_of, success
+from tests.lab.kernel import CQ, SETTLE, SQ, await_another_place, in_their_slices, irqs, on_their_cpus, pin, where
 from tests.lab.shapes import A2
 
 DRIVER = "/sys/bus/pci/drivers/davinci_mock"
@@ -21,8 +19,8 @@ def numbers_of(look):
 
 def settle(machine):
     """Wait until the units that a driver's bind starts have ended."""
-    machine.run("udevadm settle")
-    machine.await_idle(UNITS, seconds=120)
+    machine.run(SETTLE)
+    machine.await_idle(UNITS)
 
 
 def test_after_a_reboot(lab, claims):
@@ -30,7 +28,7 @@ def test_after_a_reboot(lab, claims):
     machine = lab.bound(A2).machine
     plan = plan_of(machine)
     machine.reboot()
-    machine.await_idle("npu-affinity-irq*.service", seconds=120)
+    machine.await_idle("npu-affinity-irq*.service")
     claims.equal("failed units", machine.run("systemctl --failed --plain --no-legend").split(), [])
     look = machine.look()
     in_their_slices(claims, machine, plan, look)
@@ -50,12 +48,18 @@ def test_after_the_driver_was_loaded_again(lab, claims):
 
 
 def test_vectors_that_the_driver_requests_late(lab, claims):
-    """A2-like machine: a driver that requests its interrupts eight seconds after it was loaded"""
+    """A2-like machine: a driver that requests its interrupts long after it was loaded"""
     machine = lab.bound(A2).machine
     plan = plan_of(machine)
-    machine.run("rmmod davinci_mock && modprobe davinci_mock late_ms=8000 && udevadm settle")
-    early = machine.look()["functions"][plan["npus"][0]["pci"]]
-    claims.equal(f"number of {SQ} and {CQ} right after the load", (len(irqs(early, SQ)), len(irqs(early, CQ))), (0, 0))
+    run = lab.play(machine, "bind", npu_affinity_irq_wait=PLAY_SECONDS)
+    claims.equal("exit status of a bind whose units wait as long as it takes", success(run), (0, ""))
+    machine.run(f"rmmod davinci_mock && modprobe davinci_mock late=1 && {SETTLE}")
+    early = machine.look()["functions"].values()
+    found = {name: sum(len(irqs(function, name)) for function in early) for name in (SQ, CQ)}
+    claims.equal("number of interrupts after the load", found, {SQ: 0, CQ: 0})
+    waiting = machine.run(f"systemctl list-units --plain --no-legend --state=activating '{UNITS}'").splitlines()
+    claims.equal("units that wait for them", len(waiting), len(plan["npus"]))
+    machine.run(f"for function in {DRIVER}/0000:*; do echo 1 >$function/request_irqs; done")
     settle(machine)
     on_their_cpus(claims, machine, plan)
 
@@ -90,15 +94,28 @@ def test_a_function_that_appears_later(lab, claims):
     on_their_cpus(claims, machine, plan)
 
 
+def await_passes(machine, pid, passes):
+    """Wait until irqbalance has read the counts of all interrupts so many more times, which it does once a pass."""
+    machine.run(f"""
+read_so_far() {{ sed -n 's/^rchar: //p' /proc/{pid}/io; }}
+enough=$(($(read_so_far) + {passes} * $(cat /proc/interrupts /proc/stat | wc -c)))
+while [ $(read_so_far) -lt $enough ]; do sleep 1; done
+""")
+
+
 def test_irqbalance_leaves_them_alone(lab, claims):
-    """A2-like machine: irqbalance runs for a minute"""
+    """A2-like machine: irqbalance runs, and moves what is not an NPU's"""
     machine = lab.bound(A2).machine
     plan = plan_of(machine)
+    others = machine.run("ls /sys/class/net/e*/device/../msi_irqs").split()
+    pin(machine, others, 7)
     machine.run("systemctl start irqbalance")
     pid = machine.run("systemctl show --property=MainPID --value irqbalance").strip()
     claims.true("irqbalance was told so by --policyscript", "--policyscript=" in machine.run(f"tr '\\0' ' ' </proc/{pid}/cmdline"))
-    time.sleep(60)
-    claims.equal("irqbalance after 60 s", machine.run("systemctl is-active irqbalance").strip(), "active")
+    await_another_place(machine, others, 7)
+    claims.true("irqbalance moved interrupts of the network card, which were pinned to CPU 7", True)
+    await_passes(machine, pid, 3)
+    claims.equal("irqbalance after three more passes", machine.run("systemctl is-active irqbalance").strip(), "active")
     on_their_cpus(claims, machine, plan)
 
 
@@ -106,12 +123,8 @@ def test_irqbalance_moves_them_where_it_was_not_told(lab, claims):
     """A2-like machine, never bound: irqbalance does move interrupts that somebody pinned by hand"""
     machine = lab.fresh(A2)
     pci, function = next((pci, function) for pci, function in machine.look()["functions"].items() if function["node"] == 0)
-    pinned = " ".join(map(str, irqs(function, CQ)))
-    machine.run(f"for n in {pinned}; do echo 7 >/proc/irq/$n/smp_affinity_list; done")
+    pin(machine, irqs(function, CQ), 7)
     claims.equal(f"{CQ} of {pci}", where(machine.look()["functions"][pci], CQ), [("7", "7")])
     machine.run("systemctl start irqbalance")
-    deadline = time.monotonic() + 60
-    while where(machine.look()["functions"][pci], CQ) == [("7", "7")] and time.monotonic() < deadline:
-        time.sleep(2)
-    found = where(machine.look()["functions"][pci], CQ)
-    claims.true(f"irqbalance moved {CQ} to {found}", found != [("7", "7")])
+    await_another_place(machine, irqs(function, CQ), 7)
+    claims.true(f"irqbalance moved {CQ} to {where(machine.look()['functions'][pci], CQ)}", True)

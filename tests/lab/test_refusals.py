@@ -28,7 +28,7 @@ def interrupts(run):
 
 
 def npus(run):
-    """What the task that binds interrupts told of every NPU."""
+    """What the task that binds interrupts says of every NPU."""
     return [entry["result"]["interrupts"]["npus"] for entry in run.results if entry["result"].get("interrupts")][-1]
 
 
@@ -84,7 +84,7 @@ def test_vectors_without_a_handler(lab, claims):
     machine = lab.fresh(A2)
     pci = sorted(machine.look()["functions"])[0]
     driver = "/sys/bus/pci/drivers/davinci_mock"
-    machine.run(f"echo {pci} >{driver}/unbind; echo 3600000 >/sys/module/davinci_mock/parameters/late_ms; echo {pci} >{driver}/bind")
+    machine.run(f"echo {pci} >{driver}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{driver}/bind")
     function = machine.look()["functions"][pci]
     claims.equal(f"handlers of {pci}", [vector["name"] for vector in function["vectors"].values()], [f"trs-mbox-{function['number']}-0"])
     run = lab.play(machine, "bind")

@@ -9,7 +9,8 @@ import json
 import time
 
 from tests.lab.conftest import changes, plan_of, success
-from tests.lab.kernel import CQ, SQ, allowed_to, irqs, numbers, pages, start_worker, where
+from tests.lab.kernel import CQ, SETTLE, SQ, allowed_to, irqs, numbers, pages, start_worker, where
+from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
 
 UNITS = "/etc/systemd/system"
@@ -60,7 +61,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
     """A2-like machine: verify after the driver was loaded without our rule, and after irqbalance ran without our policy"""
     machine = lab.bound(A2).machine
     machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && rm {RULE} && udevadm control --reload")
-    machine.run("rmmod davinci_mock && modprobe davinci_mock && udevadm settle")
+    machine.run(f"rmmod davinci_mock && modprobe davinci_mock && {SETTLE}")
     status, found = drift(lab, machine, tmp_path)
     claims.equal("exit status", status, 2)
     edited = {RULE, "npu-affinity-irq.timer"}
@@ -75,7 +76,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
         f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && rm -r {UNITS}/irqbalance.service.d && systemctl daemon-reload"
     )
     machine.run("systemctl start irqbalance")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while all(where(machine.look()["functions"][pci], CQ) == where(function, CQ) for pci, function in functions.items()):
         assert time.monotonic() < deadline, "irqbalance moves nothing"
     machine.run("systemctl kill --signal=STOP irqbalance")

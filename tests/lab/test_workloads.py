@@ -10,22 +10,25 @@ import time
 
 from tests.lab.conftest import changes, plan_of, success
 from tests.lab.kernel import allowed_of_threads, start
+from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
 
 NAMED = """
 import os, threading, time
 
-def name_and_sleep(name):
+def name_and_sleep(name, named):
     with open('/proc/self/task/%d/comm' % threading.get_native_id(), 'w') as file:
         file.write(name)
+    named.set()
     time.sleep(3600)
 
 def start(name):
-    threading.Thread(target=name_and_sleep, args=(name,), daemon=True).start()
+    named = threading.Event()
+    threading.Thread(target=name_and_sleep, args=(name, named), daemon=True).start()
+    named.wait()
 
 start('acl_thread')
 start('release_thread')
-time.sleep(1)
 open('/run/worker', 'w').close()
 while not os.path.exists('/run/one-more'):
     time.sleep(0.5)
@@ -79,7 +82,7 @@ def test_threads_of_workers(lab, claims):
     claims.equal("CPUs of its threads", allowed_of_threads(machine, worker), placed)
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **options)), (0, []))
     machine.run("touch /run/one-more")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while allowed_of_threads(machine, worker).get("acl_thread_late") != {npu["acl"]} and time.monotonic() < deadline:
         time.sleep(1)
     late = {**placed, "acl_thread_late": {npu["acl"]}}

@@ -14,8 +14,8 @@
  *
  * Its parameters, which can also be changed while it is loaded and then go for
  * the devices bound from then on, make the kernel behave in ways that an NPU's
- * driver is free to cause: other interrupt numbers, late requests, interrupts
- * that the kernel places itself, CPUs without free vectors.
+ * driver is free to cause: other interrupt numbers, interrupts requested late,
+ * interrupts that the kernel places itself, CPUs without free vectors.
  */
 #include <linux/idr.h>
 #include <linux/interrupt.h>
@@ -46,16 +46,15 @@ static bool spares;
 module_param(spares, bool, 0644);
 MODULE_PARM_DESC(spares, "request the vectors beyond the first 18 as well");
 
-static uint late_ms;
-module_param(late_ms, uint, 0644);
-MODULE_PARM_DESC(late_ms, "request all but the mailbox's interrupt this much after the probe");
+static bool late;
+module_param(late, bool, 0644);
+MODULE_PARM_DESC(late, "request all but the mailbox's interrupt when the device's request_irqs is written to");
 
 struct mock {
 	int id;
 	int allocated;
 	int requested;
 	struct pci_dev *pdev;
-	struct delayed_work late;
 	struct workqueue_struct *wq;
 	struct task_struct *task;
 	struct miscdevice node;
@@ -117,13 +116,17 @@ static int request_irqs(struct mock *m, int end)
 	return 0;
 }
 
-static void request_late(struct work_struct *work)
+static ssize_t request_irqs_store(struct device *dev, struct device_attribute *attr,
+				  const char *buf, size_t count)
 {
-	struct mock *m = container_of(to_delayed_work(work), struct mock, late);
+	int err = request_irqs(dev_get_drvdata(dev), NAMED_VECTORS);
 
-	if (request_irqs(m, NAMED_VECTORS))
-		dev_err(&m->pdev->dev, "interrupts could not be requested\n");
+	return err ? err : count;
 }
+static DEVICE_ATTR_WO(request_irqs);
+
+static struct attribute *mock_attrs[] = { &dev_attr_request_irqs.attr, NULL };
+ATTRIBUTE_GROUPS(mock);
 
 static int allocate_irqs(struct mock *m)
 {
@@ -136,7 +139,7 @@ static int allocate_irqs(struct mock *m)
 						      managed ? &unmanaged_first : NULL);
 	if (m->allocated < 0)
 		return m->allocated;
-	err = request_irqs(m, late_ms ? 1 : spares ? m->allocated : NAMED_VECTORS);
+	err = request_irqs(m, late ? 1 : spares ? m->allocated : NAMED_VECTORS);
 	if (err)
 		free_irqs(m);
 	return err;
@@ -162,7 +165,6 @@ static int mock_probe(struct pci_dev *pdev, const struct pci_device_id *unused)
 	pci_set_master(pdev);
 
 	m->pdev = pdev;
-	INIT_DELAYED_WORK(&m->late, request_late);
 	m->id = ida_alloc(&ids, GFP_KERNEL);
 	if (m->id < 0)
 		return m->id;
@@ -197,8 +199,6 @@ static int mock_probe(struct pci_dev *pdev, const struct pci_device_id *unused)
 	m->class = pdev->class;
 	set_identity(pdev, NPU_VENDOR, device_id, NPU_CLASS);
 	pci_set_drvdata(pdev, m);
-	if (late_ms)
-		schedule_delayed_work(&m->late, msecs_to_jiffies(late_ms));
 	dev_info(&pdev->dev, "davinci%d: %d vectors\n", m->id, m->allocated);
 	return 0;
 
@@ -217,7 +217,6 @@ static void mock_remove(struct pci_dev *pdev)
 {
 	struct mock *m = pci_get_drvdata(pdev);
 
-	cancel_delayed_work_sync(&m->late);
 	set_identity(pdev, m->vendor, m->device, m->class);
 	misc_deregister(&m->node);
 	kthread_stop(m->task);
@@ -231,6 +230,7 @@ static struct pci_driver mock_driver = {
 	.name = "davinci_mock",
 	.probe = mock_probe,
 	.remove = mock_remove,
+	.dev_groups = mock_groups,
 };
 
 static int __init mock_init(void)
