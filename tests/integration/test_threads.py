@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The story of workers whose threads are placed from outside: bind, verify and unbind of one host."""
+"""Workers whose threads are placed from outside: bind, verify and unbind of one host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stories of fleets that were bound and are to be what they were before, told with the playbooks that an operator types."""
+"""Fleets that were bound and are to be what they were before, with the playbooks that an operator types."""
 
 from __future__ import annotations
 
