@@ -16,23 +16,29 @@ SHARED ?=
 FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
 REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 LAB_MINUTES ?= 0
+MINUTES ?= 0
+MACHINES ?= 1000
+PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONPATH := $(CURDIR)/build
+PYTEST = $(BIN)/python -m pytest -q -n logical
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || \
+	{ echo "pip could not install what $< names: its message is above; is the package index of pip's configuration within reach?" >&2; exit 1; }
 PLAYBOOK = $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
 
 help: ## this list
-	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/run.stamp: requirements/run.txt
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed and was not found; set PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(INSTALL)
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(INSTALL)
 	touch $@
 
 $(COLLECTIONS)/npu/affinity:
@@ -73,9 +79,15 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 	$(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
-test: lint unit properties integration molecule sanity matrix package ## everything that proves this checkout
+test: setup-test ## every layer, in minutes; no root: lint, types, units, a thousand machines, playbooks, sanity, build and install
+	@$(BIN)/python -m tests.run test
 
-lint: setup-test types docs licence ## ruff, yamllint, ansible-lint (production), changelog fragments, types, docs, licence
+test-all: setup-test ## the rest, in most of an hour: virtual machines, containers, browser, other Pythons (root on Debian); SHARED=…, MINUTES=…
+	@$(BIN)/python -m tests.run --minutes=$(MINUTES) --shared=$(if $(SHARED),$(abspath $(SHARED))) test-all
+
+lint: style types docs licence ## style, types, docs and licence
+
+style: setup-test ## ruff, yamllint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/yamllint --strict .
@@ -85,20 +97,20 @@ lint: setup-test types docs licence ## ruff, yamllint, ansible-lint (production)
 types: setup-test ## mypy on module_utils, plugin_utils and filters
 	$(BIN)/mypy
 
-docs: setup-test ## check the documentation of plugins and roles, and build the site below build/docs
-	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-docs
+docs docs-site: setup-test ## check the documentation of plugins and roles; build the site below build/docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
 
 licence: ## every program says under which licence it is
 	tests/check-licence
 
-unit: setup-test ## unit and property tests
-	$(BIN)/python -m pytest -q -n 2 tests/unit
+unit: setup-test ## unit tests, and properties of all but plans
+	$(PYTEST) --ignore=$(PROPERTIES) tests/unit
 
-properties: setup-test ## plans of 20,000 machines that nobody has built
-	HYPOTHESIS_EXAMPLES=20000 $(BIN)/python -m pytest -q -n 2 tests/unit/plugins/plugin_utils/test_plan_properties.py
+properties: setup-test ## plans of MACHINES=… machines that nobody has built
+	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
-	$(BIN)/python -m pytest -q -n 2 tests/integration
+	$(PYTEST) tests/integration
 
 molecule: setup-test ## the Molecule scenarios: simulated hosts, and systemd in containers (root on Debian, installs podman there)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule
@@ -114,10 +126,10 @@ lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, 
 
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
-	$(BIN)/python -m pytest -q -n 2 tests/conformance --shared=$(abspath $(SHARED))
+	$(PYTEST) tests/conformance --shared=$(abspath $(SHARED))
 
-sanity matrix: setup-test ## ansible-test sanity; host code on Python 3.7 and the demo fleet on three ansible-cores
-	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
+sanity matrix: setup-test ## ansible-test sanity (ARGS=--changed: pylint on what changed); host code on Python 3.7, the demo fleet on three ansible-cores
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@ $(ARGS)
 
 bench: setup-test fleet ## print speed and size against baselines of the same run
 	$(BIN)/python -m tests.benchmarks.plan
