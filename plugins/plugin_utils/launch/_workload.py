@@ -52,7 +52,8 @@ class Card:
     def node(self) -> int:
         """The number in the names of device nodes: the physical id, or what comes nearest to it."""
         number = self.id if self.phy_id is None else self.phy_id
-        assert number is not None, "a card has one of its ids"
+        if number is None:
+            raise ValueError("A card needs its id or its physical id.")
         return number
 
 
