@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import nox
 
-nox.options.sessions = ["lint", "types", "docs", "licence", "unit"]
-TARGETS = (*nox.options.sessions, "properties", "integration", "browser", "molecule", "sanity", "matrix", "package", "lab")
+nox.options.sessions = ["test"]
+PARTS = ("style", "types", "docs", "licence", "unit", "properties", "integration", "sanity", "package")
+REST = ("docs-site", "browser", "molecule", "matrix", "lab")
+TARGETS = ("test", "test-all", "lint", *PARTS, *REST)
 
 
 def session_of(target: str) -> None:
