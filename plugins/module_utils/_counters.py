@@ -94,7 +94,7 @@ def interrupts(host, numbers):
     """Return ``{cpu: count}`` of interrupts by their numbers, all together; empty where none of them is in /proc/interrupts."""
     counts = {}
     try:
-        with open(host.path("/proc/interrupts"), encoding="ascii", errors="replace") as file:
+        with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
             cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
             for line in file:
                 number, _colon, rest = line.partition(":")

@@ -9,10 +9,13 @@ This module is private to the collection.
 from __future__ import annotations
 
 import collections
+import errno
 import fnmatch
 import os
+import posixpath
 import selectors
 import signal
+import stat
 import subprocess
 import time
 
@@ -22,6 +25,8 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.05
 _GRACE = 2
 """Seconds between two looks whether a command ended, and those that a killed one gets to end."""
 _PIPE_SIZE = 1 << 20
+_MOST_LINKS = 40
+"""How many links the kernel follows on the way to one file."""
 
 
 class CommandError(Exception):
@@ -31,12 +36,20 @@ class CommandError(Exception):
 class Host:
     """A machine's file tree: the running one (root ``/``), a chroot, an image, a captured or a simulated tree.
 
-    All paths are absolute paths of the machine; ``timeout`` is in seconds per command.
+    All paths are absolute paths of the machine; ``timeout`` is in seconds per command. Below another root links are followed as they would
+    be after a chroot: an absolute one begins at the root. Raises ``ValueError`` for a root that is no directory, and for every path that
+    leads out of it.
     """
 
     def __init__(self, root="/", timeout=30):
-        self.root = os.path.abspath(root)
+        if not posixpath.isabs(root) or not os.path.isdir(root):
+            why = "is no directory" if posixpath.isabs(root) else "is not absolute" if root else "is empty"
+            raise ValueError(
+                "npu_affinity_root '%s' %s: name the directory of the machine's tree, or / for the running machine" % (root, why)
+            )
+        self.root = "/" if os.path.samefile(root, "/") else os.path.abspath(root)
         self.timeout = timeout
+        self._folders = {"": self.root}
 
     @property
     def live(self):
@@ -44,12 +57,65 @@ class Host:
         return self.root == "/"
 
     def path(self, path):
-        return path if self.live else self.root + path
+        """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
+        if self.live:
+            return path
+        folder, _slash, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return self._without_links(path)
+        return "%s/%s" % (self._folder(folder), name)
+
+    def resolve(self, path):
+        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
+        found = self.path(path)
+        return self._without_links(path) if not self.live and os.path.islink(found) else found
+
+    def _folder(self, folder):
+        """Return :meth:`resolve` of a folder; those that are there are looked at once."""
+        known = self._folders.get(folder)
+        if known is not None:
+            return known
+        found = self.path(folder)
+        try:
+            mode = os.lstat(found).st_mode
+        except OSError:
+            return found
+        if stat.S_ISLNK(mode):
+            found = self._without_links(folder)
+        self._folders[folder] = found
+        return found
+
+    def _without_links(self, path):
+        """Return :meth:`resolve` of a path by looking at every name in it."""
+        found, left, links = "", path.split("/")[::-1], 0
+        while left:
+            name = left.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not found:
+                    raise ValueError(
+                        "%s leads out of %s: correct the path, or the link on its way that has too many '..'" % (path, self.root)
+                    )
+                found = found.rpartition("/")[0]
+                continue
+            try:
+                target = os.readlink("%s%s/%s" % (self.root, found, name))
+            except OSError:
+                found += "/" + name
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.root + path)
+            if target.startswith("/"):
+                found = ""
+            left += target.split("/")[::-1]
+        return self.root + found
 
     def read(self, path):
         """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
         try:
-            with open(self.path(path), "rb") as file:
+            with open(self.resolve(path), "rb") as file:
                 return file.read().decode("utf-8", "replace").rstrip("\n\0")
         except OSError:
             return None
@@ -62,18 +128,21 @@ class Host:
             return None
 
     def exists(self, path):
-        return os.path.lexists(self.path(path))
+        try:
+            return os.path.lexists(self.path(path))
+        except OSError:
+            return False
 
     def names(self, folder, pattern="*"):
         """Return the sorted names in a folder that match a shell pattern; none when the folder is missing."""
         try:
-            return sorted(fnmatch.filter(os.listdir(self.path(folder)), pattern))
+            return sorted(fnmatch.filter(os.listdir(self.resolve(folder)), pattern))
         except OSError:
             return []
 
     def set_attribute(self, path, value):
         """Write to a sysfs or procfs attribute: in place, one write. Raises OSError as the kernel answers."""
-        descriptor = os.open(self.path(path), os.O_WRONLY | os.O_TRUNC)
+        descriptor = os.open(self.resolve(path), os.O_WRONLY | os.O_TRUNC)
         try:
             os.write(descriptor, (value + "\n").encode())
         finally:
@@ -84,7 +153,7 @@ class Host:
         if self.live:
             folders = list(folders) + os.environ.get("PATH", "").split(os.pathsep)
         for folder in folders:
-            candidate = os.path.join(self.path(folder), name)
+            candidate = self.resolve(os.path.join(folder, name))
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
                 return candidate
         return None

@@ -33,7 +33,7 @@ def interrupt_names(host):
     """
     found = {}
     try:
-        with open(host.path("/proc/interrupts"), "rb") as file:
+        with open(host.resolve("/proc/interrupts"), "rb") as file:
             for line in file:
                 number, colon, _rest = line[:16].partition(b":")
                 if colon and number.strip().isdigit():
@@ -93,7 +93,7 @@ def kernel_threads(host, names):
     found = {}
     for pid in host.names("/proc", "[0-9]*") if wanted else ():
         try:
-            with open(host.path("/proc/%s/comm" % pid), "rb") as file:
+            with open(host.resolve("/proc/%s/comm" % pid), "rb") as file:
                 comm = file.read().rstrip(b"\n")
         except OSError:
             continue
@@ -147,7 +147,7 @@ class Interrupt(Target):
         Older kernels only refuse the write, with EIO (newer ones with EPERM).
         """
         try:
-            return not os.stat(host.path(self.path)).st_mode & 0o222
+            return not os.stat(host.resolve(self.path)).st_mode & 0o222
         except OSError:
             return False
 

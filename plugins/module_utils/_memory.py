@@ -56,7 +56,7 @@ def memory_of(host, pid):
     """Return ``{node: MiB}`` of a process, or None when it has ended. Raises :class:`Unreadable`."""
     path = "/proc/%d/numa_maps" % pid
     try:
-        with open(host.path(path), encoding="utf-8", errors="replace") as file:
+        with open(host.resolve(path), encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ESRCH):

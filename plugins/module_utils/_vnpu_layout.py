@@ -30,7 +30,11 @@ PRELOAD = "ld.so.preload"
 LIBRARY = "libvnpu.so"
 IN_CONTAINER = "/hami-vnpu-core"
 PRELOAD_TEXT = "%s/%s\n" % (IN_CONTAINER, LIBRARY)
-_FORBIDDEN = ("/etc", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/proc", "/sys", "/dev")
+_SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var")
+_FREE = ("/usr/local", "/var/lib", "/var/opt")
+"""Folders of the host itself, and those below which others have folders of their own."""
+_NEEDED = {"folder": 0o555, "shared_region": 0o777}
+"""Permission bits without which containers cannot use a directory that somebody else made."""
 
 Layout = collections.namedtuple("Layout", "folder shared_region shared_mode files")
 """``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{name below folder: SHA-256}``."""
@@ -65,7 +69,7 @@ def checksum(host, path):
     """Return the SHA-256 of a file in hexadecimal, or None when there is none."""
     digest = hashlib.sha256()
     try:
-        with open(host.path(path), "rb") as file:
+        with open(host.resolve(path), "rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):
                 digest.update(block)
     except FileNotFoundError:
@@ -76,10 +80,9 @@ def checksum(host, path):
 def complete(layout):
     """Return the layout with a preload file of ours, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
     for title, path in (("the directory of hami-vnpu-core", layout.folder), ("the shared region", layout.shared_region)):
-        inside = [place for place in _FORBIDDEN if (path + "/").startswith(place + "/")]
-        if path != posixpath.normpath(path) or path.count("/") < 2 or inside:
-            where = "%s is the host's own" % inside[0] if inside else "it must be an absolute path of its own, without '..'"
-            raise ValueError("%s cannot be '%s': %s" % (title, path, where))
+        _refuse_system(title, path, path)
+        if path != posixpath.normpath(path) or path.count("/") < 2:
+            raise ValueError("%s cannot be '%s': it must be an absolute path of its own, without '..'" % (title, path))
     for name, digest in layout.files.items():
         if name.startswith(("/", "..")) or posixpath.normpath(name) != name:
             raise ValueError("'%s' is not the name of a file below %s" % (name, layout.folder))
@@ -91,14 +94,35 @@ def complete(layout):
     return layout._replace(files=dict(layout.files, **{PRELOAD: ours}))
 
 
+def _refuse_system(title, path, place):
+    """Refuse a directory whose place, once links are followed, is the host's own."""
+    inside = [folder for folder in _SYSTEM if (place + "/").startswith(folder + "/")]
+    if inside and not any(place.startswith(folder + "/") for folder in _FREE):
+        link = "" if place == path else " (it leads to %s)" % place
+        raise ValueError("%s cannot be '%s'%s: %s is the host's own" % (title, path, link, inside[0]))
+
+
 def look(host, layout):
     """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what somebody else placed and is in the way."""
     layout, report = complete(layout), Report()
     recorded = _previous.recorded(host).get(SECTION, {})
-    for path, mode in ((layout.folder, FOLDER_MODE), (layout.shared_region, layout.shared_mode)):
+    for key, mode in (("folder", FOLDER_MODE), ("shared_region", layout.shared_mode)):
+        path = getattr(layout, key)
         before = _mode(host, path)
-        if before != mode:
+        if before == mode:
+            continue
+        if before is None or path in recorded.get("folders", ()):
             report.folders[path] = (before, mode)
+        elif _NEEDED[key] & ~before:
+            raise ValueError(
+                "%s has permissions %04o, needs %04o, and was not made here, so that they stay: if it is there for soft split, "
+                "'chmod %04o %s'; if not, name another place" % (path, before, mode, mode, path)
+            )
+        elif before & 0o1002 != mode & 0o1002:
+            report.warnings.append(
+                "%s has permissions %04o, not %04o; it was not made here, so that they stay: 'chmod %04o %s' sets them"
+                % (path, before, mode, mode, path)
+            )
     ours = recorded.get("files", {})
     for name, digest in layout.files.items():
         path = "%s/%s" % (layout.folder, name)
@@ -113,12 +137,15 @@ def look(host, layout):
         report.missing.append(name)
     wanted = {"%s/%s" % (layout.folder, name) for name in layout.files}
     report.removed = [path for path, digests in sorted(ours.items()) if path not in wanted and checksum(host, path) in digests]
-    report.warnings = _doubts(host, layout, report)
+    report.warnings += _doubts(host, layout, report)
     return report
 
 
 def _mode(host, path):
     """Return the permission bits of a directory, None where there is nothing; ``ValueError`` for anything else."""
+    above, name = posixpath.split(path)
+    above = os.path.realpath(above) if host.live else host.resolve(above)[len(host.root) :]
+    _refuse_system("a directory for soft split", path, "%s/%s" % (above, name))
     try:
         found = os.lstat(host.path(path))
     except FileNotFoundError:
@@ -156,16 +183,15 @@ def apply(host, layout, check=False):
     wanted = ["%s/%s" % (layout.folder, name) for name in report.missing]
     if report.folders or wanted:
         made = missing_folders(host, [path + "/." for path in report.folders] + wanted)
-        modes = {path: "%04o" % before for path, (before, _after) in report.folders.items() if before is not None}
         files = {"%s/%s" % (layout.folder, name): [layout.files[name]] for name in report.missing}
-        _previous.record(host, SECTION, {"folders": made, "modes": modes, "files": files})
+        _previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
     for path, (_before, mode) in report.folders.items():
-        os.makedirs(host.path(path), exist_ok=True)
+        os.makedirs(host.resolve(path), exist_ok=True)
         os.chmod(host.path(path), mode)
     for path in report.removed:
         os.unlink(host.path(path))
     for name in list(report.missing):
-        os.makedirs(host.path(posixpath.dirname("%s/%s" % (layout.folder, name))), exist_ok=True)
+        os.makedirs(host.resolve(posixpath.dirname("%s/%s" % (layout.folder, name))), exist_ok=True)
         if layout.files[name] == hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest():
             atomic_write(host, "%s/%s" % (layout.folder, name), PRELOAD_TEXT)
             report.missing.remove(name)

@@ -117,9 +117,9 @@ def argument_spec():
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), required_if=[("state", "present", ["path", "content"])], supports_check_mode=True)
     params = module.params
-    host = Host(params["root"], params["timeout"])
     absent = params["state"] == "absent"
     try:
+        host = Host(params["root"], params["timeout"])
         with changing(host, "module kubelet_config", module.check_mode or not params["apply"]):
             path = _kubelet_config.installed(host) if absent else params["path"]
             if path is None:

@@ -141,8 +141,8 @@ def main():
     for name in ("seconds", "interval"):
         if params[name] <= 0:
             module.fail_json(msg="%s is %s; it must be more than 0" % (name, params[name]))
-    host = Host(params["root"], params["timeout"])
     try:
+        host = Host(params["root"], params["timeout"])
         result = measure(host, params["plan"] or plan_in_force(host), params["processes"], params["seconds"], params["interval"])
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))

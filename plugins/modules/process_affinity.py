@@ -212,9 +212,9 @@ def argument_spec():
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    host = Host(params["root"], params["timeout"])
     migration = None
     try:
+        host = Host(params["root"], params["timeout"])
         with changing(host, "module process_affinity", module.check_mode):
             plan = params["plan"] or plan_in_force(host)
             if params["memory"] == "migrate":

@@ -372,9 +372,12 @@ def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
         module.fail_json(msg="timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
-    host = Host(module.params["root"], module.params["timeout"])
     questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi")}
-    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": gather(host, **questions)})
+    try:
+        topology = gather(Host(module.params["root"], module.params["timeout"]), **questions)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology})
 
 
 if __name__ == "__main__":

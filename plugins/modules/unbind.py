@@ -205,8 +205,8 @@ def message_of(report):
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    host = Host(params["root"], params["timeout"])
     try:
+        host = Host(params["root"], params["timeout"])
         with changing(host, "module unbind", module.check_mode):
             report = unbind(host, params["npu_smi"], params["device_share"], params["move_memory"], module.check_mode)
     except (OSError, ValueError, CommandError) as error:

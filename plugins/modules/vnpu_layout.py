@@ -11,6 +11,8 @@ short_description: Directories and files that soft split of NPUs needs on a host
 version_added: 0.1.0
 description:
   - Makes the directory of hami-vnpu-core and the region that all containers share, with their permissions, and says which files are missing.
+  - A directory that is there already keeps its permissions; it is refused where containers could not use it. So are the host's own directories,
+    such as C(/usr/bin) and C(/run), and links that lead there.
   - Files are told by their checksums. What somebody else placed, such as HAMi's device plugin, is never replaced or removed.
   - Where a library is wanted and no preload file, it writes one that names the library as containers see it. It never writes to C(/etc).
   - M(npu.affinity.unbind) removes what was placed here and leaves the rest.
@@ -92,6 +94,11 @@ removed:
   type: list
   elements: str
   sample: []
+places:
+  description: Where each file of O(files) lies on this machine, below O(root) and with no link on the way.
+  returned: success
+  type: dict
+  sample: {limiter: /usr/local/hami-vnpu-core/limiter}
 folders:
   description: The directories that were made, or got other permissions.
   returned: success
@@ -126,9 +133,9 @@ def diff_of(folders):
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     try:
-        host = Host(module.params["root"])
+        host, layout = Host(module.params["root"]), layout_of(module.params)
         with changing(host, "module vnpu_layout", module.check_mode):
-            report = apply(host, layout_of(module.params), check=module.check_mode)
+            report = apply(host, layout, check=module.check_mode)
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     for sentence in report.warnings:
@@ -139,6 +146,7 @@ def main():
         missing=[] if module.check_mode else report.missing,
         files=report.written + predicted,
         removed=report.removed,
+        places={name: host.path("%s/%s" % (layout.folder, name)) for name in layout.files},
         folders=sorted(report.folders),
         diff=diff_of(report.folders),
     )

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._files import FileState, atomic_write
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 
 
@@ -23,6 +24,108 @@ def test_every_path_lies_below_the_root(tmp_path):
     assert host.names("/sys", "on*") == ["online"]
     assert host.names("/nowhere") == []
     assert not host.live and Host().live
+
+
+@pytest.fixture
+def jail(tmp_path):
+    """A root with a folder ``etc`` beside a folder ``outside``, and a link of every kind that may lead from one to the other."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "etc", root / "srv", outside):
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(folder.name)
+    return root, outside
+
+
+LINKS = [
+    ("an absolute link is one of the machine", "/etc/link", "/srv", "srv"),
+    ("a relative link", "/etc/link", "../srv", "srv"),
+    ("a link to a link", "/etc/link", "/other", "srv"),
+    ("an absolute link to what is only outside", "/etc/link", "{outside}", None),
+]
+
+
+@pytest.mark.parametrize("link, target, found", [row[1:] for row in LINKS], ids=[row[0] for row in LINKS])
+def test_links_are_followed_inside_the_root(jail, link, target, found):
+    root, outside = jail
+    (root / "other").symlink_to("/srv")
+    (root / link[1:]).symlink_to(target.format(outside=outside))
+    host = Host(str(root))
+    assert host.read(link + "/name") == found
+    assert host.names(link) == (["name"] if found else [])
+    assert host.exists(link) and host.exists(link + "/name") is bool(found)
+    (root / "etc" / "file").symlink_to(target.format(outside=outside) + "/name")
+    assert host.read("/etc/file") == found
+    if found:
+        host.set_attribute("/etc/file", "1")
+        assert (root / "srv" / "name").read_text() == "1\n"
+    else:
+        with pytest.raises(OSError):
+            host.set_attribute("/etc/file", "1")
+    assert (outside / "name").read_text() == "outside"
+
+
+def test_files_are_written_inside_the_root(jail):
+    root, outside = jail
+    (root / "etc" / "systemd").symlink_to(outside)
+    host = Host(str(root))
+    atomic_write(host, "/etc/systemd/system/npu.slice", "[Slice]\n")
+    assert (root / str(outside)[1:] / "system" / "npu.slice").read_text() == "[Slice]\n"
+    assert FileState.of(host, "/etc/systemd/system/npu.slice").text == "[Slice]\n"
+    assert os.listdir(str(outside)) == ["name"]
+
+
+def test_a_program_is_looked_for_inside_the_root(jail):
+    root, outside = jail
+    (outside / "npu-smi").write_text("#!/bin/sh\n")
+    os.chmod(str(outside / "npu-smi"), 0o755)
+    (root / "etc" / "npu-smi").symlink_to(outside / "npu-smi")
+    (root / "bin").symlink_to(outside)
+    assert Host(str(root)).find_program("npu-smi", ["/etc", "/bin"]) is None
+
+
+@pytest.mark.parametrize(
+    "path, target", [("/etc/link/name", "../../outside"), ("/etc/../../outside/name", None), ("/etc/link", "../../../x")]
+)
+def test_what_leads_above_the_root_is_refused(jail, path, target):
+    root, _outside = jail
+    if target:
+        (root / "etc" / "link").symlink_to(target)
+    for reach in (Host(str(root)).read, Host(str(root)).resolve):
+        with pytest.raises(ValueError, match="leads out of %s" % root):
+            reach(path)
+
+
+def test_a_loop_of_links_is_nothing_to_read_and_nothing_to_write(jail):
+    root, _outside = jail
+    (root / "etc" / "a").symlink_to("/etc/b")
+    (root / "etc" / "b").symlink_to("a")
+    host = Host(str(root))
+    assert host.read("/etc/a/name") is None and host.read("/etc/a") is None
+    with pytest.raises(OSError):
+        host.set_attribute("/etc/a", "1")
+    with pytest.raises(OSError):
+        atomic_write(host, "/etc/a/name", "text")
+
+
+ROOTS = [
+    ("", "is empty"),
+    ("host", "is not absolute"),
+    ("./", "is not absolute"),
+    ("/nowhere/host", "is no directory"),
+    ("/etc/passwd", "is no directory"),
+]
+
+
+@pytest.mark.parametrize("root, sentence", ROOTS)
+def test_a_root_that_names_no_directory_is_refused(root, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Host(root)
+
+
+@pytest.mark.parametrize("root", ["//", "///", "/.", "/usr/..", "{link}", "/proc/self/root"])
+def test_what_is_the_running_machine_by_another_name_is_the_running_machine(tmp_path, root):
+    (tmp_path / "link").symlink_to("/")
+    assert Host(root.format(link=tmp_path / "link")).live
 
 
 def test_an_attribute_is_written_in_place(tmp_path):

@@ -79,10 +79,8 @@ def test_only_our_own_stale_files_go(tmp_path):
 def test_a_failed_write_puts_every_file_back(tmp_path):
     host = Host(str(tmp_path))
     apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))]))
-    (tmp_path / "etc" / "udev").mkdir()
-    (tmp_path / "etc" / "udev" / "rules.d").symlink_to("gone")
-    rules = "/etc/udev/rules.d/90.rules"
-    request = Request(files=[a_file(SLICE, slice_text("4-7")), a_file(UNITS + "/new.slice", MARK), a_file(rules, MARK)])
+    rules = a_file("/etc/udev/rules.d/90.rules", MARK + "no text at all: \ud800")
+    request = Request(files=[a_file(SLICE, slice_text("4-7")), a_file(UNITS + "/new.slice", MARK), rules])
     with pytest.raises(ValueError, match="All files were put back as they were"):
         apply(host, request)
     assert texts(tmp_path) == {SLICE: slice_text("0-3")}
@@ -152,6 +150,7 @@ class ModelledSystemd(Host):
     live = True
 
     def __init__(self, root, online="0-7"):
+        os.makedirs(root, exist_ok=True)
         Host.__init__(self, root)
         self.calls = []
         self.online = set(expand(online))

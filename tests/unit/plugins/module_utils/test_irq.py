@@ -45,6 +45,7 @@ class Kernel(Host):
     """A tree in which writes are counted, and refused as a kernel would: ``refuse(path, value)`` returns an errno or None."""
 
     def __init__(self, root):
+        os.makedirs(str(root), exist_ok=True)
         super().__init__(str(root))
         self.writes = []
         self.refuse = lambda path, value: None

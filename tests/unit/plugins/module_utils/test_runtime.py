@@ -68,6 +68,7 @@ def install(folder):
 )
 def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp_path, program, answer):
     environment = install(tmp_path)
+    (tmp_path / "host").mkdir()
     command = [sys.executable, "-m", "npu_affinity." + program, "--root", str(tmp_path / "host")]
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert answer in done.stdout.decode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -136,7 +137,12 @@ def test_preload_files_that_load_nothing_or_everything_are_said(root, name, cont
 REFUSED = [
     (layout()._replace(folder="/etc"), "cannot be '/etc': /etc is the host's own"),
     (layout()._replace(folder="/etc/hami"), "/etc is the host's own"),
-    (layout()._replace(shared_region="/tmp/../etc"), "without '..'"),
+    (layout()._replace(shared_region="/opt/../etc"), "without '..'"),
+    (layout()._replace(folder="/usr/bin"), "cannot be '/usr/bin': /usr is the host's own"),
+    (layout()._replace(shared_region="/run/systemd"), "the shared region cannot be '/run/systemd': /run is the host's own"),
+    (layout()._replace(shared_region="/usr/local"), "/usr is the host's own"),
+    (layout()._replace(shared_region="/var/log/hami"), "/var is the host's own"),
+    (layout()._replace(shared_region="/opt/hami/region"), "cannot be '/opt/hami/region' (it leads to /run/region): /run is the host's own"),
     (layout()._replace(folder="hami"), "must be an absolute path"),
     (layout()._replace(folder="/"), "must be an absolute path of its own"),
     (layout()._replace(files={"../limiter": sha(b"")}), "'../limiter' is not the name of a file below"),
@@ -146,9 +152,43 @@ REFUSED = [
 
 @pytest.mark.parametrize("wanted, sentence", REFUSED)
 def test_places_that_are_the_hosts_own_are_refused(root, wanted, sentence):
-    with pytest.raises(ValueError, match=sentence.replace(".", "[.]")):
+    (root / "run").mkdir()
+    (root / "opt").mkdir()
+    (root / "opt/hami").symlink_to("/run")
+    before = snapshot(root)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
         apply(Host(str(root)), wanted)
-    assert not (root / "etc").exists()
+    assert snapshot(root) == before
+
+
+THEIRS = [
+    ("a region that only its owner writes", REGION, 0o755, "has permissions 0755, needs 1777, and was not made here", None),
+    ("a region as the guide of HAMi has it", REGION, 0o777, None, "/usr/local/hami-shared-region has permissions 0777, not 1777"),
+    ("a directory that others may not read", FOLDER, 0o700, "'chmod 0775 /usr/local/hami-vnpu-core'", None),
+    ("a directory in which anybody replaces the library", FOLDER, 0o777, None, "has permissions 0777, not 0775"),
+    ("a directory that only root writes", FOLDER, 0o755, None, None),
+]
+
+
+@pytest.mark.parametrize("path, bits, refusal, warning", [row[1:] for row in THEIRS], ids=[row[0] for row in THEIRS])
+def test_the_permissions_of_a_directory_that_was_not_made_here_stay(root, path, bits, refusal, warning):
+    (root / path[1:]).mkdir()
+    (root / path[1:]).chmod(bits)
+    if refusal:
+        with pytest.raises(ValueError, match=refusal):
+            apply(Host(str(root)), layout())
+    else:
+        warnings = apply(Host(str(root)), layout()).warnings
+        assert [warning in text for text in warnings] == [True] * bool(warning)
+        assert not apply(Host(str(root)), layout()).changed
+    assert mode(root, path) == bits
+
+
+def test_a_directory_that_was_made_here_gets_its_permissions_back(root):
+    apply(Host(str(root)), layout())
+    (root / REGION[1:]).chmod(0o700)
+    assert apply(Host(str(root)), layout()).folders == {REGION: (0o700, 0o1777)}
+    assert mode(root, REGION) == 0o1777
 
 
 def test_a_link_is_no_directory_for_libraries(root):
