@@ -141,12 +141,12 @@ class Step:
             values["irq"] = self.target.irq
         return values
 
-    def memory(self):
-        """Return what a later check has to know, or None when a check can see everything itself."""
+    def memory(self, failures=False):
+        """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
         known = {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
         if self.state in ("pending", "stuck"):
             return {"wanted": self.choices[0], "count": self.count}
-        return known if self.state in ("managed", "full") else None
+        return known if self.state in ("managed", "full") or (failures and self.state == "failed") else None
 
 
 def settle(host, steps, check=False, before_first_write=lambda: None):

@@ -29,12 +29,15 @@ def title_of(npu):
     return "%s %s" % ("GPU" if str(npu.get("slice")).startswith("gpu-") else "NPU", npu["id"])
 
 
-def check_interrupts(findings, host, plan, online, there):
-    """Compare the interrupts, workqueues and threads of the NPUs ``there`` (titles). What is elsewhere for a reason is a remark."""
+def check_interrupts(findings, host, plan, online, there, tolerant=False):
+    """Compare the interrupts, workqueues and threads of the NPUs ``there`` (titles). What is elsewhere for a reason is a remark.
+
+    So is, when ``tolerant``, what could not be bound.
+    """
     free = _freedom_of_irqbalance(host)
     report = bind(host, plan, check=True)
-    failed = {sentence.partition(": ")[0] for sentence in report["failed"]}
-    findings.remarks += report["unchangeable"]
+    failed = set() if tolerant else {sentence.partition(": ")[0] for sentence in report["failed"]}
+    findings.remarks += report["unchangeable"] + (report["failed"] if tolerant else [])
     for npu, row in zip(plan["npus"], report["npus"]):
         pool, role = set(expand(npu["pool"])), set(expand(npu.get("irq") or ""))
         if not role or title_of(npu) not in there or online and not pool & online:
@@ -44,17 +47,17 @@ def check_interrupts(findings, host, plan, online, there):
             if name not in known:
                 cause = because(DRIVER_RELOAD, "the driver is not loaded, or still loading")
                 findings.differs("interrupts", "%s %s" % (title_of(npu), name), "requested", "not requested", cause, npu["id"])
-        _compare_row(findings, npu, row, online, free(row["pci"]))
+        _compare_row(findings, npu, row, online, free(row["pci"]), ("changed", "stuck") if tolerant else ("changed", "failed", "stuck"))
 
 
-def _compare_row(findings, npu, row, online, free):
+def _compare_row(findings, npu, row, online, free, wrong):
     first = choices(npu, set(expand(npu["irq"])))
     placed = [entry for kind in KINDS for entry in row[kind] if entry["state"] not in ("managed", "full")]
     everything = bool(row["workqueues"] or row["threads"]) and all(entry["state"] == "changed" for entry in placed)
     for kind in KINDS:
         for name in sorted({entry["name"] for entry in row[kind]}):
             title = "%s %s" % (title_of(npu), name)
-            moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in ("changed", "failed", "stuck")]
+            moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in wrong]
             if moved:
                 own = str(first.get(name, first[SQ])[0])
                 offline = own if own != moved[0]["wanted"] else ""

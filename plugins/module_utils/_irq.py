@@ -197,10 +197,11 @@ def plan_npus(plan):
     return npus
 
 
-def bind(host, plan, pci=None, check=False):
+def bind(host, plan, pci=None, check=False, tolerant=False):
     """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :func:`report`.
 
-    ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. States of an entry: bound (was right), changed,
+    ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so that a later
+    check expects no better. States of an entry: bound (was right), changed,
     pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
     (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), busy and failed.
     NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Before the first write what was there is recorded in
@@ -214,7 +215,7 @@ def bind(host, plan, pci=None, check=False):
     for step in pending:
         step.compare_count(host, counts.get(step.target.irq))
     if not check:
-        _remember(host, survey)
+        _remember(host, survey, tolerant)
     return report(survey.rows, survey.warnings, survey.failed)
 
 
@@ -235,13 +236,14 @@ def _memory(host):
         return {}
 
 
-def _remember(host, survey):
+def _remember(host, survey, tolerant):
     looked_at = {row.pci for row in survey.rows}
     after = {pci: known for pci, known in survey.memory.items() if pci not in looked_at}
     for row in survey.rows:
         for step in row.all_steps():
-            if step.memory():
-                after.setdefault(row.pci, {})[step.key] = step.memory()
+            known = step.memory(tolerant)
+            if known:
+                after.setdefault(row.pci, {})[step.key] = known
     if after != survey.memory:
         from ._files import atomic_write  # seldom needed, and what it imports costs a third of a start
 
@@ -351,21 +353,23 @@ def main(argv=None):
     """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
 
     Returns 0 when everything is bound but for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI
-    function, for then nothing is wanted; 1 otherwise.
+    function, for then nothing is wanted; 1 otherwise, unless ``--failure warn`` says that this is no failure.
     """
     parser = argparse.ArgumentParser(prog="npu_affinity._irq", description="Bind the interrupts of NPUs to the CPUs of the plan.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     parser.add_argument("--pci", help="only the NPUs of this PCI function, e.g. 0000:c1:00.0")
     parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a loading driver requests late")
+    parser.add_argument("--failure", choices=("fail", "warn"), default="fail", help="what it is when not everything could be bound")
     options = parser.parse_args(argv)
+    tolerant = options.failure == "warn"
     host = Host(options.root)
     try:
         if options.wait and host.exists(options.plan):
             await_vectors(host, json.loads(host.read(options.plan) or ""), options.wait, options.pci)
         with changing(host, "npu_affinity._irq"):  # what was waited for may have taken long: the plan can be another one, or gone
             text = host.read(options.plan)
-            bound = None if text is None else bind(host, json.loads(text), options.pci)
+            bound = None if text is None else bind(host, json.loads(text), options.pci, tolerant=tolerant)
     except (OSError, ValueError) as error:
         sys.stdout.write("%s: %s\n" % (options.plan, error))
         return 1
@@ -376,7 +380,7 @@ def main(argv=None):
         sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
     for line in lines(bound):
         sys.stdout.write("%s\n" % line)
-    return 1 if bound["failed"] else 0
+    return 1 if bound["failed"] and not tolerant else 0
 
 
 if __name__ == "__main__":

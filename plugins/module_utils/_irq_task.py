@@ -28,23 +28,23 @@ def look(host, plan, check=False):
     return report, {_irq.SECTION: _irq.previous(host, plan)} if report["changed"] and not check else {}
 
 
-def bind(host, plan, looked, check=False):
+def bind(host, plan, looked, check=False, tolerant=False):
     """Bind the interrupts of a plan, given what :func:`look` returned, and return ``(changed, result, warnings, diff)``.
 
     ``result`` is ``{npus, unchangeable, failures}`` as module ``irq_affinity`` documents it. Raises ``OSError``, ``ValueError`` or its kind
-    :class:`Unbound`.
+    :class:`Unbound`; with ``tolerant`` what could not be bound is a warning instead.
     """
     report, sections = looked
     for section, state in sections.items():
         _previous.record(host, section, state)
-    if (report["changed"] or report["unchangeable"]) and not check:
-        report = _irq.bind(host, plan)
+    if (report["changed"] or report["unchangeable"] or report["failed"]) and not check:
+        report = _irq.bind(host, plan, tolerant=tolerant)
     result = {
         "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report["npus"]],
         "unchangeable": report["unchangeable"],
         "failures": report["failed"],
     }
     diff = _diffs.of_affinities(report["npus"])
-    if report["failed"]:
+    if report["failed"] and not tolerant:
         raise Unbound(dict(result, changed=report["changed"], diff=diff))
-    return report["changed"], result, report["warnings"], diff
+    return report["changed"], result, report["warnings"] + report["failed"], diff

@@ -29,8 +29,9 @@ _SETS = ("pool", "irq", "mems")
 
 Wanted = collections.namedtuple(
     "Wanted",
-    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout tuning",
-    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None),
+    "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout tuning"
+    " irq_failure",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None, "fail"),
 )
 """What a host is compared with.
 
@@ -39,7 +40,7 @@ Wanted = collections.namedtuple(
 look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_drift.check_device_share` has them, where it is looked at;
 ``must_be_bound``: whether a host without a plan is drift; ``threads``: ``{processes, patterns}`` of :func:`_processes.place`, where
 the threads of processes are looked at; ``layout``: a :class:`_vnpu_layout.Layout` that the host should have, or None; ``tuning``:
-``{setting: value}`` as :func:`_tuning.settle` has them.
+``{setting: value}`` as :func:`_tuning.settle` has them; ``irq_failure``: ``warn`` where interrupts that cannot be bound are no drift.
 """
 
 
@@ -66,7 +67,7 @@ def verify(host, wanted, given=None):
     check_cpusets(findings, host, systemd, expected + with_sets, edited)
     _check_tuning(findings, host, wanted.tuning or {})
     if wanted.interrupts:
-        check_interrupts(findings, host, plan, online, there)
+        check_interrupts(findings, host, plan, online, there, wanted.irq_failure == "warn")
     if wanted.device_share and any(title_of(npu).startswith("NPU") for npu in plan["npus"]):
         check_device_share(findings, host, wanted.device_share, wanted.topology, wanted.npu_smi)
     if wanted.threads:

@@ -78,6 +78,11 @@ options:
     description: Whether interrupts, workqueues and kernel threads are compared.
     type: bool
     default: true
+  irq_failure:
+    description: Whether interrupts that could not be bound are drift (V(fail)) or a remark (V(warn)). Those that were moved are drift.
+    type: str
+    choices: [fail, warn]
+    default: fail
   device_share:
     description: What the device share of the chips should be. Without it C(npu-smi) is not called.
     type: dict
@@ -249,6 +254,7 @@ EXAMPLES = r"""
     owned:
       - /etc/systemd/system/npu-*.slice
     interrupts: false
+    irq_failure: warn
     vnpu_layout:
       shared_mode: '1777'
     must_be_bound: true
@@ -330,7 +336,20 @@ from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
 
 RECOVER = {"leave": None, "on": True, "off": False}
-AS_GIVEN = ("files", "owned", "binding", "enabled", "started", "stopped", "interrupts", "topology", "npu_smi", "must_be_bound", "threads")
+AS_GIVEN = (
+    "files",
+    "owned",
+    "binding",
+    "enabled",
+    "started",
+    "stopped",
+    "interrupts",
+    "irq_failure",
+    "topology",
+    "npu_smi",
+    "must_be_bound",
+    "threads",
+)
 
 
 def argument_spec():
@@ -345,6 +364,7 @@ def argument_spec():
         "started": STRINGS,
         "stopped": STRINGS,
         "interrupts": {"type": "bool", "default": True},
+        "irq_failure": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
         "device_share": {
             "type": "dict",
             "options": {

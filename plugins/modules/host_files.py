@@ -54,8 +54,16 @@ options:
       - A plan whose interrupts, workqueues and kernel threads are bound when the files are there, as P(npu.affinity.irq_affinity#module)
         does it.
       - One module call then serves the units that bind them at boot, and what they would do now. Where some cannot be bound, the files stay,
-        so that the units try again, and the task fails with each of them.
+        so that the units try again, and the task fails with each of them, unless O(irq_failure=warn).
     type: dict
+  irq_failure:
+    description:
+      - What it is when not all of O(interrupts) can be bound, for instance because the driver is not loaded or the kernel shows no
+        interrupts of the functions.
+      - V(fail) fails the task. V(warn) warns with each of them.
+    type: str
+    choices: [fail, warn]
+    default: fail
   tuning:
     description:
       - Settings of the whole host, set at once and kept in C(/etc/npu-affinity/tuning.json), from where the host code sets them at boot.
@@ -215,6 +223,7 @@ EXAMPLES = r"""
 - name: The interrupts of all NPUs now, and at every boot
   npu.affinity.host_files:
     interrupts: "{{ npu_affinity_plan }}"
+    irq_failure: warn
     runtime: true
     files:
       - path: /etc/systemd/system/npu-affinity-irq.service
@@ -316,6 +325,7 @@ def argument_spec():
         "files": FILES,
         "plan": {"type": "dict"},
         "interrupts": {"type": "dict"},
+        "irq_failure": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
         "tuning": TUNING,
         "owned": STRINGS,
         "runtime": {"type": "bool", "default": False},
@@ -392,7 +402,9 @@ def main():
             diffs += _diffs.of_files(report.changes)
             warnings += report.narrow
             if plan:
-                moved, done["interrupts"], remarks, diff = _irq_task.bind(host, plan, looked, check=check)
+                moved, done["interrupts"], remarks, diff = _irq_task.bind(
+                    host, plan, looked, check, tolerant=module.params["irq_failure"] == "warn"
+                )
                 done["changed"] = done["changed"] or moved
                 diffs += [diff] if diff["before"] != diff["after"] else []
                 warnings += remarks

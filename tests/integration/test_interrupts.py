@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 
+import yaml
+
 from tests.integration.test_verify import MACHINE, PLAN, interrupt, said
 
 RULE = "etc/udev/rules.d/90-npu-affinity.rules"
@@ -68,3 +70,27 @@ def test_what_does_not_follow_is_said_and_what_is_none_of_ours_is_left_alone(fle
     line = said(run, "lazy")[1]
     assert line.startswith("NPU 0 sq_send_trigger_irq: expected CPUs 1, found came since it was put on CPUs 1, and still comes on CPUs 30")
     assert not run.of("isolated", "failed") and not run.of("posed", "failed")
+
+
+def test_a_host_whose_interrupts_cannot_be_bound_fails_or_warns_as_it_was_told(fleet):
+    silent = dict(MACHINE, npus=dict(MACHINE["npus"], vectors=0))
+    hosts = fleet(strict=silent, lenient=silent, bound=MACHINE)
+    set_variable(hosts, "lenient", npu_affinity_irq_failure="warn")
+    run = hosts.play("bind", **VARIABLES)
+    assert "its driver has not requested sq_send_trigger_irq and cq_update_irq" in run.failure("strict")
+    assert not run.of("lenient", "failed") and not run.of("bound", "failed")
+    assert "[WARNING]: NPU 0 (0000:c1:00.0): its driver has not requested" in run.output
+    assert "--failure warn" in (hosts.tree("lenient") / "etc/systemd/system/npu-affinity-irq.service").read_text()
+
+    again = hosts.play("bind", "--limit", "lenient,bound", **VARIABLES)
+    assert (again.status, again.changed("lenient")) == (0, 0), again.output
+    run = hosts.play("verify", "--limit", "lenient,strict", **VARIABLES)
+    assert "0 of " in said(run, "lenient")[0]
+    assert any("remark: NPU 1 (0000:01:00.0): its driver has not requested" in line for line in said(run, "lenient"))
+    assert any(line.startswith("NPU 0 cq_update_irq: expected requested, found not requested") for line in said(run, "strict"))
+
+
+def set_variable(hosts, host, **variables):
+    inventory = yaml.safe_load(hosts.inventory.read_text())
+    inventory["all"]["hosts"][host].update(variables)
+    hosts.inventory.write_text(yaml.safe_dump(inventory))

@@ -565,6 +565,26 @@ def test_the_unit_prints_a_line_for_everything_that_moved_and_then_nothing(kerne
     assert run(kernel, capsys) == (0, [])
 
 
+def test_the_unit_fails_where_something_could_not_be_bound_unless_it_is_told_to_warn(kernel, capsys):
+    kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
+    for irq in range(2752, 2770):
+        os.unlink(kernel.path("/sys/bus/pci/devices/%s/msi_irqs/%d" % (FIRST, irq)))
+    sentence = "NPU 0 (%s): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded" % FIRST
+    status, lines = run(kernel, capsys)
+    assert (status, sentence in lines) == (1, True)
+    assert run(kernel, capsys, "--failure", "warn") == (0, [sentence])
+
+
+def test_a_refusal_that_is_only_warned_of_is_expected_the_next_time(kernel):
+    kernel.refuse = lambda path, value: errno.EPERM if "/2753/" in path else None
+    assert bind(kernel, PLAN_OF_TWO, tolerant=True)["changed"]
+    again = bind(kernel, PLAN_OF_TWO, check=True)
+    assert (again["changed"], len(again["failed"])) == (False, 1)
+    assert "IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in again["failed"][0]
+    kernel.refuse = lambda path, value: None
+    assert bind(kernel, PLAN_OF_TWO)["failed"] == [], "it is tried again each time"
+
+
 def test_the_unit_of_one_function_leaves_the_others_alone(kernel, capsys):
     kernel.put("/etc/other.json", json.dumps(PLAN_OF_TWO))
     status, _lines = run(kernel, capsys, "--plan", "/etc/other.json", "--pci", SECOND)
