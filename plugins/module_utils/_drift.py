@@ -25,6 +25,7 @@ CHANGED_SETTINGS = "changed settings"
 NEVER_BOUND = "never bound"
 UNREADABLE = "npu-smi"
 KERNEL = "kernel"
+FAILED_UNIT = "failed unit"
 """Every cause begins with one of these words, followed by a colon and a remark on this case."""
 
 _SHOWN = 3

@@ -14,7 +14,7 @@ import posixpath
 
 from ._cpu import CPU_FOLDER, NODE_FOLDER, read_list
 from ._cpulist import compress, expand
-from ._drift import CHANGED_CPUSET, EDIT, OLD_PROCESS, because, cause_of_cpuset
+from ._drift import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
 from ._host_files import runs_or_would
 from ._systemd import CGROUPS, UNIT_FOLDER, settings, slice_path
 
@@ -56,6 +56,16 @@ def check_units(findings, host, systemd, texts, enabled, started, stopped):
         else:
             findings.same("units", unit)
     return idle
+
+
+def check_failures(findings, host, systemd):
+    """Compare the last run of every unit of ours, instances included, with a good one."""
+    if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
+        return
+    for unit, values in sorted(systemd.show(["ActiveState", "Result"], ["npu-affinity-*"]).items()):
+        if values.get("ActiveState") == "failed":
+            cause = because(FAILED_UNIT, "'journalctl -u %s' says why; bind again when that is put right" % unit)
+            findings.differs("units", unit + " last run", "success", values.get("Result") or "failed", cause, unit=unit)
 
 
 def check_cpusets(findings, host, systemd, expected, edited):

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bring a set of host files and the systemd units that they configure to the wanted state, wholly or not at all.
 
-Order: compare, refuse what is unsafe, record what was there before the first bind, widen live CPU sets whose setting goes, write, reload,
+Order: compare, refuse what is unsafe, record what was there before the first bind, widen live CPU sets whose setting goes, write, try the
+programs of our units, reload,
 stop slices that are gone and idle, enable, start, read back what the kernel grants. When a step fails, every file is put back and systemd
 is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: a run that was killed
 is finished by the next one.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 
-from . import _previous
+from . import _previous, _programs
 from ._cpulist import compress, expand
 from ._files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
 from ._host import CommandError
@@ -69,7 +70,8 @@ class Report:
     """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
 
     ``restart_needed``: running units that follow only at their next start; ``slices_left``: slices without a file that live on because of
-    them; ``narrow``: sentences on live units that the kernel still confines.
+    them; ``narrow``: sentences on live units that the kernel still confines; ``untried``: on programs of units that only another machine
+    can run.
     """
 
     def __init__(self):
@@ -78,6 +80,7 @@ class Report:
         self.restart_needed = []
         self.slices_left = []
         self.narrow = []
+        self.untried = []
 
     @property
     def changed(self):
@@ -238,6 +241,8 @@ class _Apply:
             if state.link is not None and not self.host.exists(path):
                 state.put(self.host, path)
         self._remove_folders()
+        if self.host.live:
+            _programs.try_out(self.host, self.request.files)
         for unit in self.to_enable():
             self.enabled.append((unit, self._text(unit)))
             self.systemd.enable(*self.enabled[-1])
@@ -403,6 +408,7 @@ def apply(host, request, check=False):
     """
     report = Report()
     report.changes = compare(host, request)
+    _programs.refuse_missing(host, request.files)
     transaction = _Apply(host, request, report)
     if host.live and not request.move_memory:
         _refuse_moving_memory(host, transaction.systemd, report.changes)
@@ -419,4 +425,5 @@ def apply(host, request, check=False):
             raise ValueError("%s; putting the files back failed as well: %s. Files written: %s" % (error, second, written))
         raise ValueError("%s. %s" % (error, "All files were put back as they were" if transaction.written else "No file was changed"))
     transaction.finish()
+    report.untried = _programs.untried(host, request.files)
     return report

@@ -15,7 +15,7 @@ from . import _previous, _tuning
 from ._cpulist import compress, expand
 from ._drift import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, OFFLINE_CPU, Findings, because, cause_of_file, differing_lines
 from ._driver_drift import check_device_share, check_interrupts, title_of
-from ._effective import available, check_cpusets, check_services, check_units
+from ._effective import available, check_cpusets, check_failures, check_services, check_units
 from ._files import is_ours
 from ._host_files import Request, compare
 from ._irq import PLAN, plan_npus
@@ -60,6 +60,7 @@ def verify(host, wanted, given=None):
     texts = {entry["path"]: entry["content"] for entry in wanted.files}
     enabled, started = (list(wanted.binding.get(kind, ())) + list(getattr(wanted, kind)) for kind in ("enabled", "started"))
     idle = set(check_units(findings, host, systemd, texts, enabled, started, wanted.stopped))
+    check_failures(findings, host, systemd)
     others = [entry["unit"] for entry in wanted.binding.get("expected", ()) if entry["unit"] not in started]
     idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
     with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited)

@@ -296,7 +296,7 @@ drift:
       description:
         - The likely cause, a word and after a colon a remark.
         - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(someone's edit), V(lost card),
-          V(not restarted), V(changed settings), V(never bound), V(npu-smi) and V(kernel).
+          V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and V(failed unit).
       type: str
     npu:
       description: The logic id of the NPU that it belongs to, or null.

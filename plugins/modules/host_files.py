@@ -16,6 +16,7 @@ description:
   - When any step fails, all files are put back and systemd is told again.
   - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
     CPU set of their unit was widened.
+  - Programs of the collection that units run are tried once when something was written, by the interpreter that the unit names.
   - Foreign files and links that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
   - A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
 options:
@@ -304,6 +305,12 @@ restart_needed:
   type: list
   elements: str
   sample: [vllm@0.service]
+untried:
+  description: Below another O(root), a sentence for each interpreter of the collection's units, which only that machine itself can try.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -379,6 +386,7 @@ def done_to_files(report):
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
         "restart_needed": report.restart_needed,
+        "untried": report.untried,
     }
 
 

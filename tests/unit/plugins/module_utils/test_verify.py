@@ -373,7 +373,7 @@ class Live(ModelledSystemd):
         if argv[1] != "show":
             return result
         units = [word for word in argv[2:] if not word.startswith("-")]
-        blocks = [dict(self.shown.get(unit, {}), Id=unit) for unit in units]
+        blocks = [dict({"Id": unit}, **self.shown.get(unit, {})) for unit in units]
         return result._replace(output="\n\n".join("\n".join("%s=%s" % pair for pair in block.items()) for block in blocks) + "\n")
 
     def add_process(self, pid, group, cpus, mems="0", threads=()):
@@ -591,6 +591,14 @@ def test_threads_of_services_without_slices_are_compared_one_by_one(live, top):
     live.add_process(300, top + "/system.slice/old.service", "4-5", threads=["4-5", "0-7", "6"])
     (said,) = lines(compared(live, wanted)[1])
     assert said.startswith("threads of old.service: CPUs 4-5, not CPUs 0-7 of 301 (worker) and 1 more; not restarted")
+
+
+def test_a_unit_of_ours_that_failed_is_drift(live):
+    unit = "npu-affinity-irq@0000:c1:00.0.service"
+    live.put("%s/npu-affinity-irq@.service" % UNITS, MARK)
+    live.shown["npu-affinity-*"] = {"Id": unit, "ActiveState": "failed", "Result": "exit-code"}
+    (said,) = lines(compared(live, LIVE_WANTED)[1])
+    assert said.startswith("%s last run: success, not exit-code; failed unit: 'journalctl -u %s' says why" % (unit, unit))
 
 
 def test_the_timer_must_run(live):

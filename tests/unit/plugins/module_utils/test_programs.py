@@ -1,0 +1,76 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The programs of our units are really started when they are installed, by the interpreter that the units name."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from test_host_files import MARK, UNITS, ModelledSystemd, a_file
+
+from ansible_collections.npu.affinity.plugins.module_utils import _previous, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+
+UNIT = UNITS + "/npu-affinity-irq.service"
+TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity._irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"
+
+
+class Running(ModelledSystemd):
+    """A running machine in a folder that starts programs for real."""
+
+    def run(self, argv, stdin="", timeout=None):
+        return Host().run(argv) if argv[0] == "env" else ModelledSystemd.run(self, argv, stdin, timeout)
+
+    def install(self, interpreter, text=None):
+        """Put an interpreter into the folder: a link, or a text."""
+        path = self.path(interpreter)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if text is None:
+            os.symlink(sys.executable, path)
+        else:
+            self.put(interpreter, text)
+            os.chmod(path, 0o755)
+
+
+def bind(host, interpreter):
+    package = [a_file("%s/%s" % (_runtime.FOLDER, name), text) for name, text in _runtime.sources().items()]
+    return apply(host, Request(files=package + [a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
+
+
+def test_a_program_that_runs_is_no_matter(tmp_path):
+    host = Running(str(tmp_path))
+    host.install("/usr/bin/python3")
+    report = bind(host, "/usr/bin/python3")
+    assert (report.changed, report.untried) == (True, [])
+    assert not os.path.exists(host.path(_runtime.FOLDER + "/__pycache__"))
+
+
+def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
+    host = Running(str(tmp_path))
+    with pytest.raises(
+        ValueError, match="^npu-affinity-irq.service could not run: there is no program /usr/bin/python3.99; set npu_affinity_python"
+    ):
+        bind(host, "/usr/bin/python3.99")
+    assert not os.path.exists(host.path("/etc")) and not host.exists(_previous.PATH)
+
+
+@pytest.mark.parametrize(
+    "text, word", [("#!/bin/sh\necho no site-packages >&2; exit 3\n", "status 3: no site-packages"), ("#!/nowhere\n", "status 1")]
+)
+def test_an_interpreter_that_cannot_run_them_leaves_everything_as_it_was(tmp_path, text, word):
+    host = Running(str(tmp_path))
+    host.install("/usr/bin/python3", text)
+    with pytest.raises(ValueError, match="npu-affinity-irq.service could not run: .*%s.*All files were put back" % word):
+        bind(host, "/usr/bin/python3")
+    assert not host.exists(UNIT) and not host.exists(_runtime.FOLDER) and not host.exists(UNITS + "/multi-user.target.wants")
+
+
+def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):
+    host = Host(str(tmp_path))
+    (sentence,) = bind(host, "/usr/bin/python3").untried
+    assert sentence.startswith("/usr/bin/python3 could not be tried below %s, where it is not installed; " % tmp_path)
+    assert bind(host, "/usr/bin/python3").untried == [], "said when something was written"
