@@ -1,16 +1,26 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules are killed, and disks fill up, at many moments of a bind. Whatever the moment: the next run finishes, and undo undoes it all."""
+"""Modules are killed, and disks fill up, at many moments of a bind. Whatever the moment: the next run finishes, and unbind puts all back.
+
+One host is bound by the playbook, and another by playbooks that are killed and meet a full disk. For the other moments the modules of that
+bind are run by themselves, with the arguments that the playbook gave them: that is what changes a host, and costs a tenth.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from tests.integration.conftest import REPOSITORY, Fleet
 from tests.integration.test_fleet import UNITS
 from tests.integration.test_unbind import state
 from tests.integration.test_verify import MACHINE
@@ -28,7 +38,15 @@ LOCK = "/run/npu-affinity.lock"
 """A killed run leaves the file; the lock itself ends with the process."""
 MASKS = ("/smp_affinity", "/effective_affinity")
 """In a tree no kernel keeps them in step with the lists, which are what is read."""
+CHANGING = ("npu.affinity.host_files", "npu.affinity.device_share")
 HOSTS, MOMENTS = 5, 20
+SAID = {"EROFS": "Read-only file system", "ENOSPC": "No space left on device"}
+
+
+def settings(tree, how, steps):
+    """What ``stumble/sitecustomize.py`` reads from the environment."""
+    values = {"ROOT": str(tree), "COUNT": f"{tree}.steps", "HOW": how, "AT": ",".join(map(str, steps))}
+    return {"PYTHONPATH": str(STUMBLE), **{f"STUMBLE_{name}": value for name, value in values.items()}}
 
 
 def steps_of(tree):
@@ -37,18 +55,34 @@ def steps_of(tree):
 
 
 def stumbling(hosts, moments):
-    """Give hosts an interpreter that stumbles: ``{host: (how, steps)}``, see ``stumble/sitecustomize.py``; return ansible's arguments."""
+    """Give hosts an interpreter that stumbles, ``{host: (how, steps)}``; return ansible's arguments."""
     interpreters = {}
     for host, (how, steps) in moments.items():
-        interpreter, tree = hosts.folder / f"python-{host}", hosts.tree(host)
-        settings = {"ROOT": tree, "COUNT": f"{tree}.steps", "HOW": how, "AT": ",".join(map(str, steps))}
-        words = " ".join(f"'STUMBLE_{name}={value}'" for name, value in settings.items())
-        interpreter.write_text(f"#!/bin/sh\nexec env PYTHONPATH='{STUMBLE}' {words} '{sys.executable}' \"$@\"\n")
+        interpreter = hosts.folder / f"python-{host}"
+        words = " ".join(f"'{name}={value}'" for name, value in settings(hosts.tree(host), how, steps).items())
+        interpreter.write_text(f"#!/bin/sh\nexec env {words} '{sys.executable}' \"$@\"\n")
         interpreter.chmod(0o755)
         interpreters[host] = {"ansible_python_interpreter": str(interpreter)}
     inventory = hosts.folder / "stumbling.yml"
     inventory.write_text(yaml.safe_dump({"all": {"hosts": interpreters}}))
     return "-i", str(inventory), "--limit", ",".join(moments)
+
+
+def run_modules(tree, modules, how="", steps=()):
+    """Run modules one after the other until one fails or is killed; return the last one's result, None when it was killed."""
+    environment = {**os.environ, **settings(tree, how, steps)}
+    environment["PYTHONPATH"] += os.pathsep + str(REPOSITORY / "build")
+    result = None
+    for action, arguments in modules:
+        command = [sys.executable, "-m", f"ansible_collections.{action.replace('affinity.', 'affinity.plugins.modules.')}"]
+        text = json.dumps({"ANSIBLE_MODULE_ARGS": {**arguments, "root": str(tree)}})
+        process = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        if process.returncode == -signal.SIGKILL:
+            return None
+        result = json.loads(process.stdout)
+        if result.get("failed"):
+            return result
+    return result
 
 
 def compared(tree):
@@ -67,66 +101,74 @@ def assert_whole(tree, before, after, when):
     assert before.keys() & after.keys() <= now.keys(), when
 
 
-@pytest.fixture
-def straight(fleet):
-    """Equal hosts, the first of them bound in one go; with its states before and after, and the number of steps that it took."""
-    hosts = fleet(straight=MACHINE, **{f"host{number}": MACHINE for number in range(HOSTS)})
+@pytest.fixture(scope="module")
+def bound(tmp_path_factory):
+    """Equal hosts, the first of them bound in one go: its states before and after, the number of steps that it took, and its modules."""
+    names = ["straight", "played", *(f"{fault}{number}" for fault in ("killed", "full") for number in range(HOSTS))]
+    hosts = Fleet(tmp_path_factory.mktemp("faults"), dict.fromkeys(names, MACHINE))
     before = compared(hosts.tree("straight"))
-    run = hosts.play("bind", *stumbling(hosts, {"straight": ("", [])}), **VARIABLES)
+    run = hosts.play("bind", *stumbling(hosts, {"straight": ("", [])}), **VARIABLES, ansible_inject_invocation=True)
     assert run.status == 0, run.output
-    return hosts, before, compared(hosts.tree("straight")), steps_of(hosts.tree("straight"))
+    results = [(entry["action"], entry["result"]) for entry in run.of("straight") if entry["action"] in CHANGING]
+    modules = [(action, result["invocation"]["module_args"]) for action, result in results]
+    assert [action for action, _arguments in modules] == list(CHANGING)
+    tree = hosts.tree("straight")
+    return SimpleNamespace(hosts=hosts, before=before, after=compared(tree), steps=steps_of(tree), modules=modules)
 
 
-def test_a_bind_that_is_killed_at_twenty_moments_is_finished_by_the_next_and_can_be_undone(straight):
-    hosts, before, after, steps = straight
-    assert steps > 100
-    names = [host for host in hosts.hosts if host != "straight"]
-    moments = {host: [1 + number * steps // MOMENTS for number in range(place, MOMENTS, HOSTS)] for place, host in enumerate(names)}
-    arguments = stumbling(hosts, {host: ("killed", at) for host, at in moments.items()})
-    killed = dict.fromkeys(names, 0)
-    failed = names
-    while failed:
-        run = hosts.play("bind", *arguments, **VARIABLES)
-        failed = [host for host in names if run.of(host, "failed")]
-        for host in failed:
-            killed[host] += 1
-            assert_whole(hosts.tree(host), before, after, f"{host}, {steps_of(hosts.tree(host))} steps")
-    assert sum(killed.values()) == MOMENTS, killed
-    last = hosts.play("bind", **VARIABLES)
+def test_modules_that_are_killed_at_twenty_moments_are_finished_by_the_next_run_and_can_be_unbound(bound):
+    assert bound.steps > 100
+    for number in range(HOSTS):
+        tree = bound.hosts.tree(f"killed{number}")
+        moments = [1 + moment * bound.steps // MOMENTS for moment in range(number, MOMENTS, HOSTS)]
+        for _moment in moments:
+            assert run_modules(tree, bound.modules, "killed", moments) is None
+            assert_whole(tree, bound.before, bound.after, f"{steps_of(tree)} steps")
+        last = run_modules(tree, bound.modules, "killed", moments)
+        assert last and not last.get("failed"), last
+        assert differing(compared(tree), bound.after) == [], moments
+        if not number:
+            assert [run_modules(tree, [module])["changed"] for module in bound.modules] == [False, False]
+        assert run_modules(tree, [("npu.affinity.unbind", {})])["changed"]
+        assert differing(compared(tree), bound.before) == [], moments
+
+
+def test_a_disk_that_is_full_or_read_only_from_any_moment_on_is_said_and_the_next_run_finishes(bound):
+    ways = [("EROFS", 1), ("ENOSPC", 8), *(("ENOSPC", int(bound.steps * share)) for share in (1 / 8, 1 / 3, 2 / 3))]
+    for number, (how, moment) in enumerate(ways):
+        tree, when = bound.hosts.tree(f"full{number}"), (how, moment)
+        failed = run_modules(tree, bound.modules, how, [moment])
+        assert failed["failed"] and SAID[how] in failed["msg"] and "failed as well" not in failed["msg"], (when, failed)
+        assert_whole(tree, bound.before, bound.after, when)
+        assert not list(tree.rglob(".npu-affinity-*")), when
+        last = run_modules(tree, bound.modules)
+        assert not last.get("failed"), (when, last)
+        assert differing(compared(tree), bound.after) == [], when
+
+
+def test_playbooks_that_are_killed_and_meet_a_full_disk_are_finished_by_the_next(bound):
+    hosts, tree = bound.hosts, bound.hosts.tree("played")
+    for how, steps in (("killed", [bound.steps // 3]), ("ENOSPC", [2 * bound.steps // 3])):
+        run = hosts.play("bind", *stumbling(hosts, {"played": (how, steps)}), **VARIABLES)
+        assert run.status != 0 and run.of("played", "failed"), how
+        assert SAID.get(how, "") in run.failure("played"), run.failure("played")
+        assert_whole(tree, bound.before, bound.after, how)
+    last = hosts.play("bind", "--limit", "played", **VARIABLES)
     assert last.status == 0, last.output
-    for host in hosts.hosts:
-        assert differing(compared(hosts.tree(host)), after) == [], host
-    assert hosts.play("bind", **VARIABLES).changed("host0") == 0
-    undone = hosts.play("unbind", **VARIABLES)
+    assert differing(compared(tree), bound.after) == []
+    undone = hosts.play("unbind", "--limit", "played", **VARIABLES)
     assert undone.status == 0, undone.output
-    for host in hosts.hosts:
-        assert differing(compared(hosts.tree(host)), before) == [], host
+    assert differing(compared(tree), bound.before) == []
 
 
-def test_a_disk_that_is_full_or_read_only_from_any_moment_on_is_said_and_the_next_run_finishes(straight):
-    hosts, before, after, steps = straight
-    ways = [("EROFS", 1), ("ENOSPC", 8), ("ENOSPC", steps // 8), ("ENOSPC", steps // 3), ("ENOSPC", 2 * steps // 3)]
-    for way, host in zip(ways, [host for host in hosts.hosts if host != "straight"], strict=True):
-        run = hosts.play("bind", *stumbling(hosts, {host: (way[0], [way[1]])}), **VARIABLES)
-        assert run.status != 0, way
-        said = {"EROFS": "Read-only file system", "ENOSPC": "No space left on device"}[way[0]]
-        assert said in run.failure(host) and "failed as well" not in run.failure(host), (way, run.failure(host))
-        assert_whole(hosts.tree(host), before, after, way)
-        assert not list(hosts.tree(host).rglob(".npu-affinity-*")), way
-    last = hosts.play("bind", **VARIABLES)
-    assert last.status == 0, last.output
-    for host in hosts.hosts:
-        assert differing(compared(hosts.tree(host)), after) == [], host
-
-
-def test_what_somebody_edited_is_put_right_and_nothing_else_is_written(fleet):
-    hosts = fleet(a2=MACHINE)
-    assert hosts.play("bind", **VARIABLES).status == 0
-    bound, tree = compared(hosts.tree("a2")), hosts.tree("a2")
+def test_what_somebody_edited_is_put_right_and_nothing_else_is_written(bound):
+    tree = bound.hosts.tree("straight")
     edited, removed = (UNITS + name for name in ("npu-1.slice", "npu-affinity-irq.timer"))
     (tree / edited[1:]).write_text((tree / edited[1:]).read_text().replace("AllowedCPUs=", "AllowedCPUs=0,"))
     (tree / removed[1:]).unlink()
-    run = hosts.play("bind", **VARIABLES)
+    run = bound.hosts.play("bind", "--limit", "straight", **VARIABLES)
     assert run.status == 0, run.output
-    assert run.files("a2") == ({edited, removed}, set())
-    assert differing(compared(tree), bound) == []
+    assert run.files("straight") == ({edited, removed}, set())
+    assert differing(compared(tree), bound.after) == []
+    again = bound.hosts.play("bind", "--limit", "straight", **VARIABLES)
+    assert again.changed("straight") == 0
