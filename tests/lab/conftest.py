@@ -18,15 +18,16 @@ import pytest
 import yaml
 
 from tests import green
+from tests.integration import controller
 from tests.integration.conftest import Run
 from tests.lab import image
 from tests.lab.image import ARCHITECTURE
 from tests.lab.machine import BOOTED, PATIENCE, Machine
-from tests.lab.shapes import A2, A3, NVME, ODD
+from tests.lab.shapes import A2, A3, HYBRID, NVME, ODD, V1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A3, ODD, NVME, A2]
-"""In the order of their tests: those with one test each first, for a process that goes on to another machine does not come back."""
+SHAPES = [A3, ODD, NVME, V1, HYBRID, A2]
+"""In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
 BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
 PLAN = "/etc/npu-affinity/plan.json"
@@ -101,15 +102,13 @@ class Lab:
 
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
-        command, environment = self._command(machine, playbook, arguments, variables)
-        process = subprocess.run(
-            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False
-        )
-        return Run(process, self._journal)
+        words, environment = self._command(machine, playbook, arguments, variables)
+        return Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
 
     def begin(self, machine, playbook, *arguments, **variables):
-        """Start such a run and return its process. The result, once it has ended, is :meth:`ended`."""
-        command, environment = self._command(machine, playbook, arguments, variables)
+        """Start such a run by the command itself, and return its process. The result, once it has ended, is :meth:`ended`."""
+        words, environment = self._command(machine, playbook, arguments, variables)
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), *words]
         return subprocess.Popen(
             command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -132,9 +131,8 @@ class Lab:
             "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}",
             "AFFINITY_JOURNAL": str(self._journal),
         }
-        program = str(Path(sys.executable).parent / "ansible-playbook")
         file = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
-        return [program, "-i", str(inventory), file, *arguments, "-e", json.dumps(variables)], environment
+        return ["-i", str(inventory), file, *arguments, "-e", json.dumps(variables)], environment
 
     def close(self):
         if self._machine:
@@ -161,6 +159,11 @@ def success(run):
     return run.status, run.output if run.status else ""
 
 
+def said(run):
+    """What a run said, without the line breaks that its lists got."""
+    return " ".join(run.output.split())
+
+
 def changes(run):
     """The exit status of a run, and every task that changed something, with what it wrote."""
     changed = [entry for entry in run.results if entry["outcome"] == "ok" and entry["result"].get("changed")]
@@ -172,6 +175,13 @@ def plan_of(machine):
     return json.loads(machine.run(f"cat {PLAN}"))
 
 
+def drift(lab, machine, folder, **variables):
+    """The exit status of verify, and ``{object: first word of the cause}``."""
+    run = lab.play(machine, "verify", npu_affinity_reports=str(folder), **variables)
+    report = json.loads((folder / f"{machine.shape.name}.json").read_text())
+    return run.status, {entry["object"]: entry["cause"].partition(":")[0] for entry in report["drift"]}
+
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
     if lacking := image.missing():
@@ -180,6 +190,7 @@ def lab(tmp_path_factory):
     lab = Lab(tmp_path_factory.mktemp("lab"))
     yield lab
     lab.close()
+    controller.close()
 
 
 @pytest.fixture

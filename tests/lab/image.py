@@ -19,6 +19,7 @@ from tests import cache
 
 HERE = Path(__file__).resolve().parent
 ARCHITECTURE = os.environ.get("LAB_ARCH", "amd64")
+BYTECODE = HERE.parent / "integration/bytecode/sitecustomize.py"
 SUITE = "bookworm"
 BUILD_SECONDS = 1800
 SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -33,7 +34,7 @@ LINES = 20
 
 _KIND = "lab"
 _MADE_OF = [ARCHITECTURE, SUITE, *PACKAGES, *LEFT_OUT]
-_MADE_OF += [path.name + path.read_text() for path in [Path(__file__), *sorted((HERE / "guest").iterdir())]]
+_MADE_OF += [path.name + path.read_text() for path in [Path(__file__), BYTECODE, *sorted((HERE / "guest").iterdir())]]
 FOLDER = cache.place(_KIND, _MADE_OF)
 DISK, KERNEL, INITRD, KEY, FIRMWARE, IDENTITY = (
     FOLDER / name for name in ("disk.raw", "vmlinuz", "initrd.img", "key", "firmware.fd", "identity")

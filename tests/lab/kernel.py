@@ -94,7 +94,24 @@ def start(machine, unit, slice_name, program, under=""):
     machine.write(f"/run/{unit}.py", program)
     command = f"systemd-run --quiet --collect --unit={unit} --slice={slice_name} {under} python3 /run/{unit}.py"
     wait = f"until [ -e /run/{unit} ]; do sleep 0.3; done"
-    return int(machine.run(f"{command} && {wait} && systemctl show --property=MainPID --value {unit}"))
+    machine.run(f"{command} && {wait}")
+    return main_process(machine, unit)
+
+
+def run_service(machine, unit, program, settings=""):
+    """Install a service that runs a Python program, and start it."""
+    machine.write(f"/run/{unit}.py", program)
+    machine.write(f"/etc/systemd/system/{unit}", f"[Service]\n{settings}\nExecStart=/usr/bin/python3 /run/{unit}.py\n")
+    machine.run(f"systemctl daemon-reload && systemctl start {unit}")
+
+
+def main_process(machine, unit):
+    return int(machine.run(f"systemctl show --property=MainPID --value {unit}"))
+
+
+def policies(machine, pid):
+    """The memory policies of a process's mappings, without those that the kernel keeps for itself."""
+    return set(re.findall(r"^\S+ (\S+) (?:heap|anon)", machine.run(f"cat /proc/{pid}/numa_maps"), re.MULTILINE))
 
 
 def start_worker(machine, unit, slice_name, mebibytes, under=""):

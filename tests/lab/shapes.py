@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -19,6 +20,12 @@ VECTORS = 80
 # Five levels of page tables and checks of accesses to user memory, which only make emulated programs slower.
 SLOW = "la57=off,smap=off,smep=off,umip=off,pku=off,pks=off"
 
+CGROUP = {
+    "v2": "systemd.unified_cgroup_hierarchy=1",
+    "hybrid": "systemd.unified_cgroup_hierarchy=0",
+    "v1": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1",
+}
+
 
 @dataclass(frozen=True)
 class Node:
@@ -31,7 +38,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Shape:
-    """A machine. Each node is a die with ``cores`` cores of ``threads`` threads; ``per_socket`` nodes share a socket."""
+    """A machine. Each node is a die with ``cores`` cores of ``threads`` threads; ``per_socket`` nodes share a socket.
+
+    ``cgroup`` is v2, hybrid or v1.
+    """
 
     name: str
     about: str
@@ -42,6 +52,7 @@ class Shape:
     per_socket: int = 1
     distances: tuple[tuple[int, ...], ...] = ()
     nvme: int | None = None
+    cgroup: str = "v2"
 
     @property
     def saveable(self):
@@ -115,7 +126,7 @@ class Shape:
         return arguments
 
     def _kernel(self):
-        words = ["root=/dev/vda rw quiet mitigations=off systemd.unified_cgroup_hierarchy=1 panic=-1"]
+        words = ["root=/dev/vda rw quiet mitigations=off panic=-1", CGROUP[self.cgroup]]
         words += ["console=ttyAMA0" if ARCHITECTURE == "arm64" else "console=ttyS0"]
         # Interrupt remapping only: with DMA remapping a saved guest does not load, for the BIOS set the disk's buffer up outside of it.
         # On a busy host the boot's look at the timer finds too few ticks, and the kernel panics.
@@ -160,6 +171,15 @@ NVME = Shape(
     cores=6,
     nvme=0,
 )
+V1 = Shape(
+    name="v1",
+    about="cgroup v1; 2 nodes of 6 CPUs, one NPU on each",
+    family="a2",
+    nodes=(Node(512, 1),) * 2,
+    cores=6,
+    cgroup="v1",
+)
+HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
 
 
 @functools.cache

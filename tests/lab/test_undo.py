@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 
-from tests.lab.conftest import changes, plan_of, success
+from tests.lab.conftest import changes, drift, plan_of, success
 from tests.lab.kernel import CQ, SETTLE, SQ, allowed_to, irqs, numbers, pages, start_worker, where
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
@@ -17,13 +16,6 @@ UNITS = "/etc/systemd/system"
 WORKQUEUES = "/sys/devices/virtual/workqueue"
 RULE = "/etc/udev/rules.d/90-npu-affinity.rules"
 EVERYWHERE = "ffffff"
-
-
-def drift(lab, machine, folder):
-    """The exit status of verify, and ``{object: first word of the cause}``."""
-    run = lab.play(machine, "verify", npu_affinity_reports=str(folder))
-    report = json.loads((folder / "a2.json").read_text())
-    return run.status, {entry["object"]: entry["cause"].partition(":")[0] for entry in report["drift"]}
 
 
 def test_drift_by_hand(lab, claims, tmp_path):

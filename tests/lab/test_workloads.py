@@ -9,7 +9,7 @@ import json
 import time
 
 from tests.lab.conftest import changes, plan_of, success
-from tests.lab.kernel import allowed_of_threads, start
+from tests.lab.kernel import allowed_of_threads, run_service, start
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
 
@@ -49,20 +49,10 @@ def run():
 for number in range({threads}):
     threading.Thread(target=run).start()
 """
-SERVICE = """[Service]
-{settings}
-ExecStart=/usr/bin/python3 /run/{unit}.py
-"""
 HELD = 40
 """MiB."""
 WORKER = BUSY.format(before=f"device = open('/dev/davinci0', 'rb')\nheld = b'x' * ({HELD} << 20)", busy=0.01, idle=0.07, threads=2)
 NOISE = BUSY.format(before="", busy=0.02, idle=0.06, threads=3)
-
-
-def run_service(machine, unit, program, settings=""):
-    machine.write(f"/run/{unit}.py", program)
-    machine.write(f"/etc/systemd/system/{unit}.service", SERVICE.format(unit=unit, settings=settings))
-    machine.run(f"systemctl daemon-reload && systemctl start {unit}")
 
 
 def test_threads_of_workers(lab, claims):
@@ -98,8 +88,8 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     functions = machine.look()["functions"]
     node = next(function["node"] for function in functions.values() if function["number"] == 0)
     home = machine.run(f"cat /sys/devices/system/node/node{node}/cpulist").strip()
-    run_service(machine, "worker", WORKER)
-    run_service(machine, "noise", NOISE, f"CPUAffinity={home}\nNice=19")
+    run_service(machine, "worker.service", WORKER)
+    run_service(machine, "noise.service", NOISE, f"CPUAffinity={home}\nNice=19")
     options = {"npu_affinity_measures": str(tmp_path), "npu_affinity_measure_seconds": 5}
     claims.equal("exit status of measure", success(lab.play(machine, "measure", **options)), (0, ""))
     kept = {

@@ -1,0 +1,58 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where systemd ignores CPU sets on slices, as with cgroup v1: what running services are really allowed to use."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.conftest import changes, drift, plan_of, said, success
+from tests.lab.kernel import allowed_to, main_process, on_their_cpus, policies, run_service
+from tests.lab.shapes import HYBRID, V1
+
+HIERARCHIES = {"v1": ["tmpfs"], "hybrid": ["tmpfs", "cgroup2fs"]}
+WORKER = "import time\nheld = b'x' * (20 << 20)\nwhile True:\n    time.sleep(60)\n"
+
+
+@pytest.mark.parametrize("shape", [V1, HYBRID], ids=lambda shape: shape.name)
+def test_services_without_cpusets(lab, claims, tmp_path, shape):
+    """cgroup v1 machine: two named services, bound by CPUAffinity= and NUMAMask=, verified and unbound"""
+    machine = lab.fresh(shape)
+    found = machine.run("stat --file-system --format=%T /sys/fs/cgroup /sys/fs/cgroup/unified 2>/dev/null || true").split()
+    claims.equal(f"{shape.about}: file systems of the hierarchies", found, HIERARCHIES[shape.name])
+    units = ["worker@0.service", "worker@1.service"]
+    for unit in units:
+        run_service(machine, unit, WORKER)
+    before = {unit: main_process(machine, unit) for unit in units}
+    files, look = machine.files(), machine.look()
+    services = {"npu_affinity_services": [{"unit": unit, "npus": [npu]} for npu, unit in enumerate(units)]}
+    run = lab.play(machine, "bind", **services)
+    claims.equal("exit status of bind", success(run), (0, ""))
+    claims.true("it says that systemd ignores CPU sets on slices", "where systemd ignores AllowedCPUs= on slices" in said(run), said(run))
+    claims.true("and what waits for a restart", f"until they are restarted: {', '.join(units)}" in said(run), said(run))
+    plan = plan_of(machine)
+    on_their_cpus(claims, machine, plan)
+    claims.equal("processes of the services, as before", {unit: main_process(machine, unit) for unit in units}, before)
+    for unit in units:
+        claims.equal(f"{unit}: CPUs until then", allowed_to(machine, f"cat /proc/{before[unit]}/status")[0], look["online"])
+    machine.run(f"systemctl restart {' '.join(units)}")
+    for unit, npu in zip(units, plan["npus"], strict=True):
+        process = main_process(machine, unit)
+        claims.equal(f"{unit}: CPUs after a restart", allowed_to(machine, f"cat /proc/{process}/status")[0], npu["pool"])
+        claims.equal(f"{unit}: memory policies", policies(machine, process), {f"bind:{npu['mems']}"})
+    claims.equal("exit status and drift", drift(lab, machine, tmp_path, **services), (0, {}))
+    claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **services)), (0, []))
+    machine.run(f"taskset --all-tasks --pid --cpu-list {look['online']} {main_process(machine, units[0])}")
+    status, found = drift(lab, machine, tmp_path, **services)
+    claims.true(f"after {units[0]} was given every CPU by hand, verify names it: {found}", any(units[0] in name for name in found))
+    claims.equal("its exit status", status, 2)
+    run = lab.play(machine, "unbind")
+    claims.equal("exit status of unbind", success(run), (0, ""))
+    claims.true("it says what waits for a restart", all(unit in said(run) for unit in units), said(run))
+    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    machine.run(f"systemctl restart {' '.join(units)}")
+    for unit in units:
+        process = main_process(machine, unit)
+        claims.equal(f"{unit}: CPUs after a restart", allowed_to(machine, f"cat /proc/{process}/status")[0], look["online"])
+        claims.equal(f"{unit}: memory policies", policies(machine, process), {"default"})
