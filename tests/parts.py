@@ -27,8 +27,6 @@ class Part(NamedTuple):
     """A program that installs what the part needs, or says why it cannot."""
     retry: tuple[str, ...] = ()
     """The arguments of make that run once more what failed, where that may be the machine's fault."""
-    complete: bool = False
-    """Whether a test that was skipped makes the part incomplete."""
     kept: int = 0
     """Minutes kept for a part that runs last, with what is left of all minutes as its LAB_MINUTES."""
     recorded: bool = True
@@ -63,7 +61,6 @@ REST = (
         alone=True,
         setup="tests/lab/setup",
         retry=("lab", "LAB_MINUTES=5", "ARGS=--last-failed --last-failed-no-failures=none"),
-        complete=True,
         kept=20,
     ),
 )

@@ -92,10 +92,27 @@ def test_what_was_broken_before_any_test_is_not_run_once_more(results):
 SKIPS = "echo '3 passed, 2 skipped in 1.00s'"
 
 
-def test_skipped_tests_are_counted_and_make_a_part_incomplete_that_has_to_be_complete(results):
-    matrix, lab = results(Part("matrix", (SKIPS,)), Part("lab", (SKIPS,), complete=True))
+def test_skipped_tests_are_counted(results):
+    (matrix,) = results(Part("matrix", (SKIPS,)))
     assert (matrix.good, matrix.tests, matrix.result) == (True, 3, "passed, 2 skipped")
-    assert not lab.good and lab.result.startswith("incomplete: 2 skipped, see ")
+
+
+LACKS = "echo 'incomplete: 2 tests not run: test_a.py::one, test_a.py::two'; echo '3 passed, 2 skipped in 1.00s'; exit 1"
+
+
+def test_tests_that_a_part_had_no_time_for_make_it_incomplete(results):
+    (lab,) = results(Part("lab", (LACKS,)))
+    assert not lab.good and lab.result.startswith("incomplete: 2 tests not run, see ")
+
+
+def test_they_do_so_too_where_what_failed_passes_once_more(results):
+    (lab,) = results(Part("lab", (LACKS.replace("3 passed", "1 failed, 3 passed"),), retry=(PASSES,)))
+    assert not lab.good and lab.result.startswith("incomplete: 2 tests not run, see ")
+
+
+def test_a_part_that_fails_and_lacks_tests_has_failed(results):
+    (lab,) = results(Part("lab", (LACKS.replace("3 passed", "1 failed, 3 passed"),)))
+    assert lab.result.startswith("FAILED, see ")
 
 
 def test_without_time_a_run_is_incomplete(results):
