@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+import os
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+
 from .machine import Machine, Process
 from .tree import Tree
 
 SQ_THREAD_PID = 1500
 KERNEL_THREAD = 0x00208040
 """The flags of a kernel thread: PF_KTHREAD, PF_NOFREEZE and PF_FORKNOEXEC."""
+WORKER_PAGES = 4 << 18
+"""The memory of a worker: 4 GiB in pages of 4 KiB, spread evenly over its nodes as it is without a binding."""
+FIRST_DEVICE_FD = 40
 DAEMON_PIDS = {"systemd": 1, "irqbalance": 901, "kubelet": 902}
 
 
@@ -51,6 +58,13 @@ def _write_npu_process(tree: Tree, machine: Machine, process: Process) -> None:
     tree.text(folder + "/cmdline", process.comm + "\0serve\0")
     for offset, name in enumerate((process.comm, "acl_thread", "release_thread")):
         _write_task(tree, machine, "%s/task/%d" % (folder, process.pid + offset), name, process.cpus, cgroup, process.mems)
+    nodes = expand(process.mems)
+    pages = " ".join("N%d=%d" % (node, WORKER_PAGES // len(nodes)) for node in nodes)
+    tree.write(folder + "/numa_maps", "7f2a00000000 default anon=%d %s kernelpagesize_kB=4" % (WORKER_PAGES, pages))
+    for chip in machine.chips:
+        if (chip.card, chip.chip) == (process.card, process.chip):
+            tree.folder(folder + "/fd")
+            os.symlink("/dev/davinci%d" % chip.phy, "%s%s/fd/%d" % (tree.root, folder, FIRST_DEVICE_FD + chip.phy))
 
 
 def _write_task(tree: Tree, machine: Machine, folder: str, name: str, cpus: str, cgroup: str, mems: str | None = None) -> None:
