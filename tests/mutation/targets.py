@@ -1,0 +1,34 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is mutated, and the unit tests that concern it, those first that find most."""
+
+from __future__ import annotations
+
+SIZE = 200
+"""So many mutants are drawn, spread over the files by how many each could have."""
+SEED = 20261122
+LEAST = 80
+"""The percentage of mutants that the tests must find."""
+
+HOST = "tests/unit/plugins/module_utils/"
+MODULES = "tests/unit/plugins/modules/"
+PLANNER = "tests/unit/plugins/plugin_utils/"
+
+TARGETS = [
+    ("plugins/module_utils/_host_files.py", [HOST + "test_host_files.py", HOST + "test_unbind.py"]),
+    ("plugins/module_utils/_irq.py", [HOST + "test_irq.py", MODULES + "test_irq_affinity.py"]),
+    (
+        "plugins/module_utils/_unbind.py",
+        [HOST + "test_unbind.py", HOST + "test_unbind_threads.py", HOST + "test_kubelet_config.py", MODULES + "test_unbind_module.py"],
+    ),
+    (
+        "plugins/plugin_utils/_repair.py",
+        [PLANNER + "test_plan.py", PLANNER + "test_plan_quality.py", PLANNER + "test_plan_applied.py", PLANNER + "test_plan_properties.py"],
+    ),
+    (
+        "plugins/plugin_utils/strategies/*.py",
+        [PLANNER + "test_plan.py", PLANNER + "test_kubelet_strategies.py", PLANNER + "test_plan_properties.py"],
+    ),
+]
+"""(shell pattern of files, test files). A test file that a checkout does not have is left out, and named."""
