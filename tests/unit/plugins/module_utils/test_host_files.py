@@ -59,6 +59,7 @@ def test_check_mode_predicts_what_the_run_then_does(tmp_path):
     assert texts(tmp_path) == {}
     done = apply(host, request)
     assert list(predicted.changes) == list(done.changes) == [SLICE]
+    assert (done.actions, done.restart_needed, done.slices_left, done.narrow) == ([], [], [], [])
     assert not apply(host, request, check=True).changed
 
 
@@ -74,6 +75,15 @@ def test_only_our_own_stale_files_go(tmp_path):
     assert sorted(report.changes) == [UNITS + "/npu-1.slice", drop_in]
     assert sorted(texts(tmp_path)) == sorted([SLICE, foreign])
     assert not (tmp_path / drop_in[1:]).parent.exists()
+
+
+def test_what_a_killed_run_left_beside_a_file_goes_with_the_next_one(tmp_path):
+    host = Host(str(tmp_path))
+    request = Request(files=[a_file(SLICE, slice_text("0-3"))])
+    apply(host, request)
+    (tmp_path / UNITS[1:] / ".npu-affinity-x1").write_text("half a fi")
+    assert list(apply(host, request).changes) == [UNITS + "/.npu-affinity-x1"]
+    assert texts(tmp_path) == {SLICE: slice_text("0-3")}
 
 
 def test_a_failed_write_puts_every_file_back(tmp_path):
@@ -313,7 +323,24 @@ def test_a_stopped_unit_is_remembered(tmp_path):
     assert apply(host, request, check=True).actions == ["stop irqbalance.service"]
     assert apply(host, request).changed
     assert _previous.recorded(host) == {"irqbalance.service": {"running": True}}
+    assert "daemon-reload" not in host.calls, "no link went"
     assert not apply(host, request).changed
+
+
+def test_a_unit_of_a_tree_is_stopped_and_put_back_by_its_links(tmp_path):
+    host, link = Host(str(tmp_path)), UNITS + "/multi-user.target.wants/irqbalance.service"
+    vendor = tmp_path / "usr/lib/systemd/system/irqbalance.service"
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("[Service]\nExecStart=/usr/sbin/irqbalance\n[Install]\nWantedBy=multi-user.target\n")
+    (tmp_path / link[1:]).parent.mkdir(parents=True)
+    (tmp_path / link[1:]).symlink_to("/usr/lib/systemd/system/irqbalance.service")
+    request = Request(stopped=["irqbalance.service"])
+    assert apply(host, request).changed
+    assert not (tmp_path / link[1:]).is_symlink()
+    assert _previous.recorded(host)["irqbalance.service"] == {"running": True}
+    assert not apply(host, request).changed
+    assert apply(host, Request(released=["irqbalance.service"])).changed
+    assert os.readlink(str(tmp_path / link[1:])) == "/usr/lib/systemd/system/irqbalance.service"
 
 
 def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_never(tmp_path):

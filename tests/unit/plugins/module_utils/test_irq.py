@@ -13,13 +13,14 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _affinity, _previous
+from ansible_collections.npu.affinity.plugins.module_utils import _affinity, _irq, _previous
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import (
     CQ,
     MEMORY,
     PLAN,
     SQ,
+    await_vectors,
     bind,
     choices,
     main,
@@ -185,13 +186,13 @@ def test_irq_cpus_come_first_and_the_pool_stands_in(online, role, sq, cq):
     assert wanted(entry, found, cpus) == {1: sq, 2: cq, 3: cq}
 
 
-# CPUs online, IRQ role, expected first choices of SQ and of five CQs, for the pool 4-9
+# CPUs online, IRQ role, expected first choices of SQ and of seven CQs, for the pool 4-9
 TURNS = [
-    ("0-9", "4", 4, [4, 4, 4, 4, 4]),
-    ("0-9", "4-5", 4, [5, 5, 5, 5, 5]),
-    ("0-9", "4-6", 4, [5, 6, 5, 6, 5]),
-    ("0-9", "4,6,8-9", 4, [6, 8, 9, 6, 8]),
-    ("0-5,7-9", "4-7", 4, [5, 7, 7, 5, 7]),
+    ("0-9", "4", 4, [4, 4, 4, 4, 4, 4, 4]),
+    ("0-9", "4-5", 4, [5, 5, 5, 5, 5, 5, 5]),
+    ("0-9", "4-6", 4, [5, 6, 5, 6, 5, 6, 5]),
+    ("0-9", "4,6,8-9", 4, [6, 8, 9, 6, 8, 9, 6]),
+    ("0-5,7-9", "4-7", 4, [5, 7, 7, 5, 7, 7, 5]),
 ]
 
 
@@ -199,7 +200,7 @@ TURNS = [
 def test_cqs_take_turns_on_all_irq_cpus_but_the_first(online, role, sq, cqs):
     found = [{"irq": irq, "name": name, "ordinal": irq} for irq, name in enumerate([SQ] + [CQ] * len(cqs), 70)]
     orders = wanted(npu(pool="4-9", irq=role), found, set(_affinity.expand(online)))
-    assert [orders[irq][0] for irq in range(70, 76)] == [sq] + cqs
+    assert [orders[irq][0] for irq in range(70, 78)] == [sq] + cqs
     assert {tuple(sorted(order)) for order in orders.values()} == {tuple(sorted(set(range(4, 10)) & set(_affinity.expand(online))))}
 
 
@@ -287,6 +288,7 @@ def test_a_thread_that_the_kernel_binds_itself_is_no_failure(kernel):
     report = bind(kernel, PLAN_OF_TWO)
     assert states(report["npus"][0]["threads"]) == {"managed"}
     assert report["failed"] == []
+    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
 
 
 def test_a_full_cpu_gives_way_to_the_other_irq_cpu_and_the_next_run_leaves_it_there(kernel):
@@ -432,6 +434,14 @@ SHARES = [
     ("without it and without physical id, the logic id", [npu(3)], [SQ, CQ], [(3, [0, 1])]),
     ("several schedulers are one device", [npu(0)], ["trs-mbox-0-0", SQ, CQ, "trs-mbox-0-1", SQ, CQ], [(0, [0, 1, 2, 3, 4, 5])]),
     ("no driver", [npu(0)], [], [(0, [])]),
+    ("one NPU has what comes before its mailbox, too", [npu(0)], ["mailbox", "trs-mbox-0-0", SQ, CQ], [(0, [0, 1, 2, 3])]),
+    ("one NPU has a CQ that comes before its SQ", [npu(0)], [CQ, SQ], [(0, [0, 1])]),
+    (
+        "of two chips neither has what comes before the first mailbox",
+        [npu(0, chip=0), npu(1, chip=1)],
+        ["mailbox", "trs-mbox-0-0", SQ, CQ],
+        [(0, [1, 2, 3]), (1, [])],
+    ),
     (
         "two chips, matched by number",
         [npu(1, chip=1), npu(0, chip=0)],
@@ -613,12 +623,12 @@ def test_how_the_unit_ends_without_anything_to_bind(kernel, capsys, text, argume
     assert lines[0].startswith(line)
 
 
-LATE = "0000:81:00.0"
+LATE = "0000:8a:00.0"
 
 
 def test_the_unit_waits_for_interrupts_that_a_loading_driver_requests_one_after_the_other(kernel, capsys):
     kernel.put("/sys/bus/pci/devices/%s/numa_node" % LATE, "4")
-    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE)]}))
+    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE.upper())]}))
 
     def load():
         time.sleep(0.15)
@@ -636,16 +646,53 @@ def test_the_unit_waits_for_interrupts_that_a_loading_driver_requests_one_after_
 
 def test_a_virtual_function_with_few_interrupts_is_complete_when_no_more_come(kernel, capsys):
     add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ, CQ, CQ])
-    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE)]}))
+    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE.upper())]}))
     start = time.monotonic()
     status, lines = run(kernel, capsys, "--wait", "30")
     assert (status, len(lines)) == (0, 3)
     assert time.monotonic() - start < 5
 
 
+class Clock:
+    """The time, which passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.pauses = []
+
+    def monotonic(self):
+        return 1000 + sum(self.pauses)
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(_irq, "time", Clock())
+    return _irq.time
+
+
+def test_a_function_with_all_its_interrupts_is_not_waited_for(kernel, clock):
+    await_vectors(kernel, PLAN_OF_TWO, 30)
+    assert clock.pauses == []
+
+
+def test_the_unit_of_one_function_does_not_wait_for_another(kernel, clock, capsys):
+    add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
+    kernel.put(PLAN, json.dumps({"npus": [npu(), npu(2, LATE)]}))
+    assert run(kernel, capsys, "--pci", FIRST, "--wait", "30")[0] == 0
+    assert clock.pauses == []
+
+
+def test_the_pauses_of_a_wait_grow_up_to_two_seconds_and_end_with_it(kernel, clock):
+    add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
+    await_vectors(kernel, {"npus": [npu(), npu(2, LATE)]}, 8)
+    assert clock.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2, 2, 1])
+
+
 def test_the_wait_has_an_end_and_then_the_unit_fails(kernel, capsys):
     kernel.put("/sys/bus/pci/devices/%s/numa_node" % LATE, "4")
-    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE)]}))
+    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE.upper())]}))
     start = time.monotonic()
     status, lines = run(kernel, capsys, "--pci", LATE, "--wait", "0.3")
     assert 0.3 <= time.monotonic() - start < 5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import hashlib
 import json
 import os
 import posixpath
@@ -16,7 +17,7 @@ import pytest
 from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file, slice_text
 
-from ansible_collections.npu.affinity.plugins.module_utils import _device_share, _irq, _previous
+from ansible_collections.npu.affinity.plugins.module_utils import _device_share, _irq, _previous, _tuning, _vnpu_layout
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
@@ -384,6 +385,28 @@ def test_foreign_files_and_links_come_back_with_their_mode_and_bytes(machine):
     }
 
 
+def test_a_foreign_unit_of_our_name_that_was_enabled_is_enabled_again(machine):
+    machine.put(UNITS + "/npu.slice", "[Slice]\nAllowedCPUs=0-7\n[Install]\nWantedBy=multi-user.target\n")
+    os.symlink("../npu.slice", machine.path(WANTS + "/npu.slice"))
+    before = snapshot(machine.root)
+    bind(machine)
+    unbind(machine)
+    assert snapshot(machine.root) == before
+
+
+def test_a_unit_that_is_released_has_all_links_again_also_those_that_its_file_does_not_name(machine):
+    link = machine.path("%s/graphical.target.wants/%s" % (UNITS, IRQBALANCE))
+    os.makedirs(os.path.dirname(link))
+    os.symlink("%s/%s" % (VENDOR_UNITS, IRQBALANCE), link)
+    before = snapshot(machine.root)
+    apply(machine, Request(stopped=[IRQBALANCE]))
+    assert IRQBALANCE not in machine.running and not os.path.islink(link)
+    apply(machine, Request(released=[IRQBALANCE]))
+    assert IRQBALANCE in machine.running
+    after = snapshot(machine.root)
+    assert {path: after.get(path) for path in before} == before
+
+
 def test_what_someone_else_wrote_since_stays(machine):
     machine.put(UNITS + "/npu-1.slice", "[Slice]\nAllowedCPUs=0\n")
     bind(machine)
@@ -473,7 +496,61 @@ def test_a_live_set_that_stays_narrow_is_a_failure_and_the_next_run_tries_again(
     assert not unbind(machine).changed
 
 
+SWAPPINESS = "/proc/sys/vm/swappiness"
+
+
+def tune(machine):
+    _tuning.settle(machine, {"swappiness": 10})
+    assert machine.read(SWAPPINESS) == "10"
+
+
+def test_settings_of_the_host_and_what_soft_split_needs_go_back_too(machine):
+    machine.put(SWAPPINESS, "60\n")
+    before = snapshot(machine.root)
+    bind(machine)
+    tune(machine)
+    folder, limiter = "/usr/local/hami-vnpu-core", b"limiter"
+    layout = _vnpu_layout.Layout(folder, "/usr/local/hami-shared-region", 0o1777, {"limiter": hashlib.sha256(limiter).hexdigest()})
+    _vnpu_layout.apply(machine, layout)
+    machine.put(folder + "/limiter", limiter.decode())
+    bound = snapshot(machine.root)
+    predicted = unbind(machine, check=True)
+    assert snapshot(machine.root) == bound
+    report = unbind(machine)
+    assert snapshot(machine.root) == before
+    assert predicted.settings == report.settings == [{"path": SWAPPINESS, "before": "10", "after": "60"}]
+    assert "remove %s/limiter" % folder in predicted.actions and predicted.actions == report.actions
+
+
+def test_a_setting_that_the_kernel_refuses_for_now_is_named_and_put_back_by_the_next_run(machine):
+    machine.put(SWAPPINESS, "60\n")
+    before = snapshot(machine.root)
+    bind(machine)
+    tune(machine)
+    kernel, refused = machine.set_attribute, OSError(5, "Input/output error")
+
+    def refuse(path, value):
+        if path == SWAPPINESS:
+            raise refused
+        kernel(path, value)
+
+    machine.set_attribute = refuse
+    report = unbind(machine)
+    assert report.failed == [SWAPPINESS + " does not take '60': Input/output error"]
+    assert "tuning" in report.kept and machine.read(SWAPPINESS) == "10"
+    machine.set_attribute = kernel
+    assert not unbind(machine).failed
+    assert snapshot(machine.root) == before
+
+
 BROKEN = [
+    ({"tuning": {"/etc/passwd": "60"}}, "section 'tuning' cannot be undone .*'/etc/passwd' is no setting"),
+    ({"tuning": {SWAPPINESS: 60}}, "section 'tuning' cannot be undone"),
+    ({"vnpu": {"files": {"/usr/local/x": "digest"}, "modes": {}, "folders": []}}, "section 'vnpu' cannot be undone"),
+    ({"interrupted": {}}, "section 'interrupted' cannot be undone"),
+    ({"folders": [1]}, "section 'folders' cannot be undone"),
+    ({IRQBALANCE: "stopped"}, "section 'irqbalance.service' cannot be undone"),
+    ({"interrupts": {"functions": {}, "workqueues": [], "threads": {}}}, "section 'interrupts' cannot be undone"),
     ("", "is not valid JSON"),
     ('{"interrupts": ', "is not valid JSON"),
     ("[]", "does not hold sections"),
@@ -629,11 +706,12 @@ class Steps:
     def run(self, machine, last, error, function, *arguments):
         """Run a function and return whether it ended before its step ``last``."""
         self.root, self.last, self.count, self.error = machine.root, last, 0, error
+        self.sentence = ""
         machine.interrupt = self.step
         try:
             function(machine, *arguments)
-        except (Killed, ValueError, OSError, CommandError):
-            pass
+        except (Killed, ValueError, OSError, CommandError) as ended:
+            self.sentence = str(ended)
         finally:
             self.root = None
             machine.interrupt = lambda: None
@@ -680,6 +758,7 @@ def test_whatever_the_step_at_which_a_run_ends_the_next_one_finishes(machine, tm
     for last in range(1, 500):
         twin = moved_to(machine, "%s/%d" % (folder, last))
         finished = steps.run(twin, last, error, unbind)
+        assert not steps.sentence or error.strerror in steps.sentence, "step %d" % last
         unbind(twin)
         assert_free(twin, before, "step %d" % last)
         assert twin.effective("npu-0.slice") == ("0-7", "0-1"), "step %d" % last
@@ -703,6 +782,15 @@ def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_s
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {"/etc/npu-affinity", _previous.PATH}
     assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
     unbind(machine)
+    assert snapshot(machine.root) == before
+
+
+def test_a_removal_that_fails_leaves_what_it_would_have_disabled_enabled(machine):
+    bind(machine)
+    before = snapshot(machine.root)
+    gone = Request(owned=[UNITS + "/npu-affinity-irq.*"], expected=[{"unit": "npu-0.slice", "cpus": "6-7"}])
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were put back"):
+        apply(machine, gone)
     assert snapshot(machine.root) == before
 
 

@@ -30,6 +30,7 @@ L40S = host([0, 0, 0, 0, 1, 1, 1, 1], nodes=2, cores=96, threads=2, numbering="f
 )
 def test_pools_by_the_ids_of_the_cards_whatever_their_node(strategy, topology, options, pools):
     made = plan(topology, strategy=strategy, repair=False, min_cpus=1, **options)
+    assert made["strategy"] == strategy
     assert [sorted(expand(entry["pool"])) for entry in made["npus"]] == [sorted(expand(pool)) for pool in pools]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import pathlib
+import re
 
 import pytest
 from planner_checks import defects
@@ -280,6 +281,47 @@ def test_an_a5_has_no_roles_and_eight_cores():
     assert made["npus"][0]["main"] == "48-63"
     assert made["npus"][0]["irq"] == ""
     assert made["repaired"] == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "pools_of_two"),
+    [
+        ([1, 3], {0: "0-7", 1: "8-15"}),
+        ([0, 3], {}),
+    ],
+)
+def test_the_poll_threads_of_an_a5_have_the_node_with_id_0_if_there_is_one(ids, pools_of_two):
+    assert pools(plan(host(ids, nodes=ids, cores=8, family="a5"), repair=False)) == pools_of_two
+
+
+def test_one_node_alone_belongs_to_the_poll_threads_of_an_a5():
+    assert pools(plan(host([0], nodes=1, cores=24, family="a5"), repair=False)) == {}
+
+
+# What global_slice publishes for two NPUs and five CPUs each at least: family, CPUs, pools or what it says.
+SMALLEST_SLICES = [
+    ("a3", "0-9", {0: "0-4", 1: "5-9"}),
+    ("a3", "0-8", "min_per_npu=4 (<5). Need at least 10 CPUs"),
+    ("a5", "0-5", {0: "0-2", 1: "3-5"}),
+    ("a5", "0-4", "min_per_npu=2 (<3). Need at least 6 CPUs"),
+]
+
+
+@pytest.mark.parametrize(("family", "cpus", "expected"), SMALLEST_SLICES)
+def test_the_smallest_slices_and_two_less_where_no_cpu_is_kept_for_interrupts(family, cpus, expected):
+    topology = host([0, 1], nodes=2, cores=8, family=family)
+    if isinstance(expected, dict):
+        assert pools(plan(topology, strategy="global_slice", repair=False, cpus=cpus)) == expected
+    else:
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            plan(topology, strategy="global_slice", repair=False, cpus=cpus)
+
+
+def test_an_affinity_with_a_cpu_of_no_node_stops_the_published_rule():
+    topology = host([0], nodes=1, cores=8)
+    topology["numa"][0]["cpus"] = "0-5"
+    with pytest.raises(ValueError, match=r"CPU 6 of the affinity is on no NUMA node \(0 are known\)"):
+        plan(topology, repair=False)
 
 
 def mixed():
