@@ -8,15 +8,17 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import time
+
 from ._affinity import KINDS, grouped
 from ._cpulist import compress, expand
 from ._device_share import switch
 from ._drift import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, because, cause_of_move
 from ._irq import CQ, SQ, bind, choices
-from ._machine import CGROUP_FOLDER, irqbalance
+from ._irqbalance import irqbalance, processes, told, until_first_pass
 from ._share_tool import Cards, Refusal, ShareTool
 
-POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+_LONGEST_WAIT = 30
 _NO_ANSWER = because(UNREADABLE, "it gave no answer to compare; see what 'npu-smi info' says")
 _STUCK = because(
     KERNEL, "it has the right list and does not follow it; see effective_affinity_list, and the driver of the interrupt controller"
@@ -34,6 +36,7 @@ def check_interrupts(findings, host, plan, online, there, tolerant=False):
 
     So is, when ``tolerant``, what could not be bound.
     """
+    _await_irqbalance(findings, host)
     free = _freedom_of_irqbalance(host)
     report = bind(host, plan, check=True)
     failed = set() if tolerant else {sentence.partition(": ")[0] for sentence in report["failed"]}
@@ -80,21 +83,32 @@ def _places(entries):
 
 def _freedom_of_irqbalance(host):
     """Return a function that says, for a PCI function, why irqbalance may move its interrupts; '' when it may not, or does not run."""
-    if not irqbalance(host)["active"]:
+    found = irqbalance(host)
+    if not found["active"]:
         return lambda pci: ""
-    groups = ["%s%s/system.slice/irqbalance.service/cgroup.procs" % (CGROUP_FOLDER, top) for top in ("", "/systemd", "/unified")]
-    processes = " ".join(host.read(group) or "" for group in groups).split()
-    told = any(POLICY in (host.read("/proc/%s/cmdline" % process) or "") for process in processes)
-    policy = host.read(POLICY)
+    ours = any(told((host.read("/proc/%s/cmdline" % process) or "").split("\0")) for process in processes(host))
+    policy = host.read(found["policy_place"])
 
     def free(pci):
+        if found["refusal"]:
+            return "it runs, and cannot be told to leave the NPUs alone: %s" % found["refusal"]
         if policy is None:
             return "it runs, and nothing tells it to leave the NPUs alone"
         if pci not in policy:
             return "it runs, and its policy does not name this PCI function"
-        return "" if told else "it runs without the policy that was written for it; restart it"
+        return "" if ours else "it runs without the policy that was written for it; restart it"
 
     return free
+
+
+def _await_irqbalance(findings, host):
+    """Wait for the first pass of an irqbalance that has just started: that it was told is no proof, what it then does is."""
+    left = until_first_pass(host)
+    if left > _LONGEST_WAIT:
+        text = "irqbalance started a moment ago; whether it leaves the NPUs alone shows in %d s, at its first pass. Verify again then"
+        findings.remarks.append(text % left)
+    elif left > 0:
+        time.sleep(left)
 
 
 def check_device_share(findings, host, wanted, topology=None, npu_smi=None):

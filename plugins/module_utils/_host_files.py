@@ -17,7 +17,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 
-from . import _previous, _programs
+from . import _irqbalance, _previous, _programs
 from ._cpulist import compress, expand
 from ._files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
 from ._host import CommandError
@@ -243,6 +243,7 @@ class _Apply:
         self._remove_folders()
         if self.host.live:
             _programs.try_out(self.host, self.request.files)
+            _irqbalance.label(self.host, self.written)
         for unit in self.to_enable():
             self.enabled.append((unit, self._text(unit)))
             self.systemd.enable(*self.enabled[-1])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What kind of machine a tree belongs to, and the state of its irqbalance: from files, so that no process is started for it.
+"""What kind of machine a tree belongs to: from files, so that no process is started for it.
 
 This module is private to the collection.
 """
@@ -18,8 +18,6 @@ CGROUP_FOLDER = "/sys/fs/cgroup"
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
 _SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
 _CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))
-_ARGUMENT_KEY = re.compile(r"^ExecStart=.*?\$\{?(\w+)", re.MULTILINE)
-_ENVIRONMENT_FILE = re.compile(r"^EnvironmentFile=-?(/\S+)", re.MULTILINE)
 
 
 def machine(host):
@@ -70,34 +68,7 @@ def _cgroup(host):
     return None
 
 
-def irqbalance(host):
-    """Return ``{installed, active, argument_key, arguments}``.
-
-    ``argument_key`` is the variable that the unit's command line takes its arguments from; distributions differ (OPTIONS,
-    IRQBALANCE_ARGS). ``arguments`` is its value in the environment files that the unit itself names: the administrator's, without
-    what drop-ins add.
-    """
-    units = [host.read("%s/irqbalance.service" % folder) for folder in UNIT_FOLDERS]
-    unit = next((text for text in units if text), "")
-    key = _ARGUMENT_KEY.search(unit)
-    arguments = ""
-    for path in _ENVIRONMENT_FILE.findall(unit) if key else []:
-        values = re.findall(r"^\s*%s=(.*)$" % key.group(1), host.read(path) or "", re.MULTILINE)
-        arguments = _unquoted(values[-1]) if values else arguments
-    return {
-        "installed": unit != "",
-        "active": any(_runs(host, hierarchy + "/system.slice/irqbalance.service") for hierarchy in ("", "/systemd", "/unified")),
-        "argument_key": key.group(1) if key else None,
-        "arguments": arguments,
-    }
-
-
-def _unquoted(value):
-    value = value.strip()
-    return value[1:-1].strip() if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
-
-
-def _runs(host, cgroup):
+def runs(host, cgroup):
     """Whether a unit's cgroup exists and holds a process; a tree that shows the folder alone counts as running."""
     folder = CGROUP_FOLDER + cgroup
     return host.exists(folder) and host.read(folder + "/cgroup.procs") != ""

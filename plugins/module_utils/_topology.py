@@ -12,8 +12,9 @@ import json
 
 from . import _cpu, _gpus, _npus, _pci
 from ._cpulist import expand
+from ._irqbalance import irqbalance
 from ._kubelet import kubelet
-from ._machine import irqbalance, machine
+from ._machine import machine
 
 PLAN = "/etc/npu-affinity/plan.json"
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import posixpath
 
-from . import _device_share, _irq, _kubelet_config, _memory, _previous, _processes, _runtime, _tuning, _vnpu_layout
+from . import _device_share, _irq, _irqbalance, _kubelet_config, _memory, _previous, _processes, _runtime, _tuning, _vnpu_layout
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
@@ -30,7 +30,8 @@ _CACHE = _runtime.FOLDER + "/__pycache__"
 _IRQBALANCE_FILES = [
     "/etc/npu-affinity/irqbalance.env",
     UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
-    _LIBRARY + "/irqbalance-policy",
+    _irqbalance.POLICY,
+    _irqbalance.CONFINED_POLICY,
 ]
 OWNED = _IRQBALANCE_FILES + [
     _irq.PLAN,

@@ -278,7 +278,21 @@ ansible_facts:
               type: str
               sample: OPTIONS
             arguments:
-              description: The value of that variable in the environment files that the unit names.
+              description:
+                - The value of that variable by the unit, its drop-ins and their environment files, but for the collection's own.
+                - A policy script is left out.
+              type: str
+              sample: ""
+            policy:
+              description: The policy script that irqbalance is told already; empty when there is none.
+              type: str
+              sample: ""
+            policy_place:
+              description: Where a policy script of the collection has to lie, which SELinux can prescribe.
+              type: str
+              sample: /usr/local/lib/npu-affinity/irqbalance-policy
+            refusal:
+              description: Why irqbalance cannot be told by a policy script; empty when it can.
               type: str
               sample: ""
         kubelet:

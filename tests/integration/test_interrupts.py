@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import yaml
 
@@ -94,3 +95,58 @@ def set_variable(hosts, host, **variables):
     inventory = yaml.safe_load(hosts.inventory.read_text())
     inventory["all"]["hosts"][host].update(variables)
     hosts.inventory.write_text(yaml.safe_dump(inventory))
+
+
+BUSY = dict(MACHINE, irqbalance={"installed": True, "active": True, "unit": "rhel", "options": ""})
+SCRIPT = "usr/local/lib/npu-affinity/irqbalance-policy"
+CONFINED_SCRIPT = "usr/libexec/irqbalance/npu-affinity-policy"
+ENVIRONMENT = "etc/npu-affinity/irqbalance.env"
+
+
+def enforce(tree, boolean=None):
+    write_new(tree, "sys/fs/selinux/enforce", "1")
+    write_new(tree, "proc/901/attr/current", "system_u:system_r:irqbalance_t:s0\n")
+    if boolean is not None:
+        write_new(tree, "sys/fs/selinux/booleans/irqbalance_run_unconfined", boolean)
+
+
+def value_for_the_shell(tree):
+    """What a shell takes from our environment file, which systemd reads alike."""
+    command = ["sh", "-c", '. "$0"; printf "%s" "$IRQBALANCE_ARGS"', str(tree / ENVIRONMENT)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_irqbalance_keeps_what_it_was_told_and_is_told_only_where_it_listens(fleet):
+    hosts = fleet(kept=BUSY, enforcing=BUSY, allowed=BUSY)
+    kept, enforcing, allowed = (hosts.tree(name) for name in ("kept", "enforcing", "allowed"))
+    site = hosts.folder / "site policy.sh"
+    site.write_text('#!/bin/sh\necho "numa_node=1 $2"\n')
+    site.chmod(0o755)
+    write_new(kept, "etc/sysconfig/irqbalance", f"IRQBALANCE_ARGS=\"--banirq=5 \\\n --policyscript='{site}'\"\n")
+    write_new(kept, "etc/systemd/system/irqbalance.service.d/10-site.conf", '[Service]\nEnvironment="IRQBALANCE_ARGS=--debug"\n')
+    enforce(enforcing)
+    enforce(allowed, "1 1\n")
+
+    run = hosts.play("bind", **VARIABLES)
+    assert run.status == 0, run.output
+    assert value_for_the_shell(kept) == f"--banirq=5 --policyscript=/{SCRIPT}"
+    answers = {
+        pci: subprocess.run([kept / SCRIPT, f"/sys/devices/pci/{pci}", "77"], capture_output=True, text=True, check=True).stdout
+        for pci in ("0000:c1:00.0", "0000:7d:00.0")
+    }
+    assert answers == {"0000:c1:00.0": "ban=true\n", "0000:7d:00.0": "numa_node=1 77\n"}
+
+    (refusal,) = [line for line in remarks(run, "enforcing") if line.startswith("irqbalance")]
+    assert "SELinux is enforcing, and its policy on this host lets irqbalance run no policy script" in refusal
+    assert not (enforcing / SCRIPT).exists() and not (enforcing / ENVIRONMENT).exists()
+    assert value_for_the_shell(allowed) == f"--policyscript=/{CONFINED_SCRIPT}"
+    assert (allowed / CONFINED_SCRIPT).stat().st_mode & 0o777 == 0o755 and not (allowed / SCRIPT).exists()
+    assert hosts.play("bind", **VARIABLES).changed("allowed") == 0
+
+    (enforcing / interrupt(enforcing, "cq_update_irq", 0)[1:]).write_text("9\n")
+    line = said(hosts.play("verify", "--limit", "enforcing", **VARIABLES), "enforcing")[1]
+    assert "likely irqbalance: it runs, and cannot be told to leave the NPUs alone: SELinux is enforcing" in line
+
+    assert hosts.play("unbind", npu_affinity_confirm=True).status == 0
+    assert not (allowed / "usr/libexec").exists()
+    assert "IRQBALANCE_ARGS" in (kept / "etc/sysconfig/irqbalance").read_text()

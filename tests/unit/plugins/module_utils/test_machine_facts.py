@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _machine
@@ -43,55 +41,3 @@ from ansible_collections.npu.affinity.plugins.module_utils import _machine
 def test_the_kind_of_machine(tree, story, files, expected):
     found = _machine.machine(tree.write(files))
     assert tuple(found[key] for key in ("architecture", "kernel", "product", "systemd", "cgroup")) == expected, story
-
-
-RHEL_UNIT = (
-    "[Service]\nEnvironmentFile=-/usr/lib/irqbalance/defaults.env\nEnvironmentFile=-/etc/sysconfig/irqbalance\n"
-    "ExecStart=/usr/sbin/irqbalance --foreground $IRQBALANCE_ARGS\n"
-)
-DEBIAN_UNIT = "[Service]\nEnvironmentFile=-/etc/default/irqbalance\nExecStart=/usr/sbin/irqbalance $OPTIONS\n"
-
-
-@pytest.mark.parametrize(
-    "story, files, expected",
-    [
-        ("not there", {}, (False, False, None, "")),
-        (
-            "RHEL, running",
-            {
-                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
-                "/usr/lib/irqbalance/defaults.env": "IRQBALANCE_ARGS=--debug",
-                "/etc/sysconfig/irqbalance": '#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS="--banirq=5 --powerthresh=2"',
-                "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs": "812",
-            },
-            (True, True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2"),
-        ),
-        (
-            "Debian, stopped on cgroup v1",
-            {
-                "/lib/systemd/system/irqbalance.service": DEBIAN_UNIT,
-                "/etc/default/irqbalance": "#OPTIONS=\nENABLED=1",
-                "/sys/fs/cgroup/systemd/system.slice/irqbalance.service/cgroup.procs": "",
-            },
-            (True, False, "OPTIONS", ""),
-        ),
-        (
-            "an administrator's own unit wins; a bare cgroup counts as running",
-            {
-                "/etc/systemd/system/irqbalance.service": "[Service]\nExecStart=/usr/sbin/irqbalance",
-                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
-                "/sys/fs/cgroup/system.slice/irqbalance.service": None,
-            },
-            (True, True, None, ""),
-        ),
-    ],
-)
-def test_irqbalance(tree, story, files, expected):
-    found = _machine.irqbalance(tree.write(files))
-    assert (found["installed"], found["active"], found["argument_key"], found["arguments"]) == expected, story
-
-
-def test_a_masked_irqbalance_unit_is_read_behind_its_mask(tree):
-    tree.write({"/lib/systemd/system/irqbalance.service": DEBIAN_UNIT, "/etc/systemd/system": None})
-    os.symlink("/dev/null", tree.root + "/etc/systemd/system/irqbalance.service")
-    assert _machine.irqbalance(tree.host)["argument_key"] == "OPTIONS"

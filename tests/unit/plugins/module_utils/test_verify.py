@@ -14,9 +14,9 @@ from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd
 from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
 
-from ansible_collections.npu.affinity.plugins.module_utils import _irq, _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._driver_drift import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils import _driver_drift, _irq, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._irqbalance import POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
 
@@ -332,6 +332,20 @@ def test_what_the_kernel_manages_is_a_remark(bound):
     _was_bound, findings = compared(bound, WANTED)
     assert findings.drift == []
     assert findings.remarks == ["NPU 0 (%s): IRQ 2753 sq_send_trigger_irq is placed by the kernel itself and stays on CPUs 7" % FIRST]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_an_irqbalance_that_was_just_told_is_judged_by_what_it_does(bound, monkeypatch, moves):
+    """It is on its command line that it was told; whether it listens shows at its first pass."""
+    run_irqbalance(bound, TOLD, "--policyscript=" + POLICY)
+    move(bound, 2753, "24")
+    bound.put("/proc/uptime", "100.00 1.00")
+    bound.put("/proc/901/stat", "901 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % (96 * os.sysconf("SC_CLK_TCK")))
+    waits = []
+    monkeypatch.setattr(_driver_drift.time, "sleep", lambda seconds: [waits.append(seconds), move(bound, 2753, "7") if moves else None])
+    _bound, findings = verify(bound, WANTED)
+    assert waits == [8]
+    assert [line.partition(" (")[0] for line in lines(findings)] == ["NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7"] * moves
 
 
 def test_interrupts_can_be_left_out(bound):

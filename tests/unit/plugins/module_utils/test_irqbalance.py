@@ -1,0 +1,203 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._irqbalance import (
+    CONFINED_POLICY,
+    DROP_IN,
+    POLICY,
+    irqbalance,
+    label,
+    told,
+    until_first_pass,
+)
+
+RHEL_UNIT = (
+    "[Service]\nEnvironmentFile=-/usr/lib/irqbalance/defaults.env\nEnvironmentFile=-/etc/sysconfig/irqbalance\n"
+    "ExecStart=/usr/sbin/irqbalance --foreground $IRQBALANCE_ARGS\n"
+)
+DEBIAN_UNIT = "[Service]\nEnvironmentFile=-/etc/default/irqbalance\nExecStart=/usr/sbin/irqbalance $OPTIONS\n"
+
+
+@pytest.mark.parametrize(
+    "story, files, expected",
+    [
+        ("not there", {}, (False, False, None, "")),
+        (
+            "RHEL, running",
+            {
+                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
+                "/usr/lib/irqbalance/defaults.env": "IRQBALANCE_ARGS=--debug",
+                "/etc/sysconfig/irqbalance": '#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS="--banirq=5 --powerthresh=2"',
+                "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs": "812",
+            },
+            (True, True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2"),
+        ),
+        (
+            "Debian, stopped on cgroup v1",
+            {
+                "/lib/systemd/system/irqbalance.service": DEBIAN_UNIT,
+                "/etc/default/irqbalance": "#OPTIONS=\nENABLED=1",
+                "/sys/fs/cgroup/systemd/system.slice/irqbalance.service/cgroup.procs": "",
+            },
+            (True, False, "OPTIONS", ""),
+        ),
+        (
+            "an administrator's own unit wins; a bare cgroup counts as running",
+            {
+                "/etc/systemd/system/irqbalance.service": "[Service]\nExecStart=/usr/sbin/irqbalance",
+                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
+                "/sys/fs/cgroup/system.slice/irqbalance.service": None,
+            },
+            (True, True, None, ""),
+        ),
+    ],
+)
+def test_irqbalance(tree, story, files, expected):
+    found = irqbalance(tree.write(files))
+    assert (found["installed"], found["active"], found["argument_key"], found["arguments"]) == expected, story
+
+
+def test_a_masked_irqbalance_unit_is_read_behind_its_mask(tree):
+    tree.write({"/lib/systemd/system/irqbalance.service": DEBIAN_UNIT, "/etc/systemd/system": None})
+    os.symlink("/dev/null", tree.root + "/etc/systemd/system/irqbalance.service")
+    assert irqbalance(tree.host)["argument_key"] == "OPTIONS"
+
+
+UNIT = "/usr/lib/systemd/system/irqbalance.service"
+MORE = "/etc/systemd/system/irqbalance.service.d/20-more.conf"
+PLAIN = "[Service]\nExecStart=/usr/sbin/irqbalance --foreground $OPTIONS\n"
+ARGUMENTS = [
+    # story, files, arguments, policy script
+    ("from the unit itself", {UNIT: PLAIN + 'Environment="OPTIONS=--banirq=5 --debug" OTHER=x\n'}, "--banirq=5 --debug", ""),
+    ("the last assignment counts", {UNIT: PLAIN + "Environment=OPTIONS=-d\nEnvironment=OPTIONS=-f\n"}, "-f", ""),
+    ("a file wins over the unit", {UNIT: PLAIN + "Environment=OPTIONS=-d\nEnvironmentFile=-/etc/o\n", "/etc/o": "OPTIONS=-f"}, "-f", ""),
+    ("a file that is not there", {UNIT: PLAIN + "Environment=OPTIONS=-d\nEnvironmentFile=-/etc/o\n"}, "-d", ""),
+    ("a drop-in", {UNIT: PLAIN + "Environment=OPTIONS=-d\n", MORE: "[Service]\nEnvironment='OPTIONS=-t 5'\n"}, "-t 5", ""),
+    ("a drop-in that takes it away", {UNIT: PLAIN + "Environment=OPTIONS=-d\n", MORE: "[Service]\nEnvironment=\n"}, "", ""),
+    (
+        "a unit's line that goes on",
+        {UNIT: "[Service]\nExecStart=/usr/sbin/irqbalance \\\n# not me\n  $OPTIONS\nEnvironment=A=1 \\\n  OPTIONS=-f\n"},
+        "-f",
+        "",
+    ),
+    (
+        "a file's value that goes on, in quotes",
+        {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": '# OPTIONS=-d\nOPTIONS="--banirq=5 \\\n--banirq=6"\nX=y'},
+        "--banirq=5 --banirq=6",
+        "",
+    ),
+    (
+        "single quotes and what stands beside them",
+        {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": "OPTIONS='--banirq=5 '--debug"},
+        "--banirq=5 --debug",
+        "",
+    ),
+    (
+        "a quote inside quotes",
+        {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": 'OPTIONS="--banmod=\\"a b\\" -f"'},
+        "'--banmod=a b' -f",
+        "",
+    ),
+    ("a policy script", {UNIT: PLAIN + 'Environment="OPTIONS=-d --policyscript=/opt/p.sh -f"\n'}, "-d -f", "/opt/p.sh"),
+    ("in two words", {UNIT: PLAIN + 'Environment="OPTIONS=--policyscript /opt/p.sh"\n'}, "", "/opt/p.sh"),
+    ("abbreviated", {UNIT: PLAIN + 'Environment="OPTIONS=--policy=/opt/p.sh --powerthresh=2"\n'}, "--powerthresh=2", "/opt/p.sh"),
+    ("in short", {UNIT: PLAIN + 'Environment="OPTIONS=-l /opt/p.sh"\n'}, "", "/opt/p.sh"),
+    ("in the command before the variable", {UNIT: PLAIN.replace(" $", " -l /opt/p.sh $")}, "", "/opt/p.sh"),
+    (
+        "our own drop-in is none of the administrator's",
+        {
+            UNIT: PLAIN,
+            "/etc/systemd/system/irqbalance.service.d/" + DROP_IN: "[Service]\nEnvironmentFile=/etc/npu-affinity/irqbalance.env\n",
+            "/etc/npu-affinity/irqbalance.env": 'OPTIONS="--policyscript=%s"' % POLICY,
+        },
+        "",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize("story, files, arguments, policy", ARGUMENTS)
+def test_the_arguments_that_irqbalance_has_anyway(tree, story, files, arguments, policy):
+    found = irqbalance(tree.write(files))
+    assert (found["arguments"], found["policy"], found["refusal"]) == (arguments, policy, ""), story
+
+
+REFUSED = [
+    ({UNIT: "[Service]\nExecStart=/usr/sbin/irqbalance\n"}, "its unit takes no arguments from its environment"),
+    ({UNIT: PLAIN + "Environment=OPTIONS=--banmod='a\n"}, "the arguments of its unit cannot be read (No closing quotation)"),
+    ({UNIT: PLAIN.replace("$OPTIONS", "${OPTIONS}") + "Environment=OPTIONS=-f\n"}, "its unit takes ${OPTIONS}, with -f, as one argument"),
+    ({UNIT: PLAIN.replace("$OPTIONS", "$OPTIONS -l /p")}, "its unit names a policy script of its own behind $OPTIONS"),
+    ({UNIT: PLAIN + "Environment=OPTIONS=-l/etc/p.d\n", "/etc/p.d": None}, "it takes its policies from the folder /etc/p.d already"),
+]
+
+
+@pytest.mark.parametrize("files, sentence", REFUSED)
+def test_an_irqbalance_that_cannot_be_told_more_is_left_as_it_is(tree, files, sentence):
+    assert irqbalance(tree.write(files))["refusal"] == sentence
+
+
+GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
+ENFORCING = {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1", GROUP: "9", "/proc/9/attr/current": "system_u:system_r:irqbalance_t:s0"}
+BOOLEAN = "/sys/fs/selinux/booleans/irqbalance_run_unconfined"
+SELINUX = [
+    ("no SELinux", {UNIT: PLAIN}, POLICY, ""),
+    ("permissive", dict(ENFORCING, **{"/sys/fs/selinux/enforce": "0"}), POLICY, ""),
+    ("irqbalance is not confined", dict(ENFORCING, **{"/proc/9/attr/current": "system_u:system_r:unconfined_service_t:s0"}), POLICY, ""),
+    ("an older policy", ENFORCING, POLICY, "lets irqbalance run no policy script"),
+    ("a newer policy", dict(ENFORCING, **{BOOLEAN: "0 0"}), POLICY, "setsebool -P irqbalance_run_unconfined on"),
+    ("a newer policy, switched on", dict(ENFORCING, **{BOOLEAN: "1 1"}), CONFINED_POLICY, ""),
+    ("irqbalance does not run yet", {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1"}, POLICY, "lets irqbalance run no policy script"),
+]
+
+
+@pytest.mark.parametrize("story, files, place, words", SELINUX)
+def test_what_selinux_lets_irqbalance_run(tree, story, files, place, words):
+    found = irqbalance(tree.write(files))
+    assert found["policy_place"] == place, story
+    assert words in found["refusal"] and bool(words) == bool(found["refusal"]), story
+
+
+def test_a_script_in_the_place_that_selinux_knows_gets_its_label(tree):
+    class Labelling(type(tree.host)):
+        calls = []
+
+        def run(self, argv, stdin="", timeout=None):
+            self.calls.append(argv)
+            return type("Result", (), {"argv": argv, "rc": len(self.calls) - 1, "output": "no such file\n"})
+
+    host = Labelling(tree.root)
+    tree.write({CONFINED_POLICY: "#!/bin/sh", "/sys/fs/selinux/enforce": "1"})
+    label(host, [POLICY, CONFINED_POLICY])
+    assert host.calls == [["restorecon", "/usr/libexec/irqbalance", CONFINED_POLICY]]
+    with pytest.raises(ValueError, match="ended with status 1: no such file"):
+        label(host, [CONFINED_POLICY])
+    label(host, [POLICY])
+    assert len(host.calls) == 2
+
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PASSES = [
+    # arguments, seconds since it started, seconds until it has looked once
+    (["--policyscript=" + POLICY], 3, 9),
+    (["--policyscript=" + POLICY], 100, 0),
+    (["-t", "60", "--policyscript=" + POLICY], 2, 60),
+    (["--interval=4", "-l", CONFINED_POLICY], 2, 4),
+    ([], 1, 0),
+]
+
+
+@pytest.mark.parametrize("arguments, age, seconds", PASSES)
+def test_the_first_pass_of_an_irqbalance_that_was_told(tree, arguments, age, seconds):
+    words = ["/usr/sbin/irqbalance", *arguments]
+    start = (500 - age) * TICKS
+    files = {"/proc/uptime": "500.00 900.00", GROUP: "9", "/proc/9/cmdline": "\0".join(words) + "\0"}
+    files["/proc/9/stat"] = "9 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % start
+    assert until_first_pass(tree.write(files)) == seconds
+    assert told(words) is (arguments != [])
