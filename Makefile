@@ -112,6 +112,9 @@ properties: setup-test ## plans of MACHINES=… machines that nobody has built
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
 	$(PYTEST) tests/integration
 
+long: setup-test ## what unit and integration leave to make test-all
+	$(PYTEST) -m long tests/unit tests/integration
+
 molecule: setup-test ## the Molecule scenarios: simulated hosts, and systemd in containers (root on Debian, installs podman there)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule
 

@@ -12,7 +12,7 @@ import nox
 
 nox.options.sessions = ["test"]
 PARTS = ("style", "types", "docs", "licence", "unit", "properties", "integration", "sanity", "package")
-REST = ("docs-site", "browser", "molecule", "matrix", "lab")
+REST = ("docs-site", "long", "browser", "molecule", "matrix", "lab")
 TARGETS = ("test", "test-all", "lint", *PARTS, *REST)
 
 

@@ -54,6 +54,7 @@ REST = (
     Part("site", ("docs-site",)),
     Part("matrix", ("matrix",), alone=True),
     Part("molecule", ("molecule",), alone=True, setup="extensions/molecule/setup"),
+    Part("long tests", ("long",), alone=True),
     Part("20000 machines", ("properties", "MACHINES=20000"), alone=True),
     Part(
         "lab",

@@ -3,12 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated hosts and the playbooks run over them as a user runs them.
 
-``fleet(name=machine, ...)`` writes hosts, each a name of ``tests/simulator/machines`` or a description, and gives a ``Fleet``. Of that,
-``play(playbook, *arguments, **variables)`` runs ansible-playbook (see ``controller.py``) and gives a ``Run``: exit status, output and the
-results of every task. ``tree(host)`` is a host's root, and ``touched(before, after)`` compares two of ``snapshot(host)``.
+``fleet(name=machine, ...)`` writes hosts, each a name of ``tests/simulator/machines`` or a description, and gives a ``Fleet``:
 
-A run costs a second of CPU, and half a second more for every host that it binds: a test that can ask a run that is there anyway does not
-start one of its own, and has no more hosts than it needs. Where a test has several, ``npu_affinity_batches=["100%"]`` takes them at once.
+* ``play(playbook, *arguments, **variables)`` runs ansible-playbook (see ``controller.py``) and gives a ``Run``: exit status, output and the
+  results of every task;
+* ``give({host: variables})`` gives hosts variables of their own, and ``tree(host)`` is a host's root;
+* ``touched(before, after)`` compares two of ``snapshot(host)``.
+
+A run costs a second of CPU, and one more for every host that it binds: a test that can ask a run that is there anyway does not start one of
+its own, and has no more hosts than it needs. Where a test has several, ``npu_affinity_batches=["100%"]`` takes them at once.
 """
 
 from __future__ import annotations
@@ -74,6 +77,13 @@ class Fleet:
 
     def tree(self, host):
         return self.folder / host
+
+    def give(self, variables):
+        """Give hosts variables of their own: ``{host: {name: value}}``."""
+        folder = self.folder / "host_vars"
+        folder.mkdir(exist_ok=True)
+        for host, values in variables.items():
+            (folder / f"{host}.yml").write_text(yaml.safe_dump(values))
 
     def play(self, playbook, *arguments, **variables):
         journal = self.folder / "journal"

@@ -11,6 +11,7 @@ from tests.integration.test_verify import MACHINE
 
 NODE = {**MACHINE, "kubelet": {"policy": "none"}}
 FOLDER = "etc/kubernetes/kubelet.conf.d"
+NODE_ALONE = ("--limit", "node")
 STATE = "var/lib/kubelet/cpu_manager_state"
 
 
@@ -36,33 +37,34 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     assert not list((tree / "etc/systemd/system").glob("npu*.slice")), "a kubelet that becomes static owns the CPUs"
     assert list((hosts.tree("bare") / "etc/systemd/system").glob("npu*.slice"))
 
-    run = hosts.play("bind", npu_affinity_kubelet_restart=True, **variables)
+    restarting = {**variables, "npu_affinity_kubelet_restart": True}
+    run = hosts.play("bind", *NODE_ALONE, **restarting)
     assert run.status == 0, run.output
     document = yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text())
     assert (document["cpuManagerPolicy"], document["topologyManagerPolicy"]) == ("static", "restricted")
     assert document["reservedSystemCPUs"] == "0-1,16-17"
     assert not (tree / STATE).exists() and log.read_text().split() == ["drain", "uncordon"]
 
-    again = hosts.play("bind", npu_affinity_kubelet_restart=True, **variables)
+    again = hosts.play("bind", *NODE_ALONE, **restarting)
     assert again.status == 0 and again.changed("node") == 0
-    assert hosts.play("verify", **variables).status == 0
+    assert hosts.play("verify", *NODE_ALONE, **variables).status == 0
 
-    run = hosts.play("unbind", npu_affinity_batches=["100%"])
+    run = hosts.play("unbind", *NODE_ALONE)
     assert run.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists()
     assert "unbind with npu_affinity_kubelet_restart: true" in run.output
-    run = hosts.play("unbind", npu_affinity_kubelet_restart=True, **variables)
+    run = hosts.play("unbind", *NODE_ALONE, **restarting)
     assert run.status == 0, run.output
     assert not (tree / FOLDER).exists() and not (tree / "etc/npu-affinity").exists()
 
 
-def test_a_kubelet_that_reads_no_drop_ins_is_refused_before_anything_is_touched(fleet):
-    hosts = fleet(node=NODE)
-    before = hosts.snapshot("node")
+def test_what_a_kubelet_would_not_take_is_refused_before_anything_is_touched(fleet):
+    hosts = fleet(blind=NODE, greedy=NODE)
+    (hosts.tree("greedy") / "etc/default").mkdir(parents=True, exist_ok=True)
+    (hosts.tree("greedy") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    hosts.give({"greedy": {"npu_affinity_kubelet_reserved": "0-31"}})
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
     run = hosts.play("bind", npu_affinity_kubelet_enabled=True)
     assert run.status
-    assert "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("node")
-    assert hosts.snapshot("node") == before
-    (hosts.tree("node") / "etc/default").mkdir(parents=True, exist_ok=True)
-    (hosts.tree("node") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
-    run = hosts.play("bind", npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_reserved="0-31")
-    assert run.status and "are all CPUs of the host" in run.failure("node")
+    assert "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("blind")
+    assert "are all CPUs of the host" in run.failure("greedy")
+    assert {host: hosts.snapshot(host) for host in hosts.hosts} == before

@@ -15,7 +15,9 @@ HUGEPAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 BEFORE = {SWAPPINESS: "60", BALANCING: "1", HUGEPAGES: "madvise", GOVERNORS[0]: "schedutil", GOVERNORS[1]: "schedutil"}
 UNIT = "/etc/systemd/system/npu-affinity-tuning.service"
 LINK = "/etc/systemd/system/multi-user.target.wants/npu-affinity-tuning.service"
+ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
 TUNED = {
+    **ALL_AT_ONCE,
     "npu_affinity_tuning_enabled": True,
     "npu_affinity_governor": "performance",
     "npu_affinity_numa_balancing": 0,
@@ -50,7 +52,7 @@ def result(run, host, action="host_files"):
 
 def test_settings_are_given_compared_taken_back_and_undone(hosts):
     fresh = {host: hosts.snapshot(host) for host in hosts.hosts}
-    assert hosts.play("bind").status == 0
+    assert hosts.play("bind", **ALL_AT_ONCE).status == 0
     untuned = {host: hosts.snapshot(host) for host in hosts.hosts}
     assert values(hosts) == BEFORE
 
@@ -83,22 +85,22 @@ def test_settings_are_given_compared_taken_back_and_undone(hosts):
 
     (hosts.tree("server") / GOVERNORS[1][1:]).write_text("powersave\n")
     (hosts.tree("server") / UNIT[1:]).unlink()
-    drifted = hosts.play("verify", **TUNED)
+    drifted = hosts.play("verify", "--limit", "server", **TUNED)
     assert drifted.status == 2
     drift = {entry["object"]: (entry["expected"], entry["found"]) for entry in result(drifted, "server", "binding_info")["drift"]}
     assert drift == {"governor": ("performance", "performance (1 of 2), powersave (1 of 2)"), UNIT: ("a file", "no such file")}
 
     less = {name: value for name, value in TUNED.items() if name in ("npu_affinity_tuning_enabled", "npu_affinity_swappiness")}
-    assert hosts.play("bind", **less).status == 0
+    assert hosts.play("bind", "--limit", "server", **less).status == 0
     assert values(hosts) == {**BEFORE, SWAPPINESS: "0"}
     assert (hosts.tree("server") / UNIT[1:]).exists()
-    nothing = hosts.play("bind", npu_affinity_tuning_enabled=True)
+    nothing = hosts.play("bind", "--limit", "server", npu_affinity_tuning_enabled=True)
     assert nothing.status == 0, nothing.output
     assert values(hosts) == BEFORE
     assert not (hosts.tree("server") / UNIT[1:]).exists() and not (hosts.tree("server") / LINK[1:]).exists()
 
-    assert hosts.play("bind", **TUNED).status == 0
-    undone = hosts.play("unbind", npu_affinity_batches=["100%"])
+    assert hosts.play("bind", "--limit", "server", **TUNED).status == 0
+    undone = hosts.play("unbind", **ALL_AT_ONCE)
     assert undone.status == 0, undone.output
     assert values(hosts) == BEFORE and values(hosts, "guest") == {SWAPPINESS: "60"}
     for host in hosts.hosts:

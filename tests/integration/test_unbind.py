@@ -9,7 +9,6 @@ import json
 import os
 from pathlib import Path
 
-import yaml
 
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card, set_faults
@@ -52,13 +51,6 @@ def shared(tree):
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def give(hosts, variables):
-    folder = hosts.folder / "host_vars"
-    folder.mkdir(exist_ok=True)
-    for host, values in variables.items():
-        (folder / f"{host}.yml").write_text(yaml.safe_dump(values))
-
-
 def result_of(run, host):
     (entry,) = (entry for entry in run.of(host) if entry["action"].endswith("unbind"))
     return entry["result"]
@@ -73,7 +65,7 @@ def test_every_kind_of_host_is_what_it_was_before_the_first_bind(fleet):
         stopped="a2_4x48",
         untouched="a2_4x48",
     )
-    give(hosts, VARIABLES)
+    hosts.give(VARIABLES)
     before = {host: state(hosts.tree(host)) for host in hosts.hosts}
     bound = hosts.play("bind", "--limit", "!untouched", **ALL_AT_ONCE)
     assert bound.status == 0, bound.output
