@@ -4,8 +4,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import ctypes
 import os
+import re
+import select
 import signal
+import struct
 import sys
 import time
 
@@ -193,6 +198,41 @@ def test_a_process_that_cannot_be_killed_is_left_behind_with_a_sentence(monkeypa
     (pid,) = killed
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def silent_files(tmp_path):
+    """A mounted FUSE file system, and the file with its requests: who waits for one that was read and is not answered can't be killed."""
+    kernel = ctypes.CDLL(None, use_errno=True)
+    folder = str(tmp_path / "silent")
+    os.mkdir(folder)
+    try:
+        requests = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        pytest.skip("/dev/fuse: %s" % error.strerror)
+    options = "fd=%d,rootmode=40000,user_id=0,group_id=0" % requests
+    if kernel.mount(b"none", folder.encode(), b"fuse", 0, options.encode()) != 0:
+        os.close(requests)
+        pytest.skip("mount: %s" % os.strerror(ctypes.get_errno()))
+    _length, _operation, unique = struct.unpack("=IIQ", os.read(requests, 1 << 18)[:16])
+    answer = struct.pack("=IIII", 7, 12, 65536, 0).ljust(64, b"\0")  # FUSE_INIT of an old protocol, which every kernel speaks
+    os.write(requests, struct.pack("=IiQ", 16 + len(answer), 0, unique) + answer)
+    yield folder, requests
+    os.close(requests)
+    kernel.umount2(folder.encode(), 2)
+
+
+def test_a_process_that_waits_in_the_kernel_is_left_behind_in_time(silent_files):
+    folder, requests = silent_files
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        start = time.monotonic()
+        answer = pool.submit(Host(timeout=1).run, ["ls", folder + "/"])
+        assert select.select([requests], [], [], 30)[0] and os.read(requests, 1 << 18), "and this is all that is done about it"
+        with pytest.raises(CommandError, match="it waits in the kernel") as caught:
+            answer.result()
+        assert time.monotonic() - start < 8
+    pid = int(re.search(r"process (\d+)", str(caught.value)).group(1))
+    assert Host().read("/proc/%d/stat" % pid).rpartition(")")[2].split()[0] == "D"
 
 
 def test_a_long_answer_on_both_pipes_comes_whole():
