@@ -169,6 +169,7 @@ class _Apply:
         self.enabled = []
         self.started = []
         self.slices = []
+        self.timers = []
         self.to_widen = {}
         self.to_restart = []
         begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
@@ -186,7 +187,7 @@ class _Apply:
             self._look_at_units()
 
     def _look_at_removals(self):
-        """See which removed slices are idle and go, and which live units have to be widened because they lose a setting."""
+        """See which removed timers and idle slices stop, and which live units have to be widened because they lose a setting."""
         changes = self.report.changes
         files = [path for path, (before, after) in changes.items() if after.text is None]
         files += [path for path in self.interrupted if not self.host.exists(path)]
@@ -197,7 +198,9 @@ class _Apply:
             unit, lost = unit_of(path), _lost_settings(*states)
             if unit and lost and (unit in users or unit not in self.slices) and self.systemd.cgroup(unit):
                 self.to_widen.setdefault(unit, set()).update(lost)
+        self.timers = self.systemd.active([unit for unit in units if unit.endswith(".timer")])
         self.report.actions += ["widen %s" % unit for unit in self.to_widen]
+        self.report.actions += ["stop %s" % unit for unit in self.timers]
         self.report.actions += ["stop %s" % unit for unit in self.systemd.active([name for name in self.slices if name not in users])]
         self.report.slices_left = sorted(users)
         self.report.restart_needed = sorted(set().union(*users.values()))
@@ -282,6 +285,8 @@ class _Apply:
         return self.host.read(path) or self.host.read("/usr/lib/systemd/system/" + unit)
 
     def _follow_live(self):
+        if self.timers:
+            self.systemd.stop(self.timers)
         self._stop_idle_slices()
         active = self.systemd.active(self.request.started)
         self.started = [unit for unit in self.request.started if unit not in active]
@@ -369,6 +374,8 @@ class _Apply:
                 self.systemd.drop_runtime_settings(unit)
             if self.to_widen or self.enabled or self.disabled or any(unit_of(path) for path in self.written):
                 self.systemd.reload()
+            if self.timers:
+                self.systemd.start(self.timers)
             self._stop_started()
         self._forget([path for path in self.report.changes if path not in self.interrupted])
 

@@ -218,7 +218,7 @@ class _Undo:
         report.changes = dict(found.changes)
         report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
         report.actions = ["remove the empty folder %s" % folder for folder in self._empty_folders()]
-        report.actions += ["stop %s" % unit for unit in self.programs] + found.actions
+        report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.programs] + found.actions))
         report.actions += ["enable %s" % unit for unit, _text in self.enabled] + ["start %s" % unit for unit in self.started]
         report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
         if _vnpu_layout.SECTION in self.recorded:

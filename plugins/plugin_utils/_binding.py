@@ -30,6 +30,7 @@ IN_FORCE = {
 }
 """Who places worker threads, by ``npu_affinity_bound_by`` (vLLM-Ascend fails inside a per-NPU set: it slices by the host-wide count)."""
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
+_FOR_GOOD = "What was bound waits for them; when they are gone for good, unbind the host (playbook npu.affinity.unbind)."
 _SERVICE = re.compile(r"^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service$")
 
 
@@ -39,7 +40,12 @@ def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]
     kubelet = topology.get("kubelet") or {}
     systemd = machine.get("systemd")
     if not plan["npus"]:
-        return NONE, "There is no accelerator on this host: nothing is bound."
+        bound = len(((topology.get("applied") or {}).get("npus")) or ())
+        return NONE, (
+            f"None of the {bound} accelerators that this host was bound for can be found. Nothing is changed. {_FOR_GOOD}"
+            if bound
+            else "There is no accelerator on this host: nothing is bound, and nothing is written."
+        )
     if kubelet.get("policy") == "static":
         reserved = union(entry["irq"] for entry in plan["npus"])
         housekeeping = f" and the housekeeping CPUs {plan['housekeeping']}" if plan["housekeeping"] else ""
@@ -68,6 +74,9 @@ def refusals(
     sentences = list(plan.get("violations") or [])
     if not plan["npus"] and topology.get("problems"):
         sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
+        sentences += [_FOR_GOOD] if topology.get("applied") else []
+    if not plan["npus"]:
+        return sentences
     if bound_by not in IN_FORCE:
         sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(IN_FORCE)}.")
     for service in services:
@@ -125,7 +134,10 @@ def binding(
     if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
-    shares = _vnpus.vnpus(topology, plan, vnpus, limiter)
+    shares = _vnpus.vnpus(topology, plan, vnpus, limiter) if plan["npus"] else []
+    named = [*(entry["unit"] for entry in services), *(entry["name"] for entry in (*workloads, *vnpus))]
+    if named and not plan["npus"]:
+        why += f" What is named for this host has no effect: {', '.join(named)}."
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,

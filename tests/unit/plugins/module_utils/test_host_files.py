@@ -286,6 +286,17 @@ def test_a_slice_in_use_is_widened_before_its_file_goes_and_an_idle_one_stopped(
     assert "stop npu-0.slice" in idle.calls
 
 
+def test_a_timer_that_goes_stops(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+    timer = UNITS + "/npu-affinity-irq.timer"
+    apply(host, Request(files=[a_file(timer, MARK)], started=["npu-affinity-irq.timer"]))
+    assert host.running == {"npu-affinity-irq.timer"}
+    predicted = apply(host, Request(owned=[timer]), check=True).actions
+    assert "stop npu-affinity-irq.timer" in predicted and host.running
+    assert apply(host, Request(owned=[timer])).actions == predicted
+    assert not host.running
+
+
 def test_running_services_are_named_not_restarted(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     host.running = {"vllm.service", "irqbalance.service"}

@@ -1,0 +1,100 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts on which there is nothing, or nothing of a kind, to bind: nothing is written for what is not there."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.integration.conftest import touched
+from tests.integration.test_fleet import UNITS
+from tests.integration.test_verify import MACHINE
+from tests.simulator.faults import lose_card
+
+BARE = {"cpus": {"per_node": 16}, "nodes": {"count": 2}, "kubelet": {"policy": "none"}}
+GPUS = {
+    **BARE,
+    "kubelet": None,
+    "architecture": "x86_64",
+    "gpus": {"name": "NVIDIA L40S", "memory_mib": 46068, "cards": [{"bdf": "0000:41:00.0", "node": 0}, {"bdf": "0000:c1:00.0", "node": 1}]},
+}
+EVERYTHING = {
+    "npu_affinity_batches": ["100%"],
+    "npu_affinity_device_share_enabled": True,
+    "npu_affinity_threads_enabled": True,
+    "npu_affinity_tuning_enabled": True,
+    "npu_affinity_swappiness": "10",
+    "npu_affinity_vnpu_enabled": True,
+    "npu_affinity_housekeeping": "1",
+    "npu_affinity_irqbalance": "stop",
+    "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}],
+    "npu_affinity_must_be_bound": True,
+}
+OLD_RULE = '# Managed by npu.affinity: changes are overwritten.\nACTION=="bind", SUBSYSTEM=="pci", ATTR{vendor}=="0x19e5"\n'
+OLD_TIMER = "# Managed by npu.affinity: changes are overwritten.\n[Timer]\nOnActiveSec=2min\n[Install]\nWantedBy=timers.target\n"
+ROLES = """
+- hosts: all
+  gather_facts: false
+  roles: [plan, vnpu, slices, irq, device_share, threads, tuning, kubelet]
+  collections: [npu.affinity]
+"""
+
+
+def test_a_host_without_accelerators_is_not_changed(fleet, tmp_path):
+    hosts = fleet(bare=BARE)
+    before = hosts.snapshot("bare")
+    bound = hosts.play("bind", **EVERYTHING, npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_restart=True)
+    assert bound.status == 0, bound.output
+    assert bound.modules("bare") == ["npu.affinity.topology_facts"]
+    assert "There is no accelerator on this host: nothing is bound, and nothing is written." in bound.output
+    assert "What is named for this host has no effect: vllm@0.service." in bound.output.replace("\n", " ").replace("    ", "")
+    (tmp_path / "roles.yml").write_text(ROLES)
+    roles = hosts.play(str(tmp_path / "roles.yml"), **EVERYTHING, npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_restart=True)
+    assert roles.status == 0, roles.output
+    verified = hosts.play("verify", **EVERYTHING)
+    assert verified.status == 0, verified.output
+    unbound = hosts.play("unbind")
+    assert unbound.status == 0 and unbound.changed("bare") == 0, unbound.output
+    assert hosts.snapshot("bare") == before
+
+
+def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
+    hosts = fleet(gpus=GPUS)
+    tree, variables = hosts.tree("gpus"), {"npu_affinity_housekeeping": "1", "npu_affinity_must_be_bound": True}
+    before = hosts.snapshot("gpus")
+    bound = hosts.play("bind", **variables)
+    assert bound.status == 0, bound.output
+    written = {path for path in touched(before, hosts.snapshot("gpus")) if path.startswith(("/etc", "/usr"))}
+    names = {path.rpartition("/")[2] for path in written}
+    assert names == {"plan.json", "previous.json", "gpu.slice", "gpu-0.slice", "gpu-1.slice", "50-npu-affinity.conf"}, written
+    verified = hosts.play("verify", **variables)
+    assert verified.status == 0, verified.output
+    for path, text in (("udev/rules.d/90-npu-affinity.rules", OLD_RULE), ("systemd/system/npu-affinity-irq.timer", OLD_TIMER)):
+        (tree / "etc" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / "etc" / path).write_text(text)
+    again = hosts.play("bind", **variables)
+    assert again.files("gpus") == (set(), {"/etc/udev/rules.d/90-npu-affinity.rules", UNITS + "npu-affinity-irq.timer"})
+    alone = hosts.play("bind", npu_affinity_slices_enabled=False)
+    assert alone.status == 0 and alone.changed("gpus") == 0, alone.output
+
+
+def test_accelerators_that_are_all_gone_leave_what_was_bound_and_a_word_on_what_to_do(fleet):
+    hosts = fleet(cards=MACHINE, driver=MACHINE)
+    assert hosts.play("bind", npu_affinity_batches=["100%"]).status == 0
+    for host in hosts.hosts:
+        for card in (0, 1):
+            lose_card(hosts.tree(host), card)
+    shutil.rmtree(hosts.tree("driver") / "usr/local/Ascend")
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+    bound = hosts.play("bind")
+    assert "No NPU of this host can be planned" in bound.failure("cards") and "unbind the host" in bound.failure("cards")
+    assert not bound.of("driver", "failed"), bound.output
+    said = " ".join(bound.output.split())
+    assert "None of the 2 accelerators that this host was bound for can be found. Nothing is changed. What was bound waits for them" in said
+    assert {host: touched(before[host], hosts.snapshot(host)) for host in hosts.hosts} == {"cards": set(), "driver": set()}
+    verified = hosts.play("verify")
+    assert verified.failure("cards") == verified.failure("driver") and "lost card" in verified.output
+    unbound = hosts.play("unbind", npu_affinity_batches=["100%"])
+    assert unbound.status == 0, unbound.output
+    assert not any((hosts.tree(host) / "etc/npu-affinity").exists() for host in hosts.hosts)
