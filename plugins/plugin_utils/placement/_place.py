@@ -57,8 +57,11 @@ class Ranking:
 
 
 def numa_score(used: int, most: int, weight: int) -> int:
-    """Return Volcano's score of a host on which a task uses so many NUMA nodes, ``most`` being the largest number on any host."""
-    return weight * (100 - 100 * used // most) if most else 0
+    """Return Volcano's score of a host on which a task uses so many NUMA nodes, ``most`` being the largest number on any host.
+
+    Where the task uses none on any host, all have the full score, as the scheduler's reversed normalization gives it.
+    """
+    return weight * (100 - 100 * used // most if most else 100)
 
 
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,13 @@ def test_the_second_example_of_cce():
 
 def test_the_scores_of_cce():
     assert [numa_score(used, 4, 10) for used in (1, 2, 4)] == [750, 500, 0]
-    assert numa_score(0, 0, 10) == 0
+    assert [numa_score(0, 0, weight) for weight in (1, 10)] == [100, 1000]
+
+
+def test_a_task_that_uses_no_numa_node_anywhere_scores_all_hosts_alike():
+    nowhere = {"npus": [{**npu, "numa": None} for npu in a2()["npus"]]}
+    found = place({"one": {**a2(), **nowhere}, "two": {**a2(), **nowhere}}, {"npus": 1, "policy": "best-effort"})
+    assert [entry["scores"]["numa"] for entry in found["hosts"]] == [100, 100]
 
 
 def test_volcano_looks_at_hosts_with_a_static_cpu_manager_only():
