@@ -86,6 +86,8 @@ _value:
     - C(node_config) is the same switch, and the number of containers per card, as the device plugin reads it.
     - C(values) are the values of HAMi's chart.
     - C(pods) are sample pods, and C(annotations) what HAMi's scheduler will put on each of them.
+    - C(warnings) are sentences on what may keep soft split from working there. What cannot work (a driver before 25.5, a chip without
+      device share such as 910A, x86_64) is refused.
     - C(plugin_calls) is what the device plugin runs when it starts. On cards that share already it changes nothing and cannot fail.
   type: dict
 """

@@ -19,7 +19,7 @@ description:
     On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
   - CPUs that the kubelet has given to containers are never used. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
-positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated
+positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by
 options:
   _input:
     description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
@@ -56,6 +56,7 @@ options:
   npus:
     description:
       - The logic ids to show in RV(_value.npus). By default all. On a host with NPUs and GPUs an id names both.
+      - While cards of the plan in force are missing, these are the ids of that plan, which are the numbers of its slices.
       - It does not change any pool. Other NPUs of the host keep their CPUs.
     type: list
     elements: int
@@ -78,7 +79,10 @@ options:
     default: true
   replan:
     description:
-      - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there keep what they have.
+      - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there, told by PCI function and chip,
+        keep what they have. CPUs of kept pools that are offline are left out until they are back.
+      - Where pools cannot be kept, because options changed, a card was added, or too few CPUs of a pool are online, they are planned anew,
+        and the slices keep their names.
     type: bool
     default: false
   roles:
@@ -102,6 +106,15 @@ options:
         isolated CPUs in pools says so in RV(_value.warnings).
     type: bool
     default: false
+  bound_by:
+    description:
+      - Who places the threads of workers. With V(workers), interrupts have to follow what vLLM-Ascend's workers do by themselves, so that
+        the pools are as published, whatever O(repair) says, and RV(_value.warnings) tell what is wrong with them.
+      - Another O(strategy) than that of the chip family, and O(roles), are refused then, and so is a host where the published rule fails.
+      - On hosts where workers do not bind themselves (x86_64, GPUs), V(workers) changes nothing here.
+    type: str
+    choices: [host, workers]
+    default: host
 seealso:
   - module: npu.affinity.topology_facts
   - plugin: npu.affinity.log_lines
@@ -150,6 +163,10 @@ EXAMPLES = r"""
   ansible.builtin.set_fact:
     npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(exclude_isolated=true) }}"
 
+- name: Bind interrupts to what workers take by themselves
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(bound_by='workers') }}"
+
 - name: Plan anew after a card was taken out for good
   ansible.builtin.set_fact:
     npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(replan=true) }}"
@@ -189,8 +206,20 @@ _value:
       type: list
       elements: dict
       contains:
+        kind:
+          description: Whether it is an NPU or a GPU.
+          type: str
+          sample: npu
         id:
           description: The logic id.
+          type: int
+          sample: 0
+        chip:
+          description: The chip of its card; chips of a card can share a PCI function.
+          type: int
+          sample: 0
+        phy_id:
+          description: The physical id, or null.
           type: int
           sample: 0
         pci:
@@ -222,9 +251,14 @@ _value:
           type: str
           sample: "6"
         slice:
-          description: The systemd slice.
+          description: The systemd slice. While cards of the plan in force are missing, its number is the logic id in that plan.
           type: str
           sample: npu-0.slice
+        offline:
+          description: CPUs of a kept pool that are offline.
+          returned: when there are such
+          type: str
+          sample: 150-151
     repaired:
       description: What the published rule would have done wrong here, and what was done instead, in sentences.
       type: list
@@ -260,7 +294,9 @@ _value:
       description: The arguments that shaped the plan. With other ones, a plan in force is not kept when cards are missing.
       type: dict
     lost:
-      description: The entries of cards that were there when the plan in force was applied. Their pools stay reserved.
+      description:
+        - The entries of cards that were there when the plan in force was applied. Their pools stay reserved.
+        - Where the others were planned anew, the pools are empty, and C(released) says why.
       type: list
       elements: dict
     violations:

@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Draws one line for every NPU, and below them why the strategy was chosen, what was repaired and what to look at.
-positional: topology, says
+positional: topology, says, remarks
 options:
   _input:
     description: The fact C(npu_affinity_plan).
@@ -26,13 +26,18 @@ options:
     description: A further sentence, such as C(says) of filter P(npu.affinity.binding#filter).
     type: str
     default: ""
+  remarks:
+    description: Further sentences, such as those of filter P(npu.affinity.remarks#filter).
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
 ---
 - name: Show the plan of a host
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, says=binding.says) }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, says=binding.says, remarks=[]) }}"
   vars:
     binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_plan) }}"
 """
@@ -44,14 +49,14 @@ _value:
   elements: str
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _table
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "") -> list[str]:
-    return _table.plan_table(plan, topology, says)
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "", remarks: Iterable[str] = ()) -> list[str]:
+    return _table.plan_table(plan, topology, says, remarks)
 
 
 class FilterModule:

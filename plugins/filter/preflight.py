@@ -20,6 +20,7 @@ options:
     default: ''
 extends_documentation_fragment:
   - npu.affinity._binding
+  - npu.affinity._binding.device_share
 """
 
 EXAMPLES = r"""
@@ -28,7 +29,8 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: >-
       npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
-                                                     workloads=workloads, vnpus=vnpus, needs_driver='25.5') | length == 0
+                                                     workloads=workloads, vnpus=vnpus, device_share=true,
+                                                     needs_driver='25.5') | length == 0
   vars:
     services:
       - unit: vllm@0.service
@@ -66,8 +68,10 @@ def preflight(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     needs_driver: str = "",
+    device_share: bool | None = None,
 ) -> list[str]:
-    return _binding.refusals(topology, plan, services, bound_by, workloads, vnpus) + _binding.driver_refusals(topology, needs_driver)
+    refusals = _binding.refusals(topology, plan, services, bound_by, workloads, vnpus, device_share)
+    return refusals + _binding.driver_refusals(topology, needs_driver)
 
 
 class FilterModule:

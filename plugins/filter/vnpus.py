@@ -21,7 +21,7 @@ options:
     required: true
   vnpus:
     description:
-      - The variable C(npu_affinity_vnpus), elements with C(name), the logic id of the C(npu), C(memory_mib), C(core) in percent and,
+      - The variable C(npu_affinity_vnpus), elements with C(name), the C(npu), C(memory_mib), C(core) in percent and,
         optionally, the C(unit) that starts the container.
     type: list
     elements: dict
@@ -66,7 +66,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - Each vNPU's C(name), C(npus) (one logic id), C(memory_mib), C(core), C(unit), C(slice), C(pool) (a cpulist) and C(mems).
+    - Each vNPU's C(name), C(npus) (one logic id), C(of) (what its NPU is called), C(memory_mib), C(core), C(unit), C(slice), C(pool) (a
+      cpulist) and C(mems).
     - C(environment) are the variables of the container, C(file) the file of the host that holds them for C(--env-file), C(limiter) the
       name of the unit or null, and C(volumes) the mounts of the container.
   type: list
@@ -74,6 +75,7 @@ _value:
   sample:
     - name: a
       npus: [0]
+      of: NPU 0
       memory_mib: 28672
       core: 20
       unit: null

@@ -19,7 +19,7 @@ options:
     type: dict
     required: true
   workloads:
-    description: The variable C(npu_affinity_workloads), elements with C(name), the logic ids of C(npus) and, optionally, C(units).
+    description: The variable C(npu_affinity_workloads), elements with C(name), C(npus), optionally C(units), and C(share).
     type: list
     elements: dict
     required: true

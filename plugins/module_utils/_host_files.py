@@ -409,6 +409,17 @@ def drift(systemd, request):
     return sentences
 
 
+def require_programs(host, paths):
+    """Raise ``ValueError`` where a program that units will start is not on the host."""
+    for path in paths:
+        if not host.exists(path):
+            raise ValueError(
+                "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place it "
+                "(npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library does "
+                "without one" % path
+            )
+
+
 def apply(host, request, check=False):
     """Bring the host to the requested state and return the :class:`Report`.
 

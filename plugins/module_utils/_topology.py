@@ -18,7 +18,7 @@ from ._machine import machine
 
 PLAN = "/etc/npu-affinity/plan.json"
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost")
-_APPLIED_NPU = ("kind", "id", "chip", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice")
+_APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
 
 
 def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):

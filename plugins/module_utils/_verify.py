@@ -13,7 +13,7 @@ import json
 
 from . import _previous, _tuning
 from ._cpulist import compress, expand
-from ._drift import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, OFFLINE_CPU, Findings, because, cause_of_file, differing_lines
+from ._drift import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Findings, because, cause_of_file, differing_lines
 from ._driver_drift import check_device_share, check_interrupts, title_of
 from ._effective import available, check_cpusets, check_failures, check_services, check_units
 from ._files import is_ours
@@ -30,8 +30,8 @@ _SETS = ("pool", "irq", "mems")
 Wanted = collections.namedtuple(
     "Wanted",
     "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout tuning"
-    " irq_failure",
-    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None, "fail"),
+    " irq_failure programs",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None, "fail", ()),
 )
 """What a host is compared with.
 
@@ -40,7 +40,8 @@ Wanted = collections.namedtuple(
 look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_drift.check_device_share` has them, where it is looked at;
 ``must_be_bound``: whether a host without a plan is drift; ``threads``: ``{processes, patterns}`` of :func:`_processes.place`, where
 the threads of processes are looked at; ``layout``: a :class:`_vnpu_layout.Layout` that the host should have, or None; ``tuning``:
-``{setting: value}`` as :func:`_tuning.settle` has them; ``irq_failure``: ``warn`` where interrupts that cannot be bound are no drift.
+``{setting: value}`` as :func:`_tuning.settle` has them; ``irq_failure``: ``warn`` where interrupts that cannot be bound are no drift;
+``programs``: paths of what units start.
 """
 
 
@@ -54,8 +55,16 @@ def verify(host, wanted, given=None):
     if plan is None:
         return bound, findings
     online = available(host)["cpus"]
-    there = _check_npus(findings, host, plan, online)
+    present = (wanted.topology or {}).get("npus") or []
+    there = _check_npus(findings, host, plan, online, present)
+    _check_new_npus(findings, plan, present)
     edited = _check_files(findings, host, wanted)
+    for path in wanted.programs:
+        if host.exists(path):
+            findings.same("files", path)
+        else:
+            cause = because(EDIT, "removed, or never placed; containers of vNPUs find no limiter")
+            findings.differs("files", path, "a program that units start", "no such file", cause)
     systemd = Systemd(host)
     texts = {entry["path"]: entry["content"] for entry in wanted.files}
     enabled, started = (list(wanted.binding.get(kind, ())) + list(getattr(wanted, kind)) for kind in ("enabled", "started"))
@@ -131,12 +140,21 @@ def _differing(mine, theirs):
     return [(said(title, mine.get(title)), said(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
 
 
-def _check_npus(findings, host, plan, online):
-    """Compare the plan's NPUs and CPUs with those that are there; return the titles of the NPUs that are on the bus."""
+def _check_npus(findings, host, plan, online, present):
+    """Compare the plan's NPUs and CPUs with those that are there; return the titles of the NPUs that are on the bus.
+
+    ``present`` are the NPUs of the topology. A chip can be gone while the PCI function that it shares with another is there.
+    """
     there = set()
+    chips = _by_function(present)
     for npu in plan["npus"]:
         title, pci = title_of(npu), (npu.get("pci") or "").lower()
-        if not pci or host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
+        others = chips.get(pci) or [npu.get("chip")]
+        if npu.get("chip") is not None and npu["chip"] not in others:
+            cause = because(LOST_CARD, "npu-smi lists other chips of its card only; bind again when it is back, or gone for good")
+            expected, found = "chip %s of PCI function %s" % (npu["chip"], pci), "chip %s" % compress(others)
+            findings.differs("npus", title, expected, found, cause, npu["id"])
+        elif not pci or host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
             there.add(title)
             findings.same("npus", title)
         else:
@@ -146,6 +164,29 @@ def _check_npus(findings, host, plan, online):
     if plan.get("housekeeping"):
         _check_online(findings, "housekeeping", plan["housekeeping"], online)
     return there
+
+
+def _by_function(npus):
+    """Return the chips of NPUs by PCI function: ``{pci: [chip]}``."""
+    chips = {}
+    for npu in npus:
+        chips.setdefault((npu.get("pci") or "").lower(), []).append(npu.get("chip"))
+    return chips
+
+
+def _check_new_npus(findings, plan, present):
+    """Note the NPUs that are there and have no CPUs by the plan, but for those that it leaves out because others were asked for."""
+    known, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
+    asked = (plan.get("options") or {}).get("npus")
+    for npu in present:
+        pci, chip = (npu.get("pci") or "").lower(), npu.get("chip")
+        if not pci or {chip, None} & set(known.get(pci, [])):
+            continue
+        back = bool({chip, None} & set(lost.get(pci, [])))
+        if back or asked is None or npu["id"] in asked:
+            remark = "it is back; bind again, and it has its CPUs again" if back else "it was added since; bind again, and it gets CPUs"
+            title = "%s %s (PCI %s)" % ("GPU" if npu.get("kind") == "gpu" else "NPU", npu["id"], pci)
+            findings.differs("npus", title, "CPUs of its own", "no entry in the plan in force", because(NEW_CARD, remark))
 
 
 def _check_layout(findings, host, layout):

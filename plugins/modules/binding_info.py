@@ -201,8 +201,15 @@ options:
         description: C(vm.swappiness).
         type: int
   topology:
-    description: The fact C(npu_affinity_topology). It saves asking C(npu-smi) for the cards.
+    description:
+      - The fact C(npu_affinity_topology), or its C(npus) alone. NPUs that the plan in force does not have are drift.
+      - It saves asking C(npu-smi) for the cards.
     type: dict
+  programs:
+    description: Paths of programs that units start. One that is not on the host is drift.
+    type: list
+    elements: str
+    default: []
   must_be_bound:
     description: Whether it is drift that a host was never bound.
     type: bool
@@ -265,6 +272,7 @@ EXAMPLES = r"""
       processes:
         - unit: vllm@0.service
           npus: [0]
+    programs: [/usr/local/hami-vnpu-core/limiter]
 """
 
 RETURN = r"""
@@ -295,7 +303,7 @@ drift:
     cause:
       description:
         - The likely cause, a word and after a colon a remark.
-        - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(someone's edit), V(lost card),
+        - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(someone's edit), V(lost card), V(new card),
           V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and V(failed unit).
       type: str
     npu:
@@ -349,6 +357,7 @@ AS_GIVEN = (
     "npu_smi",
     "must_be_bound",
     "threads",
+    "programs",
 )
 
 
@@ -378,6 +387,7 @@ def argument_spec():
         "vnpu_layout": {"type": "dict", "options": VNPU_LAYOUT},
         "tuning": TUNING,
         "topology": {"type": "dict"},
+        "programs": STRINGS,
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 60},

@@ -151,6 +151,11 @@ options:
         description: Memory nodes as a list in the same notation; empty means that they are not checked.
         type: str
         default: ''
+  programs:
+    description: Paths of programs that the units start. Where one is not on the host, nothing is written.
+    type: list
+    elements: str
+    default: []
   move_memory:
     description:
       - Whether the memory nodes of a unit with running processes may be changed. The kernel then moves their pages, at hundreds of
@@ -188,6 +193,7 @@ EXAMPLES = r"""
       - unit: npu-0.slice
         cpus: 144-167
         mems: '6'
+    programs: [/usr/local/hami-vnpu-core/limiter]
     move_memory: false
     timeout: 90
 
@@ -319,7 +325,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, 
 from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, STRINGS, TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply, require_programs
 from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 
 TUNING_ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
@@ -359,6 +365,7 @@ def argument_spec():
                 "mems": {"type": "str", "default": ""},
             },
         },
+        "programs": STRINGS,
         "move_memory": {"type": "bool", "default": False},
         "timeout": {"type": "int", "default": 90},
     }
@@ -398,6 +405,7 @@ def main():
     done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
     host = Host(module.params["root"], module.params["timeout"])
     try:
+        require_programs(host, module.params["programs"])
         with changing(host, "module host_files", check):
             looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
             if tuning is not None:

@@ -4,31 +4,41 @@
 """What remains of the plan in force when cards have dropped off the bus.
 
 A lost card makes the logic ids of the others close up. Planned anew, everybody would get other CPUs while running. So the cards that
-are still there, told by their PCI functions, keep their pools, roles, memory nodes and slices until somebody asks for a new plan.
+are still there, told by their PCI functions and chips, keep their pools, roles, memory nodes and slices until somebody asks for a new
+plan. Where pools cannot be kept, the slices are: settings name NPUs by the numbers of these (:mod:`_entries`).
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils import _roles
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import Options
 
 Entry = dict[str, Any]
 
+SETS = ("pool", "irq", "main", "acl", "release", "mems")
+
 
 class Kept(NamedTuple):
-    """``entries`` of the plan for the cards that keep what they had, None to plan anew; ``lost`` are the entries of the others."""
+    """What remains: ``numbers`` of the slices of cards that do not have their own id there, and ``entries`` of the plan for the cards
+    that keep what they had, None to plan anew; ``lost`` are the entries of the others.
+    """
 
     entries: dict[Card, Entry] | None
     lost: list[Entry]
+    numbers: dict[Card, int]
     warnings: list[str]
+
+
+NOTHING = Kept(None, [], {}, [])
 
 
 def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> Kept:
@@ -37,80 +47,153 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options) 
     ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions nobody can be told.
     """
     if not applied or options.replan:
-        return Kept(None, [], [])
+        return NOTHING
     records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
     if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
-        return Kept(None, [], [])
-    matched, strangers, missing = _match(machine.cards, records)
+        return NOTHING
+    matched = match(machine.cards, records)
+    missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=_number)
     if not missing:
-        return Kept(None, [], [])
-    gone = ", ".join(f"{_card(record).name} (PCI {record['pci']})" for record in missing)
-    if why := _obstacle(machine, applied, options, matched, strangers):
-        warning = f"{gone} of the plan in force cannot be found, and the others cannot keep their pools but are planned anew: {why}."
-        return Kept(None, [], [warning])
+        return NOTHING
+    numbers = _numbers(machine.cards, matched, records)
     family = machine.cards[0].family if machine.cards else ""
-    return Kept(
-        {card: _entry(machine, card, record) for card, record in matched.items()},
-        [_entry(machine, _card(record, family), record) for record in missing],
-        [
-            f"{gone} of the plan in force cannot be found, and the others keep their pools and slices; npu_affinity_replan: true plans "
-            "anew for those that are there."
-        ],
-    )
+    lost = [_entry(machine, card_of(record, family), record, options) for record in missing]
+    if any(_whole(record) for record in missing):
+        why = _obstacle(machine, applied, options, matched, numbers)
+        if not why:
+            entries = {card: _entry(machine, card, record, options) for card, record in matched.items()}
+            return Kept(entries, lost, numbers, [*_gone(lost), *_offline([*entries.values(), *lost])])
+        lost = [{**entry, **dict.fromkeys(SETS, ""), "released": why} for entry in lost]
+        for entry in lost:
+            entry.pop("offline", None)
+    return Kept(None, lost, numbers, list(_gone(lost)))
 
 
-def _match(cards: Iterable[Card], records: Iterable[Entry]) -> tuple[dict[Card, Entry], list[Card], list[Entry]]:
-    """Return the records of the cards by PCI function, the cards that have none, and the records of nobody.
+def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
+    """Return the records of cards that have one, by PCI function and chip.
 
-    Two chips of a card can share a function; they are told apart by chip where the records know it, else by order.
+    Plans of earlier versions know no chips. A record without one is that of the only chip of its function, or counted in the order of ids.
     """
-    waiting = sorted(records, key=lambda record: (record.get("chip") or 0, record["id"]))
-    matched = {}
-    strangers = []
+    matched: dict[Card, Entry] = {}
+    by_function: dict[str, list[Entry]] = {}
+    for record in sorted(records, key=lambda record: int(record["id"])):
+        by_function.setdefault(str(record["pci"]).lower(), []).append(record)
     for card in sorted(cards, key=lambda card: (card.chip, card.id)):
-        same = [record for record in waiting if str(record["pci"]).lower() == str(card.pci).lower()]
-        if not same:
-            strangers.append(card)
-            continue
-        matched[card] = next((record for record in same if record.get("chip") == card.chip), same[0])
-        waiting.remove(matched[card])
-    return matched, strangers, sorted(waiting, key=lambda record: int(record["id"]))
+        same = [record for record in by_function.get(str(card.pci).lower(), ()) if record.get("kind", card.kind) == card.kind]
+        found = next((record for record in same if record.get("chip") == card.chip), None)
+        unknown = [record for record in same if record.get("chip") is None]
+        if found is None and unknown:
+            place = card.chip if len(unknown) > 1 else 0
+            found = unknown[place] if place < len(unknown) else None
+        if found is not None and not any(found is taken for taken in matched.values()):
+            matched[card] = found
+    return matched
+
+
+def _number(record: Entry) -> int:
+    return kind_and_number(record["slice"])[1] if record.get("slice") else int(record["id"])
+
+
+def _numbers(cards: Iterable[Card], matched: Mapping[Card, Entry], records: Iterable[Entry]) -> dict[Card, int]:
+    """Return the numbers of all cards: those of the plan in force, and for cards that it does not know their ids or the next free ones."""
+    taken = {_number(record) for record in records}
+    numbers = {card: _number(record) for card, record in matched.items()}
+    for card in cards:
+        if card not in numbers:
+            numbers[card] = card.id if card.id not in taken else max(taken) + 1
+            taken.add(numbers[card])
+    return numbers
+
+
+def _whole(record: Entry) -> list[int]:
+    """Return the CPUs of a record, those that were offline at the time included; the order of a pool tells its roles."""
+    pool, offline = expand(record["pool"] or "", "pool of the plan in force"), expand(record.get("offline") or "")
+    return sorted([*pool, *offline]) if offline else list(pool)
 
 
 def _obstacle(
-    machine: Machine, applied: Mapping[str, Any], options: Options, matched: Mapping[Card, Entry], strangers: Sequence[Card]
+    machine: Machine, applied: Mapping[str, Any], options: Options, matched: Mapping[Card, Entry], numbers: Mapping[Card, int]
 ) -> str:
-    if strangers:
+    """Return why the cards that are there cannot keep their pools, or ''."""
+    wanted = [card for card in machine.cards if options.npus is None or numbers[card] in options.npus]
+    if strangers := [card for card in wanted if card not in matched]:
         return "the plan in force does not know " + ", ".join(f"{card.name} (PCI {card.pci})" for card in strangers)
     if different := options.differences(applied.get("options") or {}):
         return f"it was made with other values of {', '.join(different)}"
     given = 0
     for card, record in matched.items():
-        pool = mask(record["pool"], f"pool of {card.name} in the plan in force")
-        if pool & ~machine.usable:
-            return f"CPUs {text_of(pool & ~machine.usable)} of {card.name} can no longer be used"
+        pool = mask_of(_whole(record))
+        if not pool:
+            return f"{card.name}, which is back, had none"
+        if pool & machine.online & ~machine.usable:
+            return f"CPUs {text_of(pool & machine.online & ~machine.usable)} of {card.name} can no longer be used"
+        left = (pool & machine.online).bit_count()
+        if left < pool.bit_count() and left < machine.least(card):
+            return f"{left} CPUs of {card.name} are online, and at least {machine.least(card)} are needed"
         if options.repair and pool & given:
             return f"it gives CPUs {text_of(pool & given)} to more than one card"
         given |= pool
     return ""
 
 
-def _card(record: Entry, family: str = "") -> Card:
+def _gone(lost: Iterable[Entry]) -> Iterator[str]:
+    """Yield who is missing and what became of the others; the same from one run to the next."""
+    fates: dict[str, list[Entry]] = {}
+    for entry in lost:
+        fates.setdefault(entry.get("released") or "", []).append(entry)
+    for why, entries in sorted(fates.items()):
+        gone = ", ".join(f"{'GPU' if entry['kind'] == 'gpu' else 'NPU'} {entry['id']} (PCI {entry['pci']})" for entry in entries)
+        if why:
+            yield (
+                f"{gone} of the plan in force cannot be found, and the others keep their slices, but not their pools, which were planned "
+                f"anew: {why}."
+            )
+        else:
+            yield (
+                f"{gone} of the plan in force cannot be found, and the others keep their pools and slices; npu_affinity_replan: true plans "
+                "anew for those that are there."
+            )
+
+
+def _offline(entries: Iterable[Entry]) -> Iterator[str]:
+    for entry in entries:
+        if entry.get("offline"):
+            left = "does without them" if entry["pool"] else "has no limit of its own"
+            yield f"CPUs {entry['offline']} of {entry['slice']} are offline; it {left} until they are back and the host is bound again."
+
+
+def card_of(record: Entry, family: str = "") -> Card:
     """Return the card of a record, by the kind that the record or its slice says."""
     kind = record.get("kind") or ("gpu" if str(record.get("slice")).startswith("gpu-") else "npu")
-    return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None)
+    return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None, record.get("phy_id"))
 
 
-def _entry(machine: Machine, card: Card, record: Entry) -> Entry:
-    """Return an entry of the plan: what the record has, and the rest as its pool and its id give it."""
-    pool = expand(record["pool"], f"pool of {card.name} in the plan in force")
-    roles = _roles.split(card, pool, 1, machine.roles)
+def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Entry:
+    """Return an entry of the plan: what the record has, and the rest as its pool and its id give it.
+
+    CPUs of the pool that are offline are left out of it, and its roles are then those of what remains; ``offline`` has them.
+    """
+    whole = _whole(record)
+    pool = [cpu for cpu in whole if machine.online >> cpu & 1]
+    offline = mask_of(whole) & ~machine.online
     entry = {
+        "kind": card.kind,
         "id": card.id,
+        "chip": card.chip,
+        "phy_id": card.phy_id,
         "pci": card.pci,
-        "pool": record["pool"],
-        **{role: text_in_order(cpus) for role, cpus in roles._asdict().items()},
+        "pool": text_in_order(pool),
+        **dict.fromkeys(("irq", "main", "acl", "release"), ""),
         "mems": memory_nodes(machine, mask_of(pool)),
-        "slice": f"{card.kind}-{record['id']}.slice",
+        "slice": f"{card.kind}-{_number(record)}.slice",
     }
-    return {key: value if key in ("id", "pci") else record.get(key, value) for key, value in entry.items()}
+    if pool:
+        roles = _roles.arranged(machine, card, pool, 1, options.repair).roles
+        entry |= {role: text_in_order(cpus) for role, cpus in roles._asdict().items()}
+    if mask(record["pool"] or "") == mask_of(pool):
+        entry |= {key: record[key] for key in SETS if key in record}
+    if offline:
+        entry["offline"] = text_of(offline)
+    if record.get("released"):
+        entry["released"] = record["released"]
+    return entry

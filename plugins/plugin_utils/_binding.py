@@ -20,18 +20,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
-from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus, _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import by_id, kind_and_number, union
+from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus, _workers, _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._moves import moves
+from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import union
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
-IN_FORCE = {
-    "host": "The host binds the workloads: switch in-process binding off (vLLM-Ascend: enable_cpu_binding=false in additional_config).",
-    "workers": "The workers bind themselves within the union of the pools, which vLLM-Ascend slices by the same published rule.",
-}
-"""Who places worker threads, by ``npu_affinity_bound_by`` (vLLM-Ascend fails inside a per-NPU set: it slices by the host-wide count)."""
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
 _FOR_GOOD = "What was bound waits for them; when they are gone for good, unbind the host (playbook npu.affinity.unbind)."
-_SERVICE = re.compile(r"^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service$")
+_SERVICE = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service")
 
 
 def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]:
@@ -69,35 +66,90 @@ def refusals(
     bound_by: str,
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
+    device_share: bool | None = None,
 ) -> list[str]:
-    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
+    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied.
+
+    ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs; None where that is not known.
+    """
     sentences = list(plan.get("violations") or [])
     if not plan["npus"] and topology.get("problems"):
         sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
         sentences += [_FOR_GOOD] if topology.get("applied") else []
     if not plan["npus"]:
         return sentences
-    if bound_by not in IN_FORCE:
-        sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(IN_FORCE)}.")
+    if bound_by not in _workers.BOUND_BY:
+        sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(_workers.BOUND_BY)}.")
+    elif differs := _workers.refusal(topology, plan, bound_by):
+        sentences.append(differs)
     for service in services:
         unit, npus = str(service.get("unit", "")), service.get("npus") or []
         if not npus:
             sentences.append(f"npu_affinity_services: {unit} names no NPU.")
-        if unknown := _workloads.unknown_npus("npu_affinity_services", unit, npus, plan):
+        if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
-    sentences += _workloads.refusals(plan, workloads)
+    sentences += _workloads.refusals(plan, workloads, services)
     whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
     whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
-    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole)
+    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole, device_share)
     units = [str(service.get("unit", "")) for service in services]
     units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
     units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
     for unit in sorted(set(units)):
-        if not _SERVICE.match(unit):
+        if not _SERVICE.fullmatch(unit):
             sentences.append(f"'{unit}' is not the name of a systemd service, such as vllm@0.service.")
         if units.count(unit) > 1:
             sentences.append(f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once.")
     return sentences
+
+
+def warnings(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]] = (),
+    workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    device_share: bool | None = None,
+) -> list[str]:
+    """Return one sentence for everything that the user should look at in what the settings name. They must not be :func:`refusals`."""
+    sentences = []
+    users: dict[str, list[str]] = {}
+    for user, names in _users(services, workloads, vnpus):
+        entries = members(plan, names)[0]
+        if gone := [entry for entry in entries if is_lost(plan, entry)]:
+            npus = " and ".join(f"{title(entry)} (PCI {entry['pci']})" for entry in gone)
+            homes = " and ".join(str(entry["slice"]) for entry in gone)
+            sentences.append(f"{user} is left where it is, in {homes}, although {npus} cannot be found; name another NPU to move it.")
+        for entry in entries if user.endswith(".service") else ():
+            users.setdefault(title(entry), []).append(user)
+    sentences += [f"{' and '.join(units)} all use {npu}, and share its CPUs." for npu, units in users.items() if len(units) > 1]
+    return sentences + _vnpus.doubts(topology, plan, vnpus, device_share)
+
+
+def _users(
+    services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]], vnpus: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Sequence[Any]]]:
+    """Return what the settings name, and the names of the NPUs of each."""
+    return [
+        *((str(service["unit"]), service["npus"]) for service in services),
+        *((f"workload {workload['name']}", workload["npus"]) for workload in workloads),
+        *((f"vNPU {vnpu['name']}", [vnpu["npu"]]) for vnpu in vnpus),
+    ]
+
+
+def remarks(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]] = (),
+    workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    device_share: bool | None = None,
+) -> list[str]:
+    """Return what a bind of this plan would move, and the :func:`warnings`; nothing where there is no NPU to bind."""
+    if not plan["npus"]:
+        return []
+    moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
+    return moved + warnings(topology, plan, services, workloads, vnpus, device_share)
 
 
 def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
@@ -124,11 +176,12 @@ def binding(
 ) -> dict[str, Any]:
     """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host.
 
-    Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``, ``housekeeping`` (lists of
-    ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, needs}`` with the lines of the drop-in in
-    order and a unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with ``settings`` of the limiter),
-    ``enabled`` and ``started`` (names of units that must start at boot, and run now; a limiter that its container's unit starts is
-    neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
+    Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``,
+    ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, needs}`` with
+    the lines of the drop-in in order and a unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with
+    ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and run now; a limiter that its
+    container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are
+    cpulists.
     Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
     if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
@@ -141,7 +194,7 @@ def binding(
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,
-        "says": (why if method == NONE else f"{why} {IN_FORCE[bound_by]}")
+        "says": (why if method == NONE else f"{why} {_workers.in_force(topology, plan, bound_by)}")
         + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
         "parents": [],
         "slices": [],
@@ -156,34 +209,41 @@ def binding(
         result["services"] = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and vnpu["limiter"]]
         return result
     together = _workloads.workloads(plan, workloads, topology)
-    known = by_id(plan)
-    members = [(service["unit"], [known[npu] for npu in sorted(set(service["npus"]))], None) for service in services]
-    members += [(unit, workload["processes"], workload["slice"]) for workload in together for unit in workload["units"]]
+    units = [(service["unit"], members(plan, service["npus"])[0], None) for service in services]
+    units += [
+        (unit, members(plan, wanted["npus"])[0], workload["slice"])
+        for wanted, workload in zip(workloads, together, strict=True)
+        for unit in workload["units"]
+    ]
     if method == SERVICES:
         with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
-        result["services"] = [_drop_in(unit, entries, _affinity(entries, with_memory)) for unit, entries, home in members]
+        result["services"] = [_drop_in(unit, entries, _affinity(entries, with_memory)) for unit, entries, _home in units if _pool(entries)]
         for vnpu in result["vnpus"]:
             vnpu["settings"] = _affinity([vnpu], with_memory)
         result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
-    result["services"] = [_drop_in(unit, entries, _home(entries, home, bound_by)) for unit, entries, home in members]
+    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by)) for unit, entries, home in units]
     for vnpu in result["vnpus"]:
         vnpu["settings"] = {"Slice": vnpu["slice"]}
     result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
-    held = sorted([*plan["npus"], *(plan.get("lost") or [])], key=lambda entry: kind_and_number(entry["slice"]))
+    held = [entry for entry in [*plan["npus"], *(plan.get("lost") or ())] if entry["pool"]]
+    held.sort(key=lambda entry: kind_and_number(entry["slice"]))
     result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
     result["slices"] += [
         {"name": workload["slice"], "description": f"Workload {workload['name']}", "cpus": workload["pool"], "mems": workload["mems"]}
         for workload in together
+        if workload["pool"]
     ]
     result["slices"] += [
-        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["mems"]} for vnpu in result["vnpus"]
+        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["mems"]}
+        for vnpu in result["vnpus"]
+        if vnpu["pool"]
     ]
     result["parents"] = [
         {
             "name": f"{kind}.slice",
             "description": f"All {kind.upper()} workloads of this host",
-            "cpus": union(entry["pool"] for entry in entries),
+            "cpus": plan["cpus"] if bound_by == _workers.WORKERS and _is_part(plan) else _pool(entries),
             "mems": union(entry["mems"] for entry in entries),
             "wants": [unit["name"] for unit in result["slices"] if unit["name"].startswith(f"{kind}-")],
         }
@@ -202,6 +262,15 @@ def binding(
     return result
 
 
+def _is_part(plan: Mapping[str, Any]) -> bool:
+    """Whether the plan has some NPUs of the host only. Workers divide by all of them, so that they need the CPUs of all."""
+    return (plan.get("options") or {}).get("npus") is not None
+
+
+def _pool(entries: Sequence[Mapping[str, Any]]) -> str:
+    return union(entry["pool"] for entry in entries)
+
+
 def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
     kind, number = kind_and_number(entry["slice"])
     return {
@@ -214,12 +283,12 @@ def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _affinity(entries: Sequence[Mapping[str, Any]], with_memory: bool) -> dict[str, str]:
     """The settings of a service where slices have no effect."""
-    settings = {"CPUAffinity": union(entry["pool"] for entry in entries)}
+    settings = {"CPUAffinity": _pool(entries)}
     mems = union(entry["mems"] for entry in entries)
     return settings | ({"NUMAPolicy": "bind", "NUMAMask": mems} if with_memory and mems else {})
 
 
-def _home(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
+def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
     """The settings that put a service into its slice; with several NPUs and no workload slice, the union below the slice of all."""
     kind = kind_and_number(entries[0]["slice"])[0]
     if home is not None:
@@ -228,18 +297,18 @@ def _home(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str)
         return {"Slice": f"{kind}.slice"}
     if len(entries) == 1:
         return {"Slice": entries[0]["slice"]}
-    cpus, mems = union(entry["pool"] for entry in entries), union(entry["mems"] for entry in entries)
-    return {"Slice": f"{kind}.slice", "AllowedCPUs": cpus, "AllowedMemoryNodes": mems}
+    limits = {"AllowedCPUs": _pool(entries), "AllowedMemoryNodes": union(entry["mems"] for entry in entries)}
+    return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
 
 
 def _drop_in(unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str]) -> dict[str, Any]:
-    names = ", ".join(str(entry["id"]) for entry in entries)
+    names = ", ".join(str(kind_and_number(entry["slice"])[1]) for entry in entries)
     return {"name": unit, "description": f"CPUs and memory of NPU {names}.", "settings": settings, "needs": None}
 
 
 def _title(vnpu: Mapping[str, Any]) -> str:
     """What a vNPU is called in unit files; with its quotas, so that a change of them is a change of the units that follow only anew."""
-    return f"vNPU {vnpu['name']}: {vnpu['memory_mib']} MiB and {vnpu['core']} percent of NPU {vnpu['npus'][0]}"
+    return f"vNPU {vnpu['name']}: {vnpu['memory_mib']} MiB and {vnpu['core']} percent of {vnpu['of']}"
 
 
 def _shared(vnpu: Mapping[str, Any]) -> dict[str, Any]:

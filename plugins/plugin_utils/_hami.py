@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit, _vnpu_requests
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
+from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit, _vnpu_requests, _vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import Chip, chip_of
 
 MODE = "huawei.com/vnpu-mode"
@@ -64,6 +66,8 @@ def manifests(
     if not _NAME.match(node):
         raise ValueError(f"node: '{node}' is not the name of a node; kubectl get nodes lists them")
     soft = mode == _vnpu_requests.SOFT
+    if soft and (why := _cannot_split(topology)):
+        raise ValueError(f"mode: {_vnpu_requests.SOFT} cannot work on node {node}: {why}; use mode: {_vnpu_requests.HARD}")
     devices = _vnpu_fit.devices_of(topology, soft, vdevice_count)
     chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
     if not chips:
@@ -89,8 +93,34 @@ def manifests(
         "values": {"devices": {"ascend": {"enabled": True}}},
         "pods": pods,
         "annotations": annotations,
+        "warnings": list(_doubts(topology, node)) if soft else [],
         "plugin_calls": [" ".join(["npu-smi", *call]) for call in calls],
     }
+
+
+def _cannot_split(topology: Mapping[str, Any]) -> str:
+    """Return why soft split cannot work on a host, or ''."""
+    if why := _vnpus.unsupported(topology):
+        return why
+    version = (topology.get("driver") or {}).get("version")
+    if version and is_older(version, _vnpus.OLDEST_DRIVER):
+        return f"its Ascend driver is {version}, and {_vnpus.OLDEST_DRIVER} or newer is required"
+    if without := [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and _vnpus.without_share(npu)]:
+        return f"the driver of {without[0].get('name') or 'its chips'} has no device share, which the device plugin switches on"
+    return ""
+
+
+def _doubts(topology: Mapping[str, Any], node: str) -> Iterator[str]:
+    """Yield what may keep soft split from working on a host."""
+    if not (topology.get("driver") or {}).get("version"):
+        yield f"{node}: the version of the Ascend driver is not known, and soft split needs {_vnpus.OLDEST_DRIVER} or newer."
+    npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu"]
+    for state, found in ((False, "is off"), (None, "is not known")):
+        if ids := [npu["id"] for npu in npus if npu.get("device_share") is state]:
+            yield (
+                f"{node}: device share of NPU {compress(ids)} {found}. HAMi's device plugin switches it on when it starts and gives up at "
+                "the first chip that a container holds; npu_affinity_device_share_enabled: true switches it on before."
+            )
 
 
 def _config_map(name: str, namespace: str, key: str, content: Mapping[str, Any]) -> dict[str, Any]:

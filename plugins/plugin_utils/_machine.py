@@ -36,6 +36,7 @@ class Card:
     family: str
     numa: int | None
     affinity: str | None
+    phy_id: int | None = None
 
     @property
     def name(self) -> str:
@@ -265,6 +266,7 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
             family=str(entry.get("family") or ""),
             numa=None if entry.get("numa") is None else int(entry["numa"]),
             affinity=entry.get("affinity"),
+            phy_id=entry.get("phy_id"),
         )
         for entry in entries
     ]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
+from ansible_collections.npu.affinity.plugins.plugin_utils._workers import BOUND_BY, HOST
 
 SMT = ("cores", "threads")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -47,6 +48,7 @@ class Options:
     replan: bool
     roles: RoleSizes = PUBLISHED
     exclude_isolated: bool = False
+    bound_by: str = HOST
 
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
@@ -86,6 +88,7 @@ def checked(
     replan: object,
     roles: object = None,
     exclude_isolated: object = False,
+    bound_by: object = HOST,
 ) -> Options:
     """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
     options = Options(
@@ -95,10 +98,11 @@ def checked(
         npus=None if npus is None else _ids(npus),
         smt=_choice("smt", smt, SMT),
         min_cpus=_number("min_cpus", min_cpus, 1),
-        repair=_flag("repair", repair),
-        replan=_flag("replan", replan),
+        repair=flag("repair", repair),
+        replan=flag("replan", replan),
         roles=_roles(roles),
-        exclude_isolated=_flag("exclude_isolated", exclude_isolated),
+        exclude_isolated=flag("exclude_isolated", exclude_isolated),
+        bound_by=_choice("bound_by", bound_by, BOUND_BY),
     )
     if not options.repair and options.roles != PUBLISHED:
         raise ValueError(
@@ -131,11 +135,12 @@ def _number(name: str, value: object, least: int) -> int:
     return number
 
 
-def _flag(name: str, value: object) -> bool:
-    flag = _WORDS.get(value.strip().lower()) if isinstance(value, str) else value
-    if not isinstance(flag, bool):
+def flag(name: str, value: object) -> bool:
+    """Return a switch, which settings may have as text. ``ValueError`` for what is none."""
+    switch = _WORDS.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(switch, bool):
         raise ValueError(f"{name}: expected true or false; got {value!r}")
-    return flag
+    return switch
 
 
 def _housekeeping(value: object) -> str | int:

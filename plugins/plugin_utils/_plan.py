@@ -9,17 +9,20 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles, _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._applied import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._invariants import Violation, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named, memory_nodes, read
-from ansible_collections.npu.affinity.plugins.plugin_utils._options import Options, checked
+from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLISHED, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._repair import repaired
+from ansible_collections.npu.affinity.plugins.plugin_utils._workers import WORKERS, why_unbound
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, discover
 
 STRATEGIES = discover()
@@ -27,8 +30,6 @@ FOR_ALL_KINDS = "even_split"
 """The strategy that divides over NPUs and GPUs, or over different families, at once."""
 OTHERWISE = "topo_affinity"
 """The strategy of families that no strategy names."""
-MENDS = "Here the published rule ends; repair: true mends it where that is possible"
-"""What to do next, after the sentence with which the published rule fails."""
 
 
 class Division(NamedTuple):
@@ -55,22 +56,30 @@ def plan(
     replan: bool = False,
     roles: Mapping[str, int] | None = None,
     exclude_isolated: bool = False,
+    bound_by: str = "host",
 ) -> dict[str, Any]:
     """Return the plan of a host, for the fact ``npu_affinity_plan``.
 
-    Raises ``ValueError`` with a sentence when an option is wrong, when there are too few CPUs, and with ``repair: false`` when the
-    published rule fails. The topology is not changed.
+    Beside workers that bind themselves (``bound_by``) the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
+    sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is
+    not changed.
     """
-    options = checked(STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated)
+    options = checked(STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by)
     machine = read(topology, options)
-    asked = _asked(machine, options)
+    beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
+    if beside_workers:
+        options = _as_published(machine, options)
+    kept = _applied.keep(machine, topology.get("applied"), options)
+    asked = _asked(machine, options, kept)
     name, reason = _choose(machine, options)
     groups = Groups(machine, STRATEGIES[name].EVERYBODY)
-    kept = _applied.keep(machine, topology.get("applied"), options)
     if kept.entries is None:
-        division = _divided(groups, name, reason, options, asked)
+        division = (_followed if beside_workers else _divided)(groups, name, reason, options, asked)
+        for card, number in kept.numbers.items():
+            if card in division.entries:
+                division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
     else:
-        division = _kept(kept.entries, topology["applied"].get("strategy") or name)
+        division = _kept(kept.entries, topology["applied"].get("strategy") or name, beside_workers)
     result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in kept.lost))
     warnings = [*machine.warnings, *kept.warnings, *division.warnings, *_warnings.isolated(machine, division.pools)]
     warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
@@ -91,6 +100,39 @@ def plan(
         "lost": kept.lost,
         "violations": [f"{violation.sentence}." for violation in division.violations],
     }
+
+
+def _as_published(machine: Machine, options: Options) -> Options:
+    """Return the options beside workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
+    rule, _reason = _choose(machine, replace(options, strategy="auto"))
+    if options.strategy not in ("auto", rule):
+        raise ValueError(
+            f"strategy: {options.strategy} is not what workers do that bind themselves (bound_by: workers), which is {rule} on this host; "
+            "use auto, or bound_by: host with in-process binding off"
+        )
+    if options.roles != PUBLISHED:
+        raise ValueError(
+            f"roles: {options.roles} is not what workers do that bind themselves (bound_by: workers), which is {PUBLISHED}; leave roles "
+            "out, or use bound_by: host with in-process binding off"
+        )
+    return replace(options, repair=False)
+
+
+def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
+    """Return a published division beside the workers that make it: what is wrong with it is theirs, and to be looked at."""
+    instead = "use bound_by: host, with in-process binding off"
+    try:
+        division = _divided(groups, name, reason, options, asked)
+    except ValueError as error:
+        raise ValueError(f"bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}") from error
+    if not division.entries:
+        raise ValueError(
+            f"bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; {instead}"
+        )
+    told = [f"The workers bind themselves, and this is what they do: {violation.sentence}." for violation in division.violations]
+    if told:
+        told.append(f"To repair that, {instead}.")
+    return division._replace(warnings=[*division.warnings, *told], violations=[])
 
 
 def _choose(machine: Machine, options: Options) -> tuple[str, str]:
@@ -114,21 +156,28 @@ def _choose(machine: Machine, options: Options) -> tuple[str, str]:
     return name, f"{name} is the rule for the family {listed}."
 
 
-def _asked(machine: Machine, options: Options) -> frozenset[Card]:
-    """Return the cards of the option ``npus``."""
-    known = {card.id for card in machine.cards}
+def _asked(machine: Machine, options: Options, kept: _applied.Kept) -> frozenset[Card]:
+    """Return the cards of the option ``npus``, which names them by the numbers of their slices."""
+    numbers = {card: kept.numbers.get(card, card.id) for card in machine.cards}
+    known = {*numbers.values(), *(kind_and_number(entry["slice"])[1] for entry in kept.lost)}
     for number in options.npus or ():
         if number not in known:
             raise ValueError(
                 f"Invalid NPU id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
                 f"{cards_named(machine.cards) or 'none'}"
             )
-    return frozenset(card for card in machine.cards if options.npus is None or card.id in options.npus)
+    return frozenset(card for card in machine.cards if options.npus is None or numbers[card] in options.npus)
 
 
-def _kept(entries: Mapping[Card, Entry], strategy: str) -> Division:
+def _kept(entries: Mapping[Card, Entry], strategy: str, beside_workers: bool) -> Division:
     pools = {card: mask(entry["pool"]) for card, entry in entries.items()}
-    return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], [], [])
+    warnings = []
+    if beside_workers and entries:
+        warnings.append(
+            f"Workers that bind themselves and start anew divide the CPUs over the {len(entries)} NPUs that are left; "
+            "npu_affinity_replan: true then binds the interrupts by the same pools."
+        )
+    return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
 
 
 def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
@@ -171,30 +220,30 @@ def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[
     sharing_cores = []
     small = []
     ends = sum(options.roles)
-    whole = options.repair and options.smt == "cores" and machine.core_of
+    whole = options.repair or options.bound_by == WORKERS
     for card, cpus in made.masks.items():
         if card not in asked:
             continue
         pool = made.cpus(card)
-        roles = _roles.split(card, pool, options.min_cpus, options.roles)
+        roles, elsewhere, sharing = _roles.arranged(machine, card, pool, options.min_cpus, options.repair)
         if roles.irq and options.repair and len(pool) <= ends:
             small.append(card)
-        if roles.irq and whole and len(pool) >= len(roles):
-            apart = _roles.spread(pool, roles, machine.core_of, machine.threads_per_core)
-            if apart is None:
-                sharing_cores.append(card)
-            elif apart is not roles:
-                moved.append(card)
-                roles = apart
+        if sharing:
+            sharing_cores.append(card)
+        if elsewhere:
+            moved.append(card)
         entries[card] = {
+            "kind": card.kind,
             "id": card.id,
+            "chip": card.chip,
+            "phy_id": card.phy_id,
             "pci": card.pci,
             "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
             "irq": text_in_order(roles.irq),
             "main": text_in_order(roles.main),
             "acl": text_in_order(roles.acl),
             "release": text_in_order(roles.release),
-            "mems": memory_nodes(machine, cpus if options.repair or not pool else 1 << pool[0]),
+            "mems": memory_nodes(machine, cpus if whole or not pool else 1 << pool[0]),
             "slice": card.slice,
         }
     return entries, list(_moved(entries, moved)), list(_warnings.roles(machine, sharing_cores, small))

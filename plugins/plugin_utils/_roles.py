@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card
+from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLISHED, RoleSizes
 
 
@@ -45,6 +45,23 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
         return split(card, pool, min_cpus)
     before_last = pool[-2] if len(pool) == 4 else pool[-1]
     return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [before_last], [pool[-1]])
+
+
+class Arranged(NamedTuple):
+    """Roles; ``moved``: whether they are other CPUs than by position; ``sharing``: whether cores are too few to keep them apart."""
+
+    roles: Roles
+    moved: bool = False
+    sharing: bool = False
+
+
+def arranged(machine: Machine, card: Card, pool: list[int], min_cpus: int, repair: bool) -> Arranged:
+    """Return the roles of a pool; with ``repair`` and whole cores, each on cores of its own where that is possible."""
+    roles = split(card, pool, min_cpus, machine.roles)
+    if not (repair and roles.irq and machine.smt == "cores" and machine.core_of) or len(pool) < len(roles):
+        return Arranged(roles)
+    apart = spread(pool, roles, machine.core_of, machine.threads_per_core)
+    return Arranged(roles, sharing=True) if apart is None else Arranged(apart, moved=apart is not roles)
 
 
 def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_per_core: int) -> Roles | None:

@@ -9,7 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice")
@@ -25,10 +25,11 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "") -> list[str]:
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "", remarks: Iterable[str] = ()) -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
-    ``says`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound.
+    ``says`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound; ``remarks`` are those of
+    filter ``remarks``.
     """
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     rows: list[tuple[str, ...]] = [HEADINGS]
@@ -44,8 +45,8 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str =
             )
         )
     table = columns(rows) if plan["npus"] else ["no NPU"]
-    remarks = [*_remarks(plan, topology), *([("bound", says)] if says else [])]
-    return table + [line for title, sentence in remarks for line in _wrapped(title, sentence)]
+    told = [*_remarks(plan, topology), *([("bound", says)] if says else []), *(("remark", sentence) for sentence in remarks)]
+    return table + [line for title, sentence in told for line in _wrapped(title, sentence)]
 
 
 def _wrapped(title: str, sentence: str) -> list[str]:

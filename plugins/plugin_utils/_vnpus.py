@@ -16,14 +16,15 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost, members, shown, slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import chip_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import by_id, unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._workers import ARM
 
 VARIABLE = "npu_affinity_vnpus"
 OLDEST_DRIVER = "25.5"
@@ -31,7 +32,7 @@ ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
 RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
 SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", "/hami-vnpu-core"
 """Where a container has what the library and the limiter use, as HAMi's device plugin mounts it."""
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _FIELDS = ("name", "npu", "memory_mib", "core", "unit")
 
 
@@ -40,11 +41,13 @@ def refusals(
     plan: Mapping[str, Any],
     wanted: Sequence[Mapping[str, Any]],
     bound_by: str = "host",
-    whole: Mapping[str, Iterable[int]] | None = None,
+    whole: Mapping[str, Iterable[Any]] | None = None,
+    device_share: bool | None = None,
 ) -> list[str]:
     """Return one sentence for everything that keeps these vNPUs from being set up.
 
-    ``whole`` maps services and workloads to the NPUs that they use as a whole.
+    ``whole`` maps services and workloads to the NPUs that they use as a whole. ``device_share``: whether the same bind switches it on;
+    None where that is not known.
     """
     if not wanted:
         return []
@@ -57,40 +60,108 @@ def refusals(
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
         sentences.append(f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.")
+    if why := unsupported(topology):
+        sentences.append(f"{VARIABLE}: {why}.")
     if bound_by != "host":
         sentences.append(f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host.")
     for vnpu in wanted:
         if unknown := unknown_npus(VARIABLE, vnpu["name"], [vnpu["npu"]], plan):
             sentences.append(unknown)
+        elif len(find(plan, vnpu["npu"])) > 1:
+            sentences.append(f"{VARIABLE}: {vnpu['name']} names the NPUs of a whole card ({shown(vnpu['npu'])}); add the chip.")
     if sentences:
         return sentences
+    groups = _by_npu(plan, wanted)
     for user, npus in (whole or {}).items():
-        if shared := sorted({vnpu["npu"] for vnpu in wanted} & set(npus)):
-            sentences.append(f"{VARIABLE}: NPU {compress(shared)} is shared, and {user} uses all of it; move one of them.")
-    for npu in sorted({vnpu["npu"] for vnpu in wanted}):
-        sentences += _overcommitted(topology, plan, npu, [vnpu for vnpu in wanted if vnpu["npu"] == npu])
+        used = slices_of(plan, npus)
+        if shared := [title(entry) for entry, _members in groups if entry["slice"] in used]:
+            sentences.append(f"{VARIABLE}: {' and '.join(shared)} is shared, and {user} uses all of it; move one of them.")
+    for entry, sharing in groups:
+        if not is_lost(plan, entry):
+            sentences += _cannot_be_shared(topology, entry, device_share)
+            sentences += _overcommitted(topology, entry, sharing)
+    return sentences
+
+
+def _by_npu(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+    """Return the entries of the plan that vNPUs are parts of, each with its vNPUs in the order in which they are named."""
+    homes = [find(plan, vnpu["npu"])[0] for vnpu in wanted]
+    entries, _unknown = members(plan, [vnpu["npu"] for vnpu in wanted])
+    return [(entry, [vnpu for vnpu, home in zip(wanted, homes, strict=True) if home["slice"] == entry["slice"]]) for entry in entries]
+
+
+def unsupported(topology: Mapping[str, Any]) -> str:
+    """Return why soft split cannot run on a host at all, or ''."""
+    architecture = (topology.get("machine") or {}).get("architecture")
+    if architecture and architecture not in ARM:
+        return f"soft split needs hami-vnpu-core, which there is for Arm only, and this host is {architecture}"
+    return ""
+
+
+def _cannot_be_shared(topology: Mapping[str, Any], entry: Mapping[str, Any], device_share: bool | None) -> Iterator[str]:
+    found = npu_of(topology, entry)
+    if without_share(found):
+        yield (
+            f"{VARIABLE}: {title(entry)} is a {found.get('name') or 'chip of the family 910'}, whose driver has no device share, so that "
+            "containers cannot share it; give it to one service as a whole."
+        )
+    elif found.get("device_share") is False and device_share is False:
+        yield (
+            f"{VARIABLE}: device share of {title(entry)} is off and stays off, so that a second container cannot open it; set "
+            "npu_affinity_device_share_enabled and npu_affinity_device_share to true."
+        )
+
+
+def without_share(npu: Mapping[str, Any]) -> bool:
+    """Whether the chip is one of the family before A2 (910A, 910 Pro), which does not know device share."""
+    return npu.get("family") == "910" or str(npu.get("name")) == "910A"
+
+
+def doubts(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None
+) -> list[str]:
+    """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
+    if not wanted:
+        return []
+    sentences = []
+    if not (topology.get("driver") or {}).get("version"):
+        sentences.append(
+            f"{VARIABLE}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer; ask npu-smi info."
+        )
+    entries = [entry for entry, _members in _by_npu(plan, wanted) if not is_lost(plan, entry)]
+    states = [(title(entry), npu_of(topology, entry).get("device_share")) for entry in entries]
+    for state, found in ((False, "is off"), (None, "is not known")):
+        if device_share is not True and (npus := [npu for npu, known in states if known is state]):
+            sentences.append(
+                f"{VARIABLE}: device share of {' and '.join(npus)} {found}; while it is off, a second container cannot open the NPU. "
+                "npu_affinity_device_share_enabled: true switches it on, for the cards in npu_affinity_device_share_npus."
+            )
     return sentences
 
 
 def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
     name = str(vnpu.get("name", ""))
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         yield f"'{name}' is not a name; use letters, digits, '_', '.' and '-'."
     if unknown := sorted(set(vnpu) - set(_FIELDS)):
         yield f"{name} has unknown settings {', '.join(unknown)}; there are {', '.join(_FIELDS)}."
-    for key, least, most in (("npu", 0, None), ("memory_mib", 1, None), ("core", 1, 100)):
+    if vnpu.get("npu") is None:
+        yield f"{name} names no NPU."
+    for key, least, most in (("memory_mib", 1, None), ("core", 1, 100)):
         value = vnpu.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
             yield f"{key} of {name} must be a whole number {f'from {least} to {most}' if most else f'from {least} on'}; it is {value!r}."
 
 
-def _overcommitted(topology: Mapping[str, Any], plan: Mapping[str, Any], npu: int, wanted: Sequence[Mapping[str, Any]]) -> list[str]:
+def _overcommitted(topology: Mapping[str, Any], entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on the vNPUs of one NPU that do not fit with those named before them."""
-    found = _npu_of(topology, plan, npu)
+    found = npu_of(topology, entry)
     memory = _memory(found)
-    if found.get("kind", "npu") != "npu" or not memory:
-        return [f"{VARIABLE}: {wanted[0]['name']} wants a part of NPU {npu}, which is a GPU, or whose memory npu-smi does not tell."]
-    device = {"id": f"NPU {npu}", "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
+    npu = title(entry)
+    if npu.startswith("GPU") or not memory:
+        why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not tell"
+        return [f"{VARIABLE}: {wanted[0]['name']} wants a part of {npu}, {why}."]
+    device = {"id": npu, "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
     requests = [{"memory_mb": vnpu["memory_mib"], "core": vnpu["core"]} for vnpu in wanted]
     results = _vnpu_fit.fit_all([device], requests, _vnpu_fit.Rules(soft=True, node_soft=True))
     for vnpu, result in zip(wanted, results, strict=True):
@@ -99,24 +170,24 @@ def _overcommitted(topology: Mapping[str, Any], plan: Mapping[str, Any], npu: in
             used = ", ".join(f"{other['name']} {other['memory_mib']} MiB and {other['core']} %" for other in before) or "nobody"
             word = next(iter(result.reasons.values()))
             return [
-                f"{VARIABLE}: {vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of NPU {npu}, which has {memory} MiB and "
+                f"{VARIABLE}: {vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of {npu}, which has {memory} MiB and "
                 f"100 % and serves {used} ({word}); give less, or another NPU."
             ]
-    cores = _cores(topology, by_id(plan)[npu])
+    cores = _cores(topology, entry)
     for vnpu, share in zip(wanted, _shares(cores, [vnpu["core"] for vnpu in wanted]), strict=True):
         if not share:
             least = -(-100 // len(cores)) if cores else 100
             return [
-                f"{VARIABLE}: {vnpu['core']} % of NPU {npu} for {vnpu['name']} is no whole core of its pool, which has {len(cores)} "
+                f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is no whole core of its pool, which has {len(cores)} "
                 f"outside interrupts; ask for {least} or more, or for fewer vNPUs."
             ]
     return []
 
 
-def _npu_of(topology: Mapping[str, Any], plan: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    entry = by_id(plan)[number]
+def npu_of(topology: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
     kind = "gpu" if str(entry["slice"]).startswith("gpu-") else "npu"
-    same = [npu for npu in topology["npus"] if npu["id"] == number and npu.get("kind", "npu") == kind]
+    same = [npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind]
     return same[0] if same else {}
 
 
@@ -155,16 +226,17 @@ def vnpus(
 ) -> list[dict[str, Any]]:
     """Return the vNPUs with what they get, in the order in which they are named. They must not be :func:`refusals`.
 
-    Each: ``name``, ``npus`` (one logic id), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``, ``pool`` (cpulist), ``mems``,
+    Each: ``name``, ``npus`` (one logic id), ``of`` (what its NPU is called), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``,
+    ``pool`` (cpulist), ``mems``,
     ``environment`` (variables of a container and its limiter), ``file`` (path of the file with them) and ``limiter`` (the unit's name, or
     None without ``limiter``).
     """
     result = []
-    for npu in sorted({vnpu["npu"] for vnpu in wanted}):
-        entry, found = by_id(plan)[npu], _npu_of(topology, plan, npu)
-        members = [vnpu for vnpu in wanted if vnpu["npu"] == npu]
-        for vnpu, share in zip(members, _shares(_cores(topology, entry), [vnpu["core"] for vnpu in members]), strict=True):
-            node = npu if found.get("phy_id") is None else found["phy_id"]
+    for entry, sharing in _by_npu(plan, wanted):
+        found = {} if is_lost(plan, entry) else npu_of(topology, entry)
+        known = [number for number in (found.get("phy_id"), entry.get("phy_id"), entry["id"]) if number is not None]
+        for vnpu, share in zip(sharing, _shares(_cores(topology, entry), [vnpu["core"] for vnpu in sharing]), strict=True):
+            node = known[0]
             environment = {
                 "ASCEND_VISIBLE_DEVICES": str(node),
                 "NPU_GLOBAL_SHM_PATH": f"{SHARED_REGION}/{node}_global_registry",
@@ -176,11 +248,12 @@ def vnpus(
             result.append(
                 {
                     "name": vnpu["name"],
-                    "npus": [npu],
+                    "npus": [entry["id"]],
+                    "of": title(entry),
                     "memory_mib": vnpu["memory_mib"],
                     "core": vnpu["core"],
                     "unit": vnpu.get("unit") or None,
-                    "slice": f"npu-{npu}-{_plain(vnpu)}.slice",
+                    "slice": f"{entry['slice'].removesuffix('.slice')}-{_plain(vnpu)}.slice",
                     "pool": compress(share),
                     "mems": entry["mems"],
                     "environment": environment,

@@ -12,12 +12,15 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._options import flag
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, slices_of, title, unknown_npus
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+VARIABLE = "npu_affinity_workloads"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def union(values: Iterable[str]) -> str:
@@ -25,73 +28,83 @@ def union(values: Iterable[str]) -> str:
     return compress({number for value in values for number in expand(value)})
 
 
-def kind_and_number(slice_name: str) -> tuple[str, int]:
-    """Return the kind and the number in the name of an NPU's slice: ``npu-3.slice`` -> ``("npu", 3)``."""
-    kind, number = slice_name.removesuffix(".slice").split("-")
-    return kind, int(number)
-
-
-def by_id(plan: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return the entries of a plan by logic id. On a host with NPUs and GPUs an id that both have means the NPU."""
-    return {entry["id"]: entry for entry in reversed(plan["npus"])}
-
-
-def unknown_npus(variable: str, name: str, npus: Iterable[int], plan: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the NPUs that a service or workload names and the plan does not have, or None."""
-    known = by_id(plan)
-    missing = [npu for npu in npus if npu not in known]
-    if not missing:
-        return None
-    has = ", ".join(map(str, sorted(known))) or "(none)"
-    return f"{variable}: {name} wants NPU {', '.join(map(str, missing))}, but the plan of this host has NPU {has}."
-
-
-def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one sentence for every workload that the plan cannot serve."""
+def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Return one sentence for every workload that the plan cannot serve, or that shares CPUs with another or a service unasked."""
     sentences = []
-    known = by_id(plan)
     names = [str(workload.get("name", "")) for workload in wanted]
     for name, workload in zip(names, wanted, strict=True):
         npus = workload.get("npus") or []
-        if not _NAME.match(name) or name.isdigit():
-            sentences.append(f"npu_affinity_workloads: '{name}' is not a name; use letters, digits, '_', '.' and '-', not a number alone.")
-        if names.count(name) > 1 and f"{name} is" not in " ".join(sentences):
-            sentences.append(f"npu_affinity_workloads: {name} is named more than once.")
+        if not _NAME.fullmatch(name) or name.isdigit():
+            sentences.append(f"{VARIABLE}: '{name}' is not a name; use letters, digits, '_', '.' and '-', not a number alone.")
         if not npus:
-            sentences.append(f"npu_affinity_workloads: {name} names no NPU.")
-        if unknown := unknown_npus("npu_affinity_workloads", name, npus, plan):
+            sentences.append(f"{VARIABLE}: {name} names no NPU.")
+        try:
+            flag("share", workload.get("share", False))
+        except ValueError as error:
+            sentences.append(f"{VARIABLE}: {name}: {error}.")
+        if unknown := unknown_npus(VARIABLE, name, npus, plan):
             sentences.append(unknown)
-        elif len({kind_and_number(known[npu]["slice"])[0] for npu in npus}) > 1:
-            sentences.append(f"npu_affinity_workloads: {name} mixes NPUs and GPUs; make one workload of each.")
-    return sentences
+        elif len({kind_and_number(entry["slice"])[0] for entry in members(plan, npus)[0]}) > 1:
+            sentences.append(f"{VARIABLE}: {name} mixes NPUs and GPUs; make one workload of each.")
+    for slice_name in sorted(set(map(_inner, names))):
+        alike = [name for name in names if _inner(name) == slice_name]
+        if len(set(alike)) > 1:
+            told = " and ".join(dict.fromkeys(alike))
+            sentences.append(f"{VARIABLE}: {told} would have one slice, because '-' and '_' count as the same there; rename one of them.")
+        elif len(alike) > 1:
+            sentences.append(f"{VARIABLE}: {alike[0]} is named more than once.")
+    return sentences or list(_overlaps(plan, wanted, services))
+
+
+def _overlaps(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which workloads have NPUs of another workload or service, where not all workloads concerned have ``share``."""
+    users = [
+        (f"workload {workload['name']}", flag("share", workload.get("share", False)), slices_of(plan, workload.get("npus") or ()))
+        for workload in wanted
+    ]
+    others = [*users, *((str(service.get("unit")), True, slices_of(plan, service.get("npus") or ())) for service in services)]
+    for place, (user, may_share, slices) in enumerate(users):
+        for other, other_may_share, taken in others[place + 1 :]:
+            both = sorted(slices & taken, key=kind_and_number)
+            if both and not (may_share and other_may_share):
+                npus = ", ".join(map(title, ({"slice": name} for name in both)))
+                yield (
+                    f"{VARIABLE}: {user} and {other} both have {npus}, and would run on the same CPUs. Give each NPU to one of them; or "
+                    "let workloads share on purpose with share: true on each."
+                )
+
+
+def _inner(name: str) -> str:
+    """Return the name as the part of a slice's name, where '-' stands between a slice and the one around it."""
+    return name.replace("-", "_")
 
 
 def workloads(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the workloads with their CPUs.
 
     Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` (memory nodes),
-    ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one process each).
-    Raises ``ValueError`` when the plan cannot serve one of them.
+    ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one process each). CPUs of lost NPUs
+    stay with it, which have no process. Raises ``ValueError`` when the plan cannot serve one of them.
     """
     if reasons := refusals(plan, wanted):
         raise ValueError(" ".join(reasons))
-    known = by_id(plan)
     result = []
     for workload in wanted:
-        members = [known[npu] for npu in sorted(set(workload["npus"]))]
-        pool = set(expand(union(entry["pool"] for entry in members)))
+        entries = members(plan, workload["npus"])[0]
+        there = [entry for entry in entries if not is_lost(plan, entry)]
+        pool = set(expand(union(entry["pool"] for entry in entries)))
         per_node = {str(node["id"]): len(pool & set(expand(node["cpus"]))) for node in topology["numa"]}
-        kind = kind_and_number(members[0]["slice"])[0]
+        kind = kind_and_number(entries[0]["slice"])[0]
         result.append(
             {
                 "name": workload["name"],
-                "slice": f"{kind}-{str(workload['name']).replace('-', '_')}.slice",
-                "npus": [entry["id"] for entry in members],
+                "slice": f"{kind}-{_inner(str(workload['name']))}.slice",
+                "npus": [entry["id"] for entry in there],
                 "units": list(workload.get("units") or []),
                 "pool": compress(pool),
-                "mems": union(entry["mems"] for entry in members),
+                "mems": union(entry["mems"] for entry in entries),
                 "cpus_per_node": {node: count for node, count in per_node.items() if count},
-                "processes": [dict(entry) for entry in members],
+                "processes": [dict(entry) for entry in there],
             }
         )
     return result

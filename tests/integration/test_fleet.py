@@ -189,6 +189,11 @@ REFUSED = {
     "cpulist": ({}, {"npu_affinity_cpus": "0-3,N"}, "'N' in '0-3,N'"),
     "backward": ({}, {"npu_affinity_housekeeping": "5-2"}, "'5-2'"),
     "unknown": ({}, {"npu_affinity_services": [{"unit": "a.service", "npus": [77]}]}, "a.service wants NPU 77"),
+    "shared": (
+        {},
+        {"npu_affinity_workloads": [{"name": "a", "npus": [0, 1]}, {"name": "b", "npus": [{"phy_id": 1}, 2]}]},
+        "workload a and workload b both have NPU 1",
+    ),
     "few": ({}, {"npu_affinity_cpus": "0-7"}, "CPUs"),
 }
 

@@ -171,5 +171,5 @@ def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet,
     refused = json.loads((reports / "refused.json").read_text())
     assert "vllm@0.service wants NPU 9" in refused["msg"]
     assert suite_of(reports, "refused").find("testcase/error").get("message") == refused["msg"] == said(run, "refused")[0]
-    assert said(run, "limping")[-1].startswith("remark: a bind would now plan {'npu-0.slice': ")
+    assert said(run, "limping")[-1].startswith("remark: A bind moves NPU 1 (PCI 0000:01:00.0) from CPUs 17-31 to CPUs ")
     assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")

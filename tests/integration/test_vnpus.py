@@ -120,6 +120,8 @@ REFUSED = [
     ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
     ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
     ({"npu_affinity_device_share_min_driver": "99.1"}, "and 99.1 or newer is required"),
+    ({"npu_affinity_vnpus": VNPUS, "npu_affinity_device_share_enabled": False}, "device share of NPU 0 is off and stays off"),
+    ({"npu_affinity_vnpus": VNPUS}, "/usr/local/hami-vnpu-core/limiter is not on the host, and the units of vNPUs start it"),
 ]
 
 
@@ -127,7 +129,7 @@ REFUSED = [
 def test_what_does_not_add_up_is_refused_before_anything_is_touched(fleet, variables, sentence):
     hosts = fleet(a2=MACHINE)
     before = hosts.snapshot("a2")
-    run = hosts.play("bind", **variables, **SHARED)
+    run = hosts.play("bind", **{**SHARED, **variables})
     assert run.status != 0
     assert sentence in run.failure("a2")
     assert touched(before, hosts.snapshot("a2")) == set()

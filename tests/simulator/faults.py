@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Callable
 
 from .driver import DESCRIPTION
 
@@ -23,14 +24,29 @@ def set_faults(tree: str | os.PathLike, **faults: object) -> None:
 
 def lose_card(tree: str | os.PathLike, card: int) -> None:
     """Let a card (by its NPU ID) drop off the bus: its functions, interrupts, device nodes, workqueues and kernel threads go."""
+    _lose(tree, card, lambda chip: True)
+
+
+def lose_chip(tree: str | os.PathLike, card: int, number: int) -> None:
+    """Let one chip of a card go; the PCI function stays where another chip shares it."""
+    path = pathlib.Path(str(tree) + DESCRIPTION)
+    description = json.loads(path.read_text())
+    faults = description["faults"]
+    path.write_text(json.dumps({**description, "faults": {**faults, "lost": [*faults.get("lost", []), "%d:%d" % (card, number)]}}))
+    _lose(tree, card, lambda chip: chip["chip"] == number)
+
+
+def _lose(tree: str | os.PathLike, card: int, concerned: Callable[[dict], bool]) -> None:
     root = pathlib.Path(tree)
-    chips = [chip for chip in json.loads(pathlib.Path(str(tree) + DESCRIPTION).read_text())["chips"] if chip["card"] == card]
+    known = json.loads(pathlib.Path(str(tree) + DESCRIPTION).read_text())["chips"]
+    chips = [chip for chip in known if chip["card"] == card and concerned(chip)]
     if not chips:
-        raise ValueError("%s has no card %d" % (tree, card))
+        raise ValueError("%s has no card %d, or not this chip of it" % (tree, card))
+    shared = {chip["bdf"] for chip in known if chip not in chips}
     gone = set()
     for chip in chips:
         link = root / "sys/bus/pci/devices" / chip["bdf"]
-        if link.is_symlink():
+        if link.is_symlink() and chip["bdf"] not in shared:
             gone.update(os.listdir(link / "msi_irqs"))
             (link / "driver").resolve().joinpath(chip["bdf"]).unlink()
             shutil.rmtree(link.resolve())

@@ -15,6 +15,7 @@ sleep      seconds to wait before anything else (a controller that does not answ
 log_lines  lines printed before every answer, as driver and limiter libraries do
 answers    {"info -m": {"text": ..., "status": 0}}: what to print for exactly these arguments instead
 dead       [NPU IDs]: there on the bus and without an answer
+lost       ["NPU ID:chip"]: a chip that is gone while the PCI function that it shares with others is there; logic ids close up
 busy       [NPU IDs, or "NPU ID:chip"]: a container holds it, device share cannot be changed
 user       an uid; other than 0 is refused where the tool wants root (the variable NPU_SMI_UID wins)
 container  true: a plain container; [physical ids]: a plain container that sees only these
@@ -130,7 +131,9 @@ class Machine:
         container = self.faults.get("container", False)
         self.container = bool(container)
         self.mcu = self.family in WITH_MCU
-        on_bus = [entry for entry in self.description["chips"] if os.path.exists(self.path(self.device(entry["bdf"])))]
+        lost = self.faults.get("lost", [])
+        there = [entry for entry in self.description["chips"] if "%d:%d" % (entry["card"], entry["chip"]) not in lost]
+        on_bus = [entry for entry in there if os.path.exists(self.path(self.device(entry["bdf"])))]
         seen = [entry for entry in on_bus if not isinstance(container, list) or entry["phy"] in container]
         self.partial_card = self.family == "a3" and bool({e["card"] for e in seen} & {e["card"] for e in on_bus if e not in seen})
         dead = set(self.faults.get("dead", []))

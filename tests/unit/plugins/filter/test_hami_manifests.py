@@ -50,6 +50,30 @@ def test_two_containers_share_one_card_and_the_scheduler_will_say_so_on_the_pods
     assert found["values"] == {"devices": {"ascend": {"enabled": True}}}
 
 
+CANNOT_SPLIT = [
+    ({"driver": {"version": "25.3.rc1"}}, "its Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
+    ({"machine": {"architecture": "x86_64"}}, "hami-vnpu-core, which there is for Arm only, and this host is x86_64"),
+    (host("910A"), "the driver of 910A has no device share, which the device plugin switches on"),
+]
+
+
+@pytest.mark.parametrize("parts, sentence", CANNOT_SPLIT)
+def test_soft_split_is_refused_where_it_cannot_work(parts, sentence):
+    with pytest.raises(AnsibleFilterError, match=f"hami-core cannot work on node node7: .*{sentence}; use mode: hard"):
+        hami_manifests({**host(), **parts}, "node7", [A])
+    assert hami_manifests({**host(), **parts}, "node7", mode="hard")["warnings"] == []
+
+
+def test_what_may_keep_soft_split_from_working_is_said():
+    silent = {**host(), "driver": {"version": "25.5.1"}}
+    shares = [{**npu, "device_share": state} for npu, state in zip(silent["npus"], (True, False), strict=False)]
+    assert hami_manifests({**silent, "npus": shares[:1]}, "node7", [A])["warnings"] == []
+    (off,) = hami_manifests({**silent, "npus": shares}, "node7", [A])["warnings"]
+    assert off.startswith("node7: device share of NPU 1 is off. HAMi's device plugin switches it on when it starts and gives up")
+    version, unknown = hami_manifests(host(), "node7", [A])["warnings"]
+    assert "version of the Ascend driver is not known" in version and "device share of NPU 0-1 is not known" in unknown
+
+
 def test_hard_split_has_templates_and_no_compute_and_no_device_share():
     found = hami_manifests(host(), "node7", [{"name": "quarter", "memory_mib": 9000}], mode="hard")
     valid(found)
@@ -61,7 +85,9 @@ def test_hard_split_has_templates_and_no_compute_and_no_device_share():
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_the_configuration_of_every_chip_is_what_the_scheduler_reads(chip):
-    found = hami_manifests(host(chip.name, count=4, chips=2 if chip.pairs else 1), "node-1.example", [{"name": "all"}], vdevice_count=10)
+    mode = "hard" if chip.name == "910A" else "hami-core"
+    node = host(chip.name, count=4, chips=2 if chip.pairs else 1)
+    found = hami_manifests(node, "node-1.example", [{"name": "all"}], mode=mode, vdevice_count=10)
     valid(found)
     (config,) = yaml.safe_load(found["device_config"]["data"]["device-config.yaml"])["vnpus"]["configs"]
     assert (config["chipName"], config["commonWord"], config["memoryAllocatable"]) == (chip.name, chip.word, chip.allocatable)

@@ -81,7 +81,7 @@ def test_the_examples_run(tmp_path):
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     for part in (
-        "docker run --cgroup-parent=npu-0.slice --cpuset-cpus=16-31 --cpuset-mems=1 --device=/dev/davinci0",
+        "docker run --cgroup-parent=npu-0.slice --cpuset-cpus=16-31 --cpuset-mems=1 --device=/dev/davinci4",
         "podman run --cgroup-parent=npu-0.slice --cpuset-cpus=16-31 --cpuset-mems=1 --device=/dev/davinci4",
         "ASCEND_VNPU_SPECS=vir05_1c_16g",
         "Slice=npu-pair.slice",

@@ -8,7 +8,8 @@ import copy
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, driver_refusals, refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, driver_refusals, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import plan_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
 
@@ -125,6 +126,109 @@ def test_the_numbers_of_a_workload_per_node_and_process():
     (workload,) = workloads(PLAN, [PAIR], TOPOLOGY)
     assert workload["cpus_per_node"] == {"0": 24, "6": 24}
     assert [(process["id"], process["pool"]) for process in workload["processes"]] == [(0, "144-167"), (1, "0-23")]
+
+
+NAMES = [
+    ("a logic id", 0, ["npu-0.slice"]),
+    ("as text", "1", ["npu-1.slice"]),
+    ("a PCI address", "0000:C1:00.0", ["npu-0.slice"]),
+    ("without the domain", "01:00.0", ["npu-1.slice", "npu-5.slice"]),
+    ("a chip", {"pci": "0000:01:00.0", "chip": 1}, ["npu-5.slice"]),
+    ("a physical id", {"phy_id": 7}, ["npu-5.slice"]),
+    ("a physical id that nothing tells", {"phy_id": 1}, ["npu-1.slice"]),
+    ("the number of a slice, not the present logic id", 5, ["npu-5.slice"]),
+    ("a present logic id that is the number of no slice", 2, []),
+    ("a lost NPU", 9, ["npu-9.slice"]),
+    ("an NPU of another host", "0000:f1:00.0", []),
+]
+NAMED = {
+    **PLAN,
+    "npus": [*PLAN["npus"], {**PLAN["npus"][1], "id": 2, "chip": 1, "phy_id": 7, "slice": "npu-5.slice"}],
+    "lost": [{**PLAN["npus"][0], "id": 9, "pci": "0000:e1:00.0", "slice": "npu-9.slice"}],
+}
+NO_NAMES = ["npu0", {"id": 3}, {"pci": "x"}, {"phy_id": "a"}, {"phy_id": True}, -1, None, "0000:c1:00"]
+
+
+@pytest.mark.parametrize("name, slices", [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
+def test_what_a_name_of_an_npu_stands_for(name, slices):
+    assert [entry["slice"] for entry in members(NAMED, [name])[0]] == slices
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=str)
+def test_what_is_no_name_of_an_npu(name):
+    (said,) = refusals(TOPOLOGY, NAMED, [{"unit": "a.service", "npus": [name]}], "host")
+    assert said.startswith(f"npu_affinity_services: a.service: {shown(name)} names no NPU: ")
+
+
+OVERLAPS = [
+    ([{"name": "a", "npus": [0, 1]}, {"name": "b", "npus": ["0000:01:00.0"]}], [], "workload a and workload b both have NPU 1"),
+    ([{"name": "a", "npus": [0, 1], "share": True}, {"name": "b", "npus": [1]}], [], "workload a and workload b both have NPU 1"),
+    ([{"name": "a", "npus": [0, 1]}], [ONE], "workload a and vllm@0.service both have NPU 0"),
+    ([{"name": "a", "npus": [0], "share": "false"}], [BOTH], "workload a and big.service both have NPU 0"),
+    ([{"name": "a", "npus": [0, 1], "share": True}, {"name": "b", "npus": [1], "share": "yes"}], [], None),
+    ([{"name": "a", "npus": [0], "share": True}], [ONE, {"unit": "b.service", "npus": [1]}], None),
+    ([{"name": "a", "npus": [0]}, {"name": "b", "npus": [1]}], [], None),
+    ([{"name": "llm-a", "npus": [0]}, {"name": "llm_a", "npus": [1]}], [], "llm-a and llm_a would have one slice"),
+    ([{"name": "a", "npus": [0], "share": "perhaps"}], [], "a: share: expected true or false; got 'perhaps'"),
+]
+
+
+@pytest.mark.parametrize("wanted, services, sentence", OVERLAPS)
+def test_workloads_share_cpus_on_purpose_only(wanted, services, sentence):
+    said = refusals(TOPOLOGY, PLAN, services, "host", wanted)
+    assert (said == []) if sentence is None else sentence in said[0]
+
+
+def test_services_of_one_npu_are_a_remark():
+    (said,) = remarks(TOPOLOGY, PLAN, [ONE, BOTH])
+    assert said == "vllm@0.service and big.service all use NPU 0, and share its CPUs."
+
+
+LOST = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"][0], "kind": "npu"}]}
+
+
+@pytest.mark.parametrize("topology", [TOPOLOGY, on(cgroup="v1")], ids=["v2", "v1"])
+def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
+    services, pair = [ONE, {"unit": "b.service", "npus": [1]}], {**PAIR, "share": True}
+    assert binding(topology, LOST, services, "host", [pair])["services"] == binding(topology, PLAN, services, "host", [pair])["services"]
+    (said, _pair) = remarks(topology, LOST, services, [pair])
+    assert said.startswith("vllm@0.service is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
+
+
+def test_a_service_of_a_lost_npu_whose_pool_was_given_away_has_no_limit_of_its_own():
+    gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems"), "")}
+    result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, [ONE, BOTH], "host")
+    assert [service["settings"] for service in result["services"]] == [
+        {"Slice": "npu-0.slice"},
+        {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0"},
+    ]
+    assert [unit["name"] for unit in result["slices"]] == ["npu-1.slice"]
+    assert [service["name"] for service in binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, [ONE, BOTH], "host")["services"]] == [
+        "big.service"
+    ]
+
+
+WORKERS = [
+    ("Arm", TOPOLOGY, PLAN, "vLLM-Ascend divides its CPUs by topo_affinity"),
+    ("x86_64", on(architecture="x86_64"), {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, "Arm only, and this host is x86_64"),
+    ("GPUs", changed(TOPOLOGY, npus=[{**npu, "kind": "gpu"} for npu in TOPOLOGY["npus"]]), PLAN, "NPUs only, and this host has GPUs"),
+]
+
+
+@pytest.mark.parametrize("topology, plan, sentence", [row[1:] for row in WORKERS], ids=[row[0] for row in WORKERS])
+def test_what_workers_do_is_said_as_it_is(topology, plan, sentence):
+    assert sentence in binding(topology, plan, [], "workers")["says"]
+
+
+def test_a_repaired_plan_is_not_what_workers_do():
+    (said,) = refusals(TOPOLOGY, {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, [], "workers")
+    assert "this plan is not what the workers will do, because the published rule was repaired: NPUs 0 and 1 share CPUs." in said
+
+
+def test_workers_of_some_npus_divide_the_cpus_of_all():
+    part = {**PLAN, "options": {"npus": [0, 1]}}
+    assert binding(TOPOLOGY, part, [], "workers")["parents"][0]["cpus"] == "0-191"
+    assert binding(TOPOLOGY, part, [], "host")["parents"][0]["cpus"] == "0-23,144-167"
 
 
 WORKLOAD_REFUSALS = [

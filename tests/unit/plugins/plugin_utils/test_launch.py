@@ -117,7 +117,8 @@ ASCEND_MOUNTS = [
 ]
 COMMON_NODES = ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
 DEVICES = [
-    ("logic ids stand in for physical ids", ENTRY, {}, ["/dev/davinci0"]),
+    ("logic ids stand in for physical ids", {**ENTRY, "phy_id": None}, {}, ["/dev/davinci0"]),
+    ("physical id of a plan's entry", ENTRY, {}, ["/dev/davinci4"]),
     ("physical ids of the topology", ENTRY, {"topology": TOPOLOGY}, ["/dev/davinci4"]),
     ("physical id of the entry", {**ENTRY, "phy_id": 6}, {}, ["/dev/davinci6"]),
     ("physical ids of a workload", PAIR, {"topology": TOPOLOGY}, ["/dev/davinci4", "/dev/davinci5"]),
@@ -140,7 +141,7 @@ def test_containers_get_their_npus_and_the_driver(entry, options, nodes):
 
 
 def test_a_guessed_device_number_is_said_to_be_one():
-    assert "logic id 0 stands for it" in launch(ENTRY, "docker")
+    assert "logic id 0 stands for it" in launch({**ENTRY, "phy_id": None}, "docker")
     for text in (launch(ENTRY, "docker", topology=TOPOLOGY), launch(ENTRY, "docker", devices=False), launch(GPU, "docker")):
         assert "stands for it" not in text
 

@@ -38,11 +38,52 @@ def with_ids(topology, *ids):
     return {**topology, "npus": [{**card, "id": number} for card, number in zip(topology["npus"], ids, strict=True)]}
 
 
+RING = host([0, 0, 1, 1, 2, 2, 3, 3], nodes=4, cores=48)
+
+
+def test_beside_workers_the_pools_are_as_published_and_what_is_wrong_with_them_is_said():
+    published, repaired = plan(RING, repair=False), plan(RING)
+    made = plan(RING, bound_by="workers")
+    assert repaired["repaired"] and pools(made) == pools(published) != pools(repaired)
+    assert [entry["irq"] for entry in made["npus"]] == [entry["irq"] for entry in published["npus"]]
+    assert made["violations"] == made["repaired"] == []
+    assert f"The workers bind themselves, and this is what they do: {published['violations'][0]}" in made["warnings"]
+    assert made["warnings"][-1] == "To repair that, use bound_by: host, with in-process binding off."
+    alone = plan(host([0, 1, 2, 3], nodes=4, cores=8), bound_by="workers")
+    assert alone["npus"][0]["mems"] == "0-1", "memory of the whole pool: the workers move their pages themselves"
+    stock = plan(host(A2), bound_by="workers")
+    assert (pools(stock), stock["warnings"]) == (STOCK, [])
+
+
+@pytest.mark.parametrize("machine", [{"architecture": "x86_64"}, {"architecture": "aarch64"}])
+def test_workers_that_bind_nothing_change_no_plan(machine):
+    topology = {**host([0, 0, 1, 1], nodes=2, family="gpu" if machine["architecture"] == "aarch64" else "a2"), "machine": machine}
+    assert plan(topology, bound_by="workers", min_cpus=4) == plan(topology, min_cpus=4)
+
+
+BESIDE_WORKERS = [
+    (RING, {"strategy": "even_split"}, "even_split is not what workers do that bind themselves .*, which is topo_affinity on this host"),
+    (RING, {"roles": {"irq": 4}}, "roles: irq 4, acl 1, release 1 is not what workers do that bind themselves"),
+    (RING, {"cpus": "0-47"}, "these will bind nothing on this host: NPU 2.*conflict with NUMA affinity.*; use bound_by: host"),
+    (host([0, 1], family="a5", nodes=2, cores=16), {}, "these will bind nothing on this host: .*insufficient CPU clusters.*; use bound_by"),
+    (RING, {"bound_by": "nobody"}, "bound_by: expected one of host, workers"),
+]
+
+
+@pytest.mark.parametrize("topology, options, sentence", BESIDE_WORKERS)
+def test_what_is_refused_beside_workers(topology, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plan(topology, **{"bound_by": "workers", **options})
+
+
 def test_a_stock_a2_keeps_what_is_published():
     made = plan(host(A2))
     assert pools(made) == STOCK
     assert made["npus"][0] == {
+        "kind": "npu",
         "id": 0,
+        "chip": 0,
+        "phy_id": None,
         "pci": "0000:01:00.0",
         "pool": "144-167",
         "irq": "144-145",

@@ -10,7 +10,11 @@ import json
 import pytest
 from planner_hosts import host, pools
 
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from tests.simulator.faults import lose_card, lose_chip
+from tests.simulator.generate import generate
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
 
@@ -79,9 +83,12 @@ def test_all_cards_are_gone():
 
 
 def test_a_subset_is_asked_for():
-    before = plan(host(NODES))
-    after = plan(without([3], before), npus=[3])
-    assert after["npus"] == [{**before["npus"][4], "id": 3}]
+    before = plan(host(NODES), npus=[0, 3, 4])
+    after = plan(without([3], before), npus=[0, 3, 4])
+    assert after["npus"] == [before["npus"][0], {**before["npus"][2], "id": 3}]
+    assert after["lost"] == [before["npus"][1]]
+    with pytest.raises(ValueError, match="Invalid NPU id 9, total_npus=7"):
+        plan(without([3], before), npus=[0, 9])
 
 
 ANEW = [
@@ -89,7 +96,7 @@ ANEW = [
         "other options",
         lambda applied, topology: None,
         {"housekeeping": 1},
-        "but are planned anew: it was made with other values of housekeeping.",
+        "it was made with other values of housekeeping",
     ),
     (
         "another strategy, and CPUs gone",
@@ -99,7 +106,13 @@ ANEW = [
     ),
     (
         "CPUs gone",
-        lambda applied, topology: topology["cpus"].update(online="0-149,152-191"),
+        lambda applied, topology: topology["cpus"].update(online="0-146,168-191"),
+        {},
+        "3 CPUs of NPU 0 are online, and at least 5 are needed",
+    ),
+    (
+        "CPUs given to containers",
+        lambda applied, topology: topology.update(kubelet={"exclusive": {"pod/c": "150-151"}}),
         {},
         "CPUs 150-151 of NPU 0 can no longer be used",
     ),
@@ -123,9 +136,15 @@ def test_where_pools_cannot_be_kept_the_host_is_planned_anew_and_told_why(change
     topology = without([3], plan(host(NODES)))
     change(topology["applied"], topology)
     after = plan(topology, **options)
-    assert after["lost"] == []
-    assert why in after["warnings"][0]
-    assert after["npus"] == plan({**topology, "applied": None}, **options)["npus"]
+    (warning,) = [warning for warning in after["warnings"] if "of the plan in force" in warning]
+    assert f"keep their slices, but not their pools, which were planned anew: {why}" in warning
+    assert {(entry["pool"], entry["mems"], why in entry["released"]) for entry in after["lost"]} == {("", "", True)}
+    anew = plan({**topology, "applied": None}, **options)
+    assert pools(after) == pools(anew)
+    slices = {entry["pci"]: entry["slice"] for entry in topology["applied"]["npus"]}
+    assert all(entry["slice"] == slices.get(entry["pci"], "npu-8.slice") for entry in after["npus"])
+    again = plan({**topology, "applied": json.loads(json.dumps(after))}, **options)
+    assert again == after, "the second run has nothing to change"
 
 
 def test_options_that_say_the_same_in_other_words_are_the_same():
@@ -142,28 +161,72 @@ def test_cards_without_pci_function_cannot_be_told_and_are_planned_anew():
     assert after["lost"] == after["warnings"] == []
 
 
-def duo(chips_of_functions):
-    """Return a host of cards whose two chips share a PCI function."""
-    topology = host([0, 0, 1, 1], nodes=2, cores=16, family="310p")
-    for card in topology["npus"]:
-        card.update(pci=f"0000:0{card['id'] // 2}:00.0", chip=card["id"] % 2)
-    topology["npus"] = [
-        {**card, "id": number}
-        for number, card in enumerate(card for card in topology["npus"] if card["chip"] in chips_of_functions.get(card["pci"], ()))
+def gathered(tree):
+    return json.loads(json.dumps(gather(Host(str(tree)))))
+
+
+CHIPS = [
+    ("duo", lose_chip, (2, 0), ["npu-0.slice"]),
+    ("duo", lose_chip, (5, 1), ["npu-5.slice"]),
+    ("duo", lose_card, (3,), ["npu-2.slice", "npu-3.slice"]),
+    ("a3_640_split", lose_chip, (0, 0), ["npu-0.slice"]),
+    ("a3_640_split", lose_card, (5,), ["npu-10.slice", "npu-11.slice"]),
+]
+
+
+@pytest.mark.parametrize("machine, lose, which, gone", CHIPS, ids=[f"{row[0]} {'.'.join(map(str, row[2]))}" for row in CHIPS])
+def test_chips_of_cards_as_they_are_gathered(tmp_path, machine, lose, which, gone):
+    generate(machine, tmp_path)
+    before = plan(gathered(tmp_path))
+    assert [(entry["kind"], entry["chip"]) for entry in before["npus"][:3]] == [("npu", 0), ("npu", 1), ("npu", 0)]
+    (tmp_path / "etc/npu-affinity").mkdir(parents=True)
+    (tmp_path / "etc/npu-affinity/plan.json").write_text(json.dumps(before))
+    lose(tmp_path, *which)
+    topology = gathered(tmp_path)
+    without_chips = [{key: value for key, value in entry.items() if key != "chip"} for entry in before["npus"]]
+    for applied in (topology["applied"], {**before, "npus": without_chips}):
+        after = plan({**topology, "applied": applied})
+        assert [entry["slice"] for entry in after["lost"]] == gone
+        old = {entry["slice"]: entry for entry in before["npus"]}
+        for entry in after["npus"]:
+            assert {**entry, "id": None} == {**old.pop(entry["slice"]), "id": None}
+        assert sorted(old) == sorted(gone)
+        assert [entry["id"] for entry in after["npus"]] == list(range(len(after["npus"])))
+
+
+def test_cpus_of_kept_pools_that_are_offline():
+    before = plan(host(NODES))
+    topology = without([3], before)
+    topology["cpus"].update(online="0-120,122-143,146-191", offline="121,144-145")
+    assert before["npus"][3]["pool"] == "120-143" and before["npus"][0]["pool"] == "144-167"
+    after = plan(topology)
+    first, lost = after["npus"][0], after["lost"][0]
+    assert (first["pool"], first["offline"], first["irq"], first["main"]) == ("146-167", "144-145", "146-147", "148-165")
+    assert (lost["pool"], lost["offline"]) == ("120,122-143", "121")
+    assert [entry["pool"] for entry in after["npus"][1:]] == [entry["pool"] for entry in before["npus"] if entry["id"] not in (0, 3)]
+    assert after["warnings"][1:] == [
+        "CPUs 144-145 of npu-0.slice are offline; it does without them until they are back and the host is bound again.",
+        "CPUs 121 of npu-3.slice are offline; it does without them until they are back and the host is bound again.",
     ]
-    return topology
+    assert plan({**topology, "applied": json.loads(json.dumps(after))}) == after, "the second run has nothing to change"
+    topology["cpus"].update(online="0-191", offline="")
+    back = plan({**topology, "applied": json.loads(json.dumps(after))})
+    assert back == plan(without([3], before))
 
 
-@pytest.mark.parametrize("with_chips", [True, False])
-def test_two_chips_of_one_function(with_chips):
-    whole = {"0000:00:00.0": [0, 1], "0000:01:00.0": [0, 1]}
-    before = plan(duo(whole))
-    applied = {**before, "npus": [{**entry, "chip": entry["id"] % 2} if with_chips else entry for entry in before["npus"]]}
-    half = duo({"0000:01:00.0": [0, 1]})
-    assert pools(plan({**half, "applied": applied})) == {0: before["npus"][2]["pool"], 1: before["npus"][3]["pool"]}
-    one_chip = duo({**whole, "0000:00:00.0": [1]})
-    kept = plan({**one_chip, "applied": applied})
-    assert kept["npus"][0]["slice"] == ("npu-1.slice" if with_chips else "npu-0.slice")
+def test_all_cpus_of_a_lost_card_are_offline():
+    topology = without([3], plan(host(NODES)))
+    topology["cpus"].update(online="0-119,144-191", offline="120-143")
+    after = plan(topology)
+    assert (after["lost"][0]["pool"], after["lost"][0]["offline"]) == ("", "120-143")
+    assert "npu-3.slice are offline; it has no limit of its own" in after["warnings"][1]
+
+
+def test_workers_that_start_anew_beside_a_lost_card_divide_otherwise():
+    before = plan(host(NODES), bound_by="workers")
+    after = plan(without([3], before), bound_by="workers")
+    assert pools(after) == {entry["id"] - (entry["id"] > 3): entry["pool"] for entry in before["npus"] if entry["id"] != 3}
+    assert after["warnings"][1].startswith("Workers that bind themselves and start anew divide the CPUs over the 7 NPUs that are left")
 
 
 def test_gpus_keep_their_slices_as_well():

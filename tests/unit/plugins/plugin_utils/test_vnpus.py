@@ -11,10 +11,10 @@ import re
 import pytest
 from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, refusals, remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpus import vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch import launch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TOPOLOGY = {
@@ -118,7 +118,7 @@ REFUSED = [
     ([than(npu=1, memory_mib=32769)], "which has 32768 MiB and 100 % and serves nobody"),
     ([than(npu=0, core=4)], "4 % of NPU 0 for b-2 is no whole core of its pool, which has 22 outside interrupts; ask for 5 or more"),
     ([than(npu=3)], "npu_affinity_vnpus: b-2 wants NPU 3, but the plan of this host has NPU 0, 1, 7."),
-    ([than(npu=7)], "b-2 wants a part of NPU 7, which is a GPU"),
+    ([than(npu=7)], "b-2 wants a part of GPU 7, and only NPUs can be shared"),
     ([A, than(name="a", npu=1)], "a is named more than once"),
     ([B, than(name="b_2")], "b_2 is named more than once; files are named after it, and '-' and '_' count as the same"),
     ([than(name="b/2")], "'b/2' is not a name"),
@@ -147,9 +147,54 @@ def test_a_shared_npu_is_not_used_as_a_whole_by_somebody_else_and_needs_a_driver
     assert "set npu_affinity_bound_by to host" in " ".join(refusals(TOPOLOGY, PLAN, [], "workers", (), [A]))
 
 
+def sharing(**parts):
+    """Return the topology with parts of NPU 0 or of the host changed."""
+    npus = [{**TOPOLOGY["npus"][0], **{key: value for key, value in parts.items() if key in ("device_share", "family", "name")}}]
+    return {**TOPOLOGY, "npus": npus + TOPOLOGY["npus"][1:], **{key: value for key, value in parts.items() if key in ("machine", "driver")}}
+
+
+CANNOT_WORK = [
+    ("910A", sharing(family="910", name="910A"), True, "NPU 0 is a 910A, whose driver has no device share"),
+    ("910 Pro", sharing(family="910", name="910ProB"), True, "NPU 0 is a 910ProB, whose driver has no device share"),
+    ("x86_64", sharing(machine={"architecture": "x86_64"}), True, "hami-vnpu-core, which there is for Arm only, and this host is x86_64"),
+    ("device share stays off", sharing(device_share=False), False, "device share of NPU 0 is off and stays off"),
+]
+
+
+@pytest.mark.parametrize("topology, share, sentence", [row[1:] for row in CANNOT_WORK], ids=[row[0] for row in CANNOT_WORK])
+def test_what_cannot_work_is_refused(topology, share, sentence):
+    assert sentence in refusals(topology, PLAN, [], "host", (), [A, B], share)[0]
+
+
+DOUBTS = [
+    ("shares", sharing(device_share=True), None, []),
+    ("will share", sharing(device_share=False), True, []),
+    ("does not share", sharing(device_share=False), None, ["device share of NPU 0 is off"]),
+    ("is not known to share", TOPOLOGY, False, ["device share of NPU 0 is not known"]),
+    ("unknown driver", sharing(device_share=True, driver={"version": None}), None, ["version of the Ascend driver is not known"]),
+]
+
+
+@pytest.mark.parametrize("topology, share, sentences", [row[1:] for row in DOUBTS], ids=[row[0] for row in DOUBTS])
+def test_what_may_not_work_is_said(topology, share, sentences):
+    said = remarks(topology, PLAN, vnpus=[A, B], device_share=share)
+    assert len(said) == len(sentences) and all(sentence in told for sentence, told in zip(sentences, said, strict=True))
+
+
+def test_vnpus_of_a_lost_card_stay_as_they_are():
+    kept = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"][0], "kind": "npu", "phy_id": 2}]}
+    left = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0}]}
+    assert refusals(left, kept, [], "host", (), [A, B]) == []
+    before, after = ([{**vnpu, "npus": None} for vnpu in vnpus(*where, [A, B])] for where in ((TOPOLOGY, PLAN), (left, kept)))
+    assert after == before
+    assert remarks(left, kept, vnpus=[A])[0].startswith("vNPU a is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)")
+    assert vnpus(left, kept, [{**A, "npu": "c1:00.0"}])[0]["slice"] == "npu-0-a.slice"
+
+
 quotas = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40000), st.integers(1, 60)), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(quotas)
 def test_what_is_accepted_never_exceeds_an_npu_and_never_shares_a_core(drawn):
     wanted = [{"name": f"v{place}", "npu": npu, "memory_mib": memory, "core": core} for place, (npu, memory, core) in enumerate(drawn)]

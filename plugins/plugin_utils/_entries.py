@@ -1,0 +1,119 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The entries of a plan, and how settings name them: by logic id, PCI address or physical id.
+
+A logic id is the number in the name of the NPU's slice. That is the id at the time of the plan in force: when a card drops off the bus,
+npu-smi counts on without it, and what the settings name stays where it is.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Entry = Mapping[str, Any]
+
+FORMS = 'a logic id (0), a PCI address ("0000:c1:00.0"), {phy_id: 0} or {pci: "0000:01:00.0", chip: 1}'
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+_KEYS = ({"phy_id"}, {"pci"}, {"pci", "chip"})
+
+
+def kind_and_number(slice_name: str) -> tuple[str, int]:
+    """Return the kind and the number in the name of an NPU's slice: ``npu-3.slice`` -> ``("npu", 3)``."""
+    kind, number = slice_name.removesuffix(".slice").split("-")
+    return kind, int(number)
+
+
+def title(entry: Entry) -> str:
+    """Return what an entry is called: ``NPU 3``, by the number of its slice."""
+    kind, number = kind_and_number(entry["slice"])
+    return f"{kind.upper()} {number}"
+
+
+def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
+    """Return the entries that names stand for, by kind and number, lost ones included, and the names that stand for none.
+
+    ``ValueError`` for what is no name.
+    """
+    found: dict[str, Entry] = {}
+    unknown = []
+    for name in names:
+        entries = find(plan, name)
+        if not entries:
+            unknown.append(shown(name))
+        found |= {entry["slice"]: entry for entry in entries}
+    return sorted(found.values(), key=lambda entry: kind_and_number(entry["slice"])), unknown
+
+
+def find(plan: Entry, name: Any) -> list[Entry]:
+    """Return the entries that one name stands for: several where chips share a PCI function and only that is named.
+
+    On a host with NPUs and GPUs, a number that both have means the NPU. ``ValueError`` for what is no name.
+    """
+    entries = [*plan["npus"], *(plan.get("lost") or ())]
+    number = int(name) if isinstance(name, str) and name.strip().isdecimal() else name
+    if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+        same = [entry for entry in entries if kind_and_number(entry["slice"])[1] == number]
+        return sorted(same, key=lambda entry: str(entry["slice"]).startswith("gpu-"))[:1]
+    wanted = _wanted(name)
+    return [entry for entry in entries if all(_value(entry, key) == value for key, value in wanted.items())]
+
+
+def _wanted(name: Any) -> dict[str, Any]:
+    wanted = dict(name) if isinstance(name, Mapping) else {"pci": name}
+    if set(wanted) not in _KEYS:
+        raise ValueError(f"{shown(name)} names no NPU: expected {FORMS}")
+    if "pci" in wanted:
+        match = _PCI.fullmatch(str(wanted["pci"]).strip().lower())
+        if not match:
+            raise ValueError(f"{shown(name)} names no NPU: expected {FORMS}")
+        wanted["pci"] = f"{match[1] or '0000'}:{match[2]}"
+    for key in wanted.keys() & {"chip", "phy_id"}:
+        if isinstance(wanted[key], bool) or not str(wanted[key]).isdecimal():
+            raise ValueError(f"{shown(name)} names no NPU: {key} must be a whole number")
+        wanted[key] = int(wanted[key])
+    return wanted
+
+
+def _value(entry: Entry, key: str) -> Any:
+    """Return what is compared with a name. Where npu-smi tells no physical ids, logic ids stand in for them."""
+    if key == "pci":
+        return str(entry.get("pci")).lower()
+    if key == "phy_id" and entry.get("phy_id") is None:
+        kind, number = kind_and_number(entry["slice"])
+        return number if kind == "npu" else None
+    return entry.get(key)
+
+
+def slices_of(plan: Entry, names: Iterable[Any]) -> set[str]:
+    """Return the slices of the NPUs that names stand for; none for what is no name."""
+    try:
+        return {str(entry["slice"]) for entry in members(plan, names)[0]}
+    except ValueError:
+        return set()
+
+
+def shown(name: Any) -> str:
+    if isinstance(name, Mapping):
+        return "{" + ", ".join(f"{key}: {value}" for key, value in name.items()) + "}"
+    return str(name)
+
+
+def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> str | None:
+    """Return a sentence about the NPUs that a service, workload or vNPU names and the plan does not have, or None."""
+    try:
+        _entries, unknown = members(plan, names)
+    except ValueError as error:
+        return f"{variable}: {owner}: {error}."
+    if not unknown:
+        return None
+    has = ", ".join(map(str, sorted({kind_and_number(entry["slice"])[1] for entry in plan["npus"]}))) or "(none)"
+    return f"{variable}: {owner} wants NPU {', '.join(unknown)}, but the plan of this host has NPU {has}."
+
+
+def is_lost(plan: Entry, entry: Entry) -> bool:
+    return any(entry is other or entry["slice"] == other["slice"] for other in plan.get("lost") or ())
