@@ -79,15 +79,25 @@ def close():
 def serve():
     """Read requests, one JSON line each, and answer each with the exit status of its run."""
     import gc
+    import warnings
 
     import ansible.executor.module_common
-    import ansible.plugins.action.normal
-    import ansible.plugins.callback.default
-    import ansible.plugins.connection.local
-    import ansible.plugins.shell.sh
+    import ansible.executor.process.worker
     import ansible.plugins.strategy.linear  # noqa: F401
+    from ansible import constants
     from ansible.cli.playbook import PlaybookCLI
+    from ansible.plugins import loader
 
+    constants.DEFAULT_INTERNAL_POLL_INTERVAL = 0.01  # looking for results every millisecond takes CPU from those who work on them
+    loader.init_plugin_loader()
+    warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
+    for name in ("assert", "copy", "debug", "fail", "normal", "set_fact", "validate_argument_spec"):
+        loader.action_loader.get(f"ansible.builtin.{name}", class_only=True)
+    loader.callback_loader.get("ansible.builtin.default", class_only=True)
+    loader.connection_loader.get("ansible.builtin.local", class_only=True)
+    loader.shell_loader.get("sh", class_only=True)
+    loader.filter_loader.get("ansible.builtin.bool")
+    loader.filter_loader.get("npu.affinity.plan")
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
