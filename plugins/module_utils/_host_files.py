@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bring a set of host files and the systemd units that they configure to the wanted state, wholly or not at all.
 
-Order: compare, refuse what is unsafe, record what was there before the first bind, widen live CPU sets whose setting goes, write, try the
-programs of our units, reload,
-stop slices that are gone and idle, enable, start, read back what the kernel grants. When a step fails, every file is put back and systemd
-is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: a run that was killed
-is finished by the next one.
+Order: compare, refuse what is unsafe, record what was there before the first bind, start what a killed run had stopped, set what concerns
+the whole host, widen live CPU sets whose setting goes, write, try the programs of our units, reload, stop slices that are gone and idle,
+enable, start, read back what the kernel grants. When a step fails, every file and setting is put back, what was stopped is started, and
+systemd is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: what a killed
+run began the next one finishes.
 
 This module is private to the collection.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 
-from . import _irqbalance, _previous, _programs
+from . import _irqbalance, _journal, _previous, _programs, _tuning
 from ._cpulist import compress, expand
 from ._files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
 from ._host import CommandError
@@ -35,7 +35,8 @@ class Request:
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
     processes may change; ``previous``: ``{section: state}`` of previous.json, recorded before the first write because what is written may
-    change it.
+    change it; ``tuning``: settings of the whole host as :func:`_tuning.look` has them, None to leave them alone; ``tolerant``: whether a
+    unit that cannot be restarted is left for the next run, instead of failing this one.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Request:
         expected=(),
         move_memory=False,
         previous=None,
+        tuning=None,
+        tolerant=False,
     ):
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
@@ -61,6 +64,8 @@ class Request:
         self.expected = expected
         self.move_memory = move_memory
         self.previous = previous or {}
+        self.tuning = tuning
+        self.tolerant = tolerant
 
     def concerns(self, path):
         return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
@@ -69,22 +74,26 @@ class Request:
 class Report:
     """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
 
-    ``restart_needed``: running units that follow only at their next start; ``slices_left``: slices without a file that live on because of
-    them; ``narrow``: sentences on live units that the kernel still confines; ``untried``: on programs of units that only another machine
-    can run.
+    ``settings``: the steps of :func:`_tuning.look`; ``restart_needed``: running units that follow only at their next start;
+    ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
+    that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
+    programs of units that only another machine can run, and ``warnings``.
     """
 
     def __init__(self):
         self.changes = {}
         self.actions = []
+        self.settings = []
         self.restart_needed = []
         self.slices_left = []
-        self.narrow = []
+        self.unfinished = []
+        self.not_started = []
         self.untried = []
+        self.warnings = []
 
     @property
     def changed(self):
-        return bool(self.changes or self.actions)
+        return bool(self.changes or self.actions or self.settings)
 
 
 def _stale(host, request):
@@ -157,7 +166,7 @@ def _lost_settings(before, after):
 
 
 class _Apply:
-    """One transaction on one host: ``look`` completes the report without a write; ``undo`` puts the files back in the reverse order."""
+    """One transaction on one host: ``look`` completes the report without a write; ``undo`` puts everything back in the reverse order."""
 
     def __init__(self, host, request, report):
         self.host = host
@@ -168,6 +177,8 @@ class _Apply:
         self.disabled = []
         self.enabled = []
         self.started = []
+        self.stopped = []
+        self.tuned = False
         self.slices = []
         self.timers = []
         self.to_widen = {}
@@ -175,10 +186,15 @@ class _Apply:
         begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
         self.interrupted = [path for path in begun if request.concerns(path)]
         stopped = _previous.recorded(host) if request.released else {}
-        self.released = {unit: stopped[unit] for unit in request.released if unit in stopped}
+        masked = [unit for unit in request.released if unit in stopped and self.systemd.masked(unit)]
+        report.warnings += ["%s was stopped by an earlier bind and is masked since: it stays stopped" % unit for unit in masked]
+        self.released = {unit: stopped[unit] for unit in request.released if unit in stopped and unit not in masked}
 
     def look(self):
         report, request = self.report, self.request
+        if request.tuning is not None:
+            report.settings = _tuning.look(self.host, request.tuning)
+        report.actions += ["start %s again" % unit for unit in _journal.stopped(self.host)]
         report.actions += ["enable %s" % unit for unit in self.to_enable()]
         report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]
         report.actions += ["put %s back to what it was" % unit for unit in self.released]
@@ -217,6 +233,9 @@ class _Apply:
             report.actions += ["reload: " + sentence for sentence in drift(self.systemd, request)]
         changed = set(report.changes) | set(self.interrupted)
         self.to_restart = self.systemd.active([entry["unit"] for entry in request.restarted if changed & set(entry["files"])])
+        for unit in [unit for unit in self.to_restart if request.tolerant and self.systemd.masked(unit)]:
+            self.to_restart.remove(unit)
+            report.unfinished.append("%s runs and is masked, so that it cannot be restarted: systemctl unmask %s" % (unit, unit))
         report.actions += ["restart %s" % unit for unit in self.to_restart]
         if self.interrupted:
             report.actions.append("reload: an earlier run was interrupted")
@@ -229,6 +248,10 @@ class _Apply:
         for section, state in self.request.previous.items():
             _previous.record(self.host, section, state)
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
+        self.report.warnings += [_journal.sentence(unit) for unit in _journal.stopped(self.host)]
+        self.report.not_started = _journal.finish(self.host, self.systemd)
+        _tuning.carry_out(self.host, self.report.settings)
+        self.tuned = bool(self.report.settings)
         if self.host.live:
             if self.report.changes:
                 _previous.record(self.host, INTERRUPTED, list(self.report.changes))
@@ -282,7 +305,7 @@ class _Apply:
         path = "%s/%s" % (UNIT_FOLDER, unit)
         if path in self.request.files:
             return self.request.files[path].text
-        return self.host.read(path) or self.host.read("/usr/lib/systemd/system/" + unit)
+        return self.systemd.text(unit)
 
     def _follow_live(self):
         if self.timers:
@@ -293,14 +316,22 @@ class _Apply:
         if self.started:
             self.systemd.start(self.started)
         for unit in self.to_restart:
-            self.systemd.restart(unit)
+            self._restart(unit)
         wrong = drift(self.systemd, self.request)
         if wrong and not self.report.changes:
             self.systemd.reload()
             wrong = drift(self.systemd, self.request)
         if wrong:
             raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
-        self.report.narrow = [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
+        self.report.unfinished += [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
+
+    def _restart(self, unit):
+        try:
+            self.systemd.restart(unit)
+        except (CommandError, ValueError) as error:
+            if not self.request.tolerant:
+                raise
+            self.report.unfinished.append("%s could not be restarted: %s" % (unit, error))
 
     def _stop_idle_slices(self):
         """Stop removed slices that nothing needs. Before the reload that would stop running services whose drop-in names the slice."""
@@ -315,9 +346,11 @@ class _Apply:
         if not running:
             return
         links = self.systemd.links(unit)
+        enabled = {} if self.systemd.enabled(unit, self._text(unit)) else {"enabled": False}
+        before = dict(enabled, running=running == "active" or not self.host.live)
         if unit not in _previous.recorded(self.host):
-            enabled = {} if self.systemd.enabled(unit, self._text(unit)) else {"enabled": False}
-            _previous.record(self.host, unit, dict(enabled, running=running == "active" or not self.host.live))
+            _previous.record(self.host, unit, before)
+        self.stopped.append((unit, before))
         _record_files(self.host, {path: FileState.of(self.host, path) for path in links})
         if self.host.live:
             self.systemd.stop([unit])
@@ -326,6 +359,10 @@ class _Apply:
             self.systemd.reload()
 
     def _release(self, unit, before):
+        self._start_again(unit, before)
+        _previous.keep(self.host, [section for section in _previous.recorded(self.host) if section != unit])
+
+    def _start_again(self, unit, before):
         text, recorded = self._text(unit), _previous.recorded(self.host)
         for path, values in recorded.get("files", {}).items():
             if posixpath.basename(values.get("link") or "") == unit and not self.host.exists(path):
@@ -336,11 +373,10 @@ class _Apply:
                 self.systemd.reload()
         if text is not None and before.get("running") and self.host.live:
             self.systemd.start([unit])
-        _previous.keep(self.host, [section for section in recorded if section != unit])
 
     def finish(self):
-        """Forget that this run and an earlier one were under way, unless the kernel still confines a unit: the next run tries again."""
-        if not self.report.narrow:
+        """Forget that this run and an earlier one were under way, unless something is left that the next run tries again."""
+        if not self.report.unfinished:
             self._forget(self.interrupted + list(self.report.changes))
 
     def _stop_started(self):
@@ -359,13 +395,29 @@ class _Apply:
             raise ValueError("%s could not be written: %s; make room and run again" % (_previous.PATH, error.strerror or error))
 
     def undo(self):
+        """Put everything back, and raise ``ValueError`` with what could not be; the next run then finishes."""
+        failed = []
+        for part in (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_settings, self._undo_stopped):
+            try:
+                part()
+            except (OSError, ValueError, CommandError) as error:
+                failed.append(str(error))
+        if failed:
+            raise ValueError("; ".join(failed))
+        self._forget([path for path in self.report.changes if path not in self.interrupted])
+
+    def _undo_enabled(self):
         for unit, text in self.enabled:
             self.systemd.disable(unit, text)
+
+    def _undo_files(self):
         for path in reversed(self.written):
             before = self.report.changes[path][0]
             if FileState.of(self.host, path) != before:
                 before.put(self.host, path)
         self._remove_folders()
+
+    def _undo_systemd(self):
         for unit, text in self.disabled:
             if not self.systemd.enabled(unit, text):
                 self.systemd.enable(unit, text)
@@ -377,7 +429,15 @@ class _Apply:
             if self.timers:
                 self.systemd.start(self.timers)
             self._stop_started()
-        self._forget([path for path in self.report.changes if path not in self.interrupted])
+
+    def _undo_settings(self):
+        left = _tuning.put_back(self.host, self.report.settings) if self.tuned else []
+        if left:
+            raise ValueError("; ".join(left))
+
+    def _undo_stopped(self):
+        for unit, before in self.stopped:
+            self._start_again(unit, before)
 
 
 def runs_or_would(host, systemd, unit):
@@ -423,7 +483,7 @@ def require_programs(host, paths):
 def apply(host, request, check=False):
     """Bring the host to the requested state and return the :class:`Report`.
 
-    Raises ``ValueError`` with a sentence when the request is unsafe or could not be reached; the files are then as they were.
+    Raises ``ValueError`` with a sentence when the request is unsafe or could not be reached; the host is then as it was.
     """
     report = Report()
     report.changes = compare(host, request)
@@ -442,7 +502,8 @@ def apply(host, request, check=False):
         except (OSError, ValueError, CommandError) as second:
             written = ", ".join(transaction.written)
             raise ValueError("%s; putting the files back failed as well: %s. Files written: %s" % (error, second, written))
-        raise ValueError("%s. %s" % (error, "All files were put back as they were" if transaction.written else "No file was changed"))
+        kinds = [word for word, done in (("files", transaction.written), ("settings", transaction.tuned)) if done]
+        raise ValueError("%s. %s" % (error, "All %s were put back as they were" % " and ".join(kinds) if kinds else "No file was changed"))
     transaction.finish()
     report.untried = _programs.untried(host, request.files)
     return report

@@ -17,7 +17,8 @@ import posixpath
 import re
 import shlex
 
-from ._machine import CGROUP_FOLDER, UNIT_FOLDERS, runs
+from ._machine import CGROUP_FOLDER, runs
+from ._systemd import UNIT_FOLDERS
 
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"

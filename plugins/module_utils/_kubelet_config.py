@@ -5,7 +5,8 @@
 
 A kubelet whose CPU manager policy or reservation differs from its state file refuses to start (kubernetes issues 84333 and 79823). So a
 drop-in is never left lying beside a running kubelet that does not know it: either the whole order is gone through, or nothing is written
-and what is pending is told. Draining the node before, and uncordoning it afterwards, is done where kubectl is.
+and what is pending is told. A run that is killed on the way leaves a note that the kubelet is stopped, and files with which it starts: the
+state goes before the drop-in changes. Draining the node before, and uncordoning it afterwards, is done where kubectl is.
 
 This module is private to the collection.
 """
@@ -15,13 +16,13 @@ from __future__ import annotations
 import posixpath
 import time
 
-from . import _kubelet_settings, _kubelet_state, _previous
+from . import _journal, _kubelet_settings, _kubelet_state, _previous
 from ._files import FileState, is_ours, missing_folders, remove_empty
 from ._host import CommandError
 from ._systemd import Systemd
 
 SECTION = "kubelet"
-"""The section of previous.json: ``{path, folders}`` of our drop-in."""
+"""The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
 STATES = (_kubelet_state.FILE, "memory_manager_state")
 _RENEWING = ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs")
 """Settings with which an old state does not go together."""
@@ -30,24 +31,29 @@ PAUSE = 1
 
 
 class Change:
-    """What would be changed: the drop-in ``before`` and ``after``, ``differences`` as sentences, and the state files to remove."""
+    """What would be changed: the drop-in ``before`` and ``after``, ``differences`` as sentences, and the state files to remove.
+
+    ``files`` is ``{path: (before, after)}`` of all drop-ins that change: this one, and those of ours under earlier names, which go.
+    """
 
     def __init__(self, path, before, after):
         self.path = path
         self.before = before
         self.after = after
+        self.files = {path: (before, after)}
         self.differences = []
         self.removed = []
         self.policy = None
 
     @property
     def needed(self):
-        return self.before != self.after or bool(self.differences)
+        return any(before != after for before, after in self.files.values()) or bool(self.differences)
 
 
 def installed(host):
-    """Return the path of our drop-in by previous.json, or None."""
-    return _previous.recorded(host).get(SECTION, {}).get("path")
+    """Return the paths of our drop-ins by previous.json: one, or none, or several after a run that was killed while it renamed it."""
+    section = _previous.recorded(host).get(SECTION, {})
+    return ([section["path"]] if section else []) + section.get("renamed", [])
 
 
 def look(host, path, content):
@@ -59,8 +65,13 @@ def look(host, path, content):
     if before.text is not None and not is_ours(before.text):
         raise ValueError("%s is not ours: move it away, or name another file with npu_affinity_kubelet_file" % path)
     change = Change(path, before, FileState(None, None) if content is None else FileState(content, 0o644))
+    for earlier in installed(host):
+        found = FileState.of(host, earlier)
+        if earlier != path and found.text is not None and is_ours(found.text):
+            change.files[earlier] = (found, FileState(None, None))
+            change.differences.append("drop-in: %s -> %s" % (earlier, path if content is not None else "none"))
     now, places = _kubelet_settings.settings(host)
-    then, _places = _kubelet_settings.settings(host, {path: content})
+    then, _places = _kubelet_settings.settings(host, {file: after.text for file, (_before, after) in change.files.items()})
     if content is not None:
         _refuse_unheeded(path, places, _kubelet_settings.read(content), then)
     state = _state(host, places["root"])
@@ -70,6 +81,8 @@ def look(host, path, content):
     change.policy = then.get("cpuManagerPolicy") or "none"
     if state is not None and state.policy != change.policy and not change.differences:
         change.differences.append("cpuManagerPolicy: kubelet last ran with %s -> %s" % (state.policy, change.policy))
+    if _kubelet_settings.UNIT in _journal.stopped(host):
+        change.differences.append("kubelet.service: stopped by a run that ended too early -> started")
     renews = any(now.get(key) != then.get(key) for key in _RENEWING) or (state is not None and state.policy != change.policy)
     if renews and change.needed:
         files = ["%s/%s" % (places["root"], name) for name in STATES]
@@ -114,36 +127,40 @@ def apply(host, change, wait=120):
     ``wait`` are the seconds that it may take to start. Raises ``ValueError`` where it does not; the drop-in is then as it was before.
     """
     systemd = Systemd(host)
-    running = host.live and bool(systemd.active([_kubelet_settings.UNIT]))
-    folders = missing_folders(host, [change.path]) if change.after.text is not None else []
+    unit = _kubelet_settings.UNIT
+    running = host.live and (unit in _journal.stopped(host) or bool(systemd.active([unit])))
+    recorded = _previous.recorded(host).get(SECTION)
     if change.after.text is not None:
-        _previous.record(host, SECTION, {"path": change.path, "folders": folders})
+        name = {"path": change.path} if recorded is None or recorded["path"] == change.path else {"renamed": [change.path]}
+        _previous.record(host, SECTION, dict(name, folders=missing_folders(host, [change.path])))
     try:
         if running:
-            _stop(systemd)
-        _put(host, change, change.after)
+            _stop(host, systemd)
+        _put(host, change, 1)
         if running:
             _start(host, systemd, change, wait)
     except (OSError, ValueError, CommandError) as error:
-        _go_back(host, systemd, change, running, error)
-    if change.after.text is None:
-        _forget(host)
+        _go_back(host, systemd, change, running, recorded, error)
+    section = _previous.recorded(host).get(SECTION, {"folders": []})
+    _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.after.text is not None else None)
 
 
-def _stop(systemd):
-    systemd.stop([_kubelet_settings.UNIT])
+def _stop(host, systemd):
+    _journal.stop(host, systemd, _kubelet_settings.UNIT)
     if systemd.active([_kubelet_settings.UNIT]):
         raise ValueError("%s is still active after it was stopped" % _kubelet_settings.UNIT)
 
 
-def _put(host, change, state):
-    state.put(host, change.path)
+def _put(host, change, which):
+    """Bring the drop-ins to their states before (``which`` 0) or after (1)."""
     for file in change.removed:
         FileState(None, None).put(host, file)
+    for path, states in change.files.items():
+        states[which].put(host, path)
 
 
 def _start(host, systemd, change, wait):
-    systemd.start([_kubelet_settings.UNIT])
+    _journal.start(host, systemd, _kubelet_settings.UNIT)
     root = _kubelet_settings.settings(host)[1]["root"]
     until = time.time() + wait
     while time.time() < until:
@@ -156,24 +173,22 @@ def _start(host, systemd, change, wait):
     )
 
 
-def _go_back(host, systemd, change, running, error):
+def _go_back(host, systemd, change, running, recorded, error):
     """Put the drop-in back, start the kubelet as it was, and raise what went wrong."""
     try:
         if running:
-            systemd.stop([_kubelet_settings.UNIT])
-        _put(host, change, change.before)
-        if change.before.text is None:
-            _forget(host)
+            _journal.stop(host, systemd, _kubelet_settings.UNIT)
+        _put(host, change, 0)
+        _settle_record(host, recorded)
         if running:
-            systemd.start([_kubelet_settings.UNIT])
+            _journal.start(host, systemd, _kubelet_settings.UNIT)
     except (OSError, ValueError, CommandError) as second:
         raise ValueError("%s; going back failed as well: %s. Look at %s and at kubelet by hand" % (error, second, change.path))
     raise ValueError("%s. The drop-in is as it was before, and kubelet was started with that" % error)
 
 
-def _forget(host):
-    sections = _previous.recorded(host)
-    folders = sections.get(SECTION, {}).get("folders", [])
-    if SECTION in sections:
-        _previous.keep(host, set(sections) - {SECTION})
-    remove_empty(host, folders + [posixpath.dirname(_previous.PATH)])
+def _settle_record(host, section):
+    """Record what there is now, None for no drop-in, and remove the folders that were made for one and are empty."""
+    made = _previous.recorded(host).get(SECTION, {}).get("folders", [])
+    _previous.replace(host, SECTION, section)
+    remove_empty(host, made + [posixpath.dirname(_previous.PATH)])

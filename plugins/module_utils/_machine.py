@@ -13,7 +13,6 @@ import re
 
 from ._host import CommandError
 
-UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 CGROUP_FOLDER = "/sys/fs/cgroup"
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
 _SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")

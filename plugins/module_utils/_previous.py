@@ -58,6 +58,13 @@ def _completed(before, data):
     return before
 
 
+def replace(host, section, data):
+    """Store a section as it is given, whatever was recorded of it; None forgets it."""
+    before = recorded(host)
+    rest = {name: kept for name, kept in before.items() if name != section}
+    _store(host, before, rest if data is None else dict(rest, **{section: data}))
+
+
 def keep(host, names):
     """Forget every section that is not named. When none is left the file goes."""
     before = recorded(host)

@@ -20,6 +20,8 @@ from ._files import remove_empty
 from ._host import CommandError
 
 UNIT_FOLDER = "/etc/systemd/system"
+UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+"""Where systemd looks for a unit's file; the first one counts."""
 RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")
 CONTROLS = RUNTIME_CONTROLS + ("/etc/systemd/system.control",)
 """Where ``systemctl set-property`` keeps its drop-ins, which override those below the unit folder; those of scopes are transient."""
@@ -106,6 +108,22 @@ class Systemd:
 
     def forget_failed(self, pattern):
         self._check("reset-failed", pattern)
+
+    def text(self, unit):
+        """Return the text of a unit's file, or None when it is not installed; that of a masked one is empty."""
+        return next((text for text in (self.host.read(path) for path in self._files(unit)) if text is not None), None)
+
+    def masked(self, unit):
+        """Whether a unit is masked: systemd neither enables nor starts it."""
+        path = next((path for path in self._files(unit) if self.host.exists(path)), None)
+        return path is not None and (self.text(unit) == "" or self._target(path) == "/dev/null")
+
+    def _files(self, unit):
+        return ["%s/%s" % (folder, unit) for folder in UNIT_FOLDERS]
+
+    def _target(self, path):
+        target = self.host.path(path)
+        return os.readlink(target) if os.path.islink(target) else None
 
     def enabled(self, unit, text):
         """Whether every target that the unit file's ``WantedBy=`` names links to the unit."""

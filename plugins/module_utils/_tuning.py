@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 
@@ -70,17 +71,28 @@ def applied(host):
 def settle(host, wanted, check=False):
     """Bring the host to ``{setting: value}`` and return the steps ``[{path, before, after}]``, only what differs.
 
-    A setting of the last run that is not wanted any more goes back to what it was before the first. When a step fails, those before it are
-    undone. Raises ``ValueError`` with a sentence.
+    When a step fails, those before it are undone. Raises ``ValueError`` with a sentence.
+    """
+    steps = look(host, wanted)
+    if not check:
+        carry_out(host, steps)
+    return steps
+
+
+def look(host, wanted):
+    """Return the steps that bring the host to ``{setting: value}``, without a write.
+
+    A setting of the last run that is not wanted any more goes back to what it was before the first. Raises ``ValueError`` with a sentence
+    for a value that the host has not, and for a place that cannot be written.
     """
     steps = [step for setting in sorted(wanted) for step in _steps(host, setting, str(wanted[setting]))]
     dropped = set(applied(host)) - set(wanted)
     recorded = _previous.recorded(host).get(SECTION, {}) if dropped else {}
     targets = {path: recorded[path] for setting in sorted(dropped) for path in places(host, setting) if path in recorded}
     steps += _differing(host, targets)
-    if steps and not check:
-        _previous.record(host, SECTION, {step["path"]: step["before"] for step in steps})
-        _carry_out(host, steps)
+    for step in steps:
+        if not os.access(host.path(step["path"]), os.W_OK):
+            raise ValueError("%s cannot be written; run as root (become: true), and not where /proc and /sys are read-only" % step["path"])
     return steps
 
 
@@ -110,18 +122,26 @@ def _differing(host, targets):
     return [step for step in steps if step["before"] != step["after"]]
 
 
-def _carry_out(host, steps):
+def carry_out(host, steps):
+    """Record what was there before, and take the steps: all, or none."""
+    if steps:
+        _previous.record(host, SECTION, {step["path"]: step["before"] for step in steps})
     for number, step in enumerate(steps):
         try:
             _write(host, step["path"], step["after"])
         except ValueError as error:
-            sentences = [str(error)]
-            for done in reversed(steps[:number]):
-                try:
-                    _write(host, done["path"], done["before"])
-                except ValueError as second:
-                    sentences.append(str(second))
-            raise ValueError("; ".join(sentences))
+            raise ValueError("; ".join([str(error)] + put_back(host, steps[:number])))
+
+
+def put_back(host, steps):
+    """Undo steps that were taken, and return a sentence for every one that could not be."""
+    sentences = []
+    for step in reversed(steps):
+        try:
+            _write(host, step["path"], step["before"])
+        except ValueError as error:
+            sentences.append(str(error))
+    return sentences
 
 
 def _write(host, path, value):

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
 
-Order: refuse what cannot be read, look, then: no plan any more (so that nothing binds again), our units stopped, interrupts and settings
-put back, live CPU sets widened and files removed or written back (``_host_files``), units started that a bind had stopped, device share,
-and at last previous.json. Every step can be repeated, and what a step needs to know is on the disk before it begins: a run that was
-killed, or in which a card was busy, is finished by the next one.
+Order: refuse what cannot be read, look, then: our units stopped, threads let go, interrupts and settings put back, live CPU sets widened
+and files removed or written back (``_host_files``), units started that a bind had stopped, device share, and at last previous.json. A step
+that fails is a sentence and keeps its section of previous.json; the others go on. Every step can be repeated, and what it needs to know
+stays on the disk until it is done (the plan until the threads are let go): a run that was killed, or in which a card was busy or a unit
+masked, is finished by the next one.
 
 This module is private to the collection.
 """
@@ -16,7 +17,20 @@ from __future__ import annotations
 import json
 import posixpath
 
-from . import _device_share, _irq, _irqbalance, _kubelet_config, _memory, _previous, _processes, _runtime, _tuning, _vnpu_layout
+from . import (
+    _device_share,
+    _irq,
+    _irqbalance,
+    _journal,
+    _kubelet_config,
+    _memory,
+    _previous,
+    _processes,
+    _runtime,
+    _tuning,
+    _vnpu_layout,
+)
+from ._cpulist import expand
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
@@ -116,6 +130,9 @@ def _check_interrupts(data):
     affinities = [data["workqueues"], data["threads"]] + list(data["functions"].values())
     if not all(isinstance(member, dict) for member in affinities):
         raise ValueError("it has no affinities by name")
+    for member in affinities:
+        for name, cpus in member.items():
+            expand(cpus or "", name)
 
 
 def _check_tuning(data):
@@ -139,6 +156,7 @@ def _check_kubelet(data):
     if not data["path"].startswith("/"):
         raise ValueError("it has no path")
     _check_names(data["folders"])
+    _check_names(data.get("renamed", []))
 
 
 _CHECKS = {
@@ -150,6 +168,7 @@ _CHECKS = {
     _vnpu_layout.SECTION: _vnpu_layout.check_record,
     _tuning.SECTION: _check_tuning,
     INTERRUPTED: _check_names,
+    _journal.SECTION: _check_names,
 }
 
 
@@ -176,6 +195,7 @@ class _Undo:
         self.systemd = Systemd(host)
         self.report = Report()
         self.programs = []
+        self.still_running = False
         self.enabled = []
         self.started = []
         self.leftovers = []
@@ -185,6 +205,7 @@ class _Undo:
             owned=OWNED,
             restarted=[{"unit": IRQBALANCE, "files": _IRQBALANCE_FILES}],
             move_memory=move_memory,
+            tolerant=True,
         )
 
     def _foreign_files(self):
@@ -203,10 +224,8 @@ class _Undo:
         found = apply(self.host, self.request, check=True)
         self._look_at_programs(found)
         self._look_at_stopped_units()
-        if _irq.SECTION in self.recorded:
-            report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION], check=True)
-        if _tuning.SECTION in self.recorded:
-            report.settings, _failed = _tuning.restore(self.host, self.recorded[_tuning.SECTION], check=True)
+        self._restore_interrupts(check=True)
+        self._restore_tuning(check=True)
         if found.changes and not self.recorded:
             report.warnings.append(
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
@@ -221,10 +240,39 @@ class _Undo:
         report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.programs] + found.actions))
         report.actions += ["enable %s" % unit for unit, _text in self.enabled] + ["start %s" % unit for unit in self.started]
         report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
+        self._note_unfinished(found)
         if _vnpu_layout.SECTION in self.recorded:
-            mine, changed = _vnpu_layout.leavings(self.host, self.recorded[_vnpu_layout.SECTION])
-            report.actions += ["remove %s" % path for path in mine]
-            report.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
+            self._attempt(_vnpu_layout.SECTION, self._look_at_layout)
+
+    def _attempt(self, section, function, *arguments):
+        """Return what a step returns; where it fails, None, with a sentence and the section of previous.json kept for a later run."""
+        try:
+            return function(*arguments)
+        except (CommandError, OSError, ValueError) as error:
+            self._leave(section, str(error))
+            return None
+
+    def _leave(self, section, sentence):
+        if sentence not in self.report.failed:
+            self.report.failed.append(sentence)
+        if section in self.recorded:
+            self.report.kept.add(section)
+
+    def _restore_interrupts(self, check=False):
+        if _irq.SECTION in self.recorded:
+            self.report.affinities = self._attempt(_irq.SECTION, _irq.restore, self.host, self.recorded[_irq.SECTION], check)
+
+    def _restore_tuning(self, check=False):
+        if _tuning.SECTION in self.recorded:
+            restored = self._attempt(_tuning.SECTION, _tuning.restore, self.host, self.recorded[_tuning.SECTION], check)
+            self.report.settings, failed = restored or ([], [])
+            for sentence in failed:
+                self._leave(_tuning.SECTION, sentence)
+
+    def _look_at_layout(self):
+        mine, changed = _vnpu_layout.leavings(self.host, self.recorded[_vnpu_layout.SECTION])
+        self.report.actions += ["remove %s" % path for path in mine]
+        self.report.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
 
     def _look_at_programs(self, found):
         if self.host.live and found.changed:
@@ -234,7 +282,11 @@ class _Undo:
         for unit, values in sorted(self.recorded.items()):
             if unit in _CHECKS:
                 continue
-            text = self.host.read("%s/%s" % (UNIT_FOLDER, unit)) or self.host.read("/usr/lib/systemd/system/" + unit)
+            text = self.systemd.text(unit)
+            if self.systemd.masked(unit):
+                advice = "systemctl unmask %s, and unbind again" % unit
+                self._leave(unit, "%s was stopped by a bind and is masked since, so that it is not started: %s" % (unit, advice))
+                continue
             if text is None:
                 self.report.warnings.append("%s was stopped by a bind and is not installed any more" % unit)
                 continue
@@ -262,8 +314,7 @@ class _Undo:
 
     def _look_at_kubelet(self):
         """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""
-        path = self.recorded.get(_kubelet_config.SECTION, {}).get("path")
-        if path and self.host.exists(path):
+        for path in filter(self.host.exists, _kubelet_config.installed(self.host)):
             self.report.warnings.append(
                 "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
             )
@@ -282,36 +333,54 @@ class _Undo:
         return [folder for folder in _FOLDERS if self.host.exists(folder) and not self.host.names(folder)]
 
     def carry_out(self):
-        if _irq.PLAN in self.report.changes:
-            FileState(None, None).put(self.host, _irq.PLAN)
-        if self.programs:
-            self.systemd.stop(self.programs)
+        self._attempt(None, self._stop_programs)
         if self.placed is not None:
-            self.report.threads = self._release_threads()
-            self.report.warnings += self.report.threads["failed"]
-        if _irq.SECTION in self.recorded:
-            self.report.affinities = _irq.restore(self.host, self.recorded[_irq.SECTION])
-        if _tuning.SECTION in self.recorded:
-            self.report.settings, failed = _tuning.restore(self.host, self.recorded[_tuning.SECTION])
-            self.report.failed += failed
-            self.report.kept |= {_tuning.SECTION} if failed else set()
-        done = apply(self.host, self.request)
-        self.report.restart_needed, self.report.slices_left = done.restart_needed, done.slices_left
-        if done.narrow:
-            self.report.failed += done.narrow
-            self.report.kept.add(INTERRUPTED)
+            self.report.threads = self._attempt(None, self._release_threads)
+            self.report.warnings += self.report.threads["failed"] if self.report.threads else []
+        self._restore_interrupts()
+        self._restore_tuning()
+        self._change_files()
         if self.host.live and self.programs:
-            self.systemd.forget_failed(_PROGRAMS[0])
-        for unit, text in self.enabled:
-            self.systemd.enable(unit, text)
-        if self.host.live and self.enabled:
-            self.systemd.reload()
-        if self.started:
-            self.systemd.start(self.started)
+            self._attempt(None, self.systemd.forget_failed, _PROGRAMS[0])
+        self._start_units()
         for path in self.leftovers:
-            FileState(None, None).put(self.host, path)
+            self._attempt(None, FileState(None, None).put, self.host, path)
         if _vnpu_layout.SECTION in self.recorded:
-            _vnpu_layout.remove(self.host, self.recorded[_vnpu_layout.SECTION])
+            self._attempt(_vnpu_layout.SECTION, _vnpu_layout.remove, self.host, self.recorded[_vnpu_layout.SECTION])
+
+    def _stop_programs(self):
+        if self.programs:
+            self.still_running = True
+            self.systemd.stop(self.programs)
+            self.still_running = False
+
+    def _change_files(self):
+        report, done = self.report, self._attempt("files", apply, self.host, self.request)
+        if done is None:
+            report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
+            report.kept |= {"folders", INTERRUPTED} & set(_previous.recorded(self.host))
+            report.kept |= {unit for unit, _text in self.enabled}
+            self.enabled = []  # the links that they had are among the files
+            return
+        report.restart_needed, report.slices_left = done.restart_needed, done.slices_left
+        report.warnings += done.warnings
+        for sentence in done.not_started:
+            self._leave(_journal.SECTION, sentence)
+        self._note_unfinished(done)
+
+    def _note_unfinished(self, done):
+        for sentence in done.unfinished:
+            self._leave(INTERRUPTED, sentence)
+            self.report.kept.add(INTERRUPTED)
+
+    def _start_units(self):
+        """Enable and start what a bind had stopped, one after the other: one that does not start holds up nothing else."""
+        for unit, text in self.enabled:
+            self._attempt(unit, self.systemd.enable, unit, text)
+        if self.host.live and self.enabled:
+            self._attempt(None, self.systemd.reload)
+        for unit in self.started:
+            self._attempt(unit, self.systemd.start, [unit])
 
     def restore_share(self, npu_smi, wanted, check):
         section = self.recorded.get(_device_share.SECTION)
@@ -334,10 +403,14 @@ class _Undo:
         if report.affinities is not None and report.affinities["failed"]:
             report.failed += report.affinities["failed"]
             report.kept.add(_irq.SECTION)
-        if report.kept and any(self.host.exists(folder) for folder in folders):
+        if self.still_running:
+            report.kept.add(INTERRUPTED)
+        if report.kept and not check and any(self.host.exists(folder) for folder in folders):
             report.kept.add("folders")
         if self.record.text is not None and not report.kept:
             report.changes[_previous.PATH] = (self.record, FileState(None, None))
         if not check:
+            if self.still_running:
+                _previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
             _previous.keep(self.host, report.kept)
             remove_empty(self.host, _FOLDERS + folders)

@@ -234,8 +234,8 @@ def write_unit(host, text, check):
 
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    host = Host(module.params["root"], module.params["timeout"])
     try:
+        host = Host(module.params["root"], module.params["timeout"])
         with changing(host, "module device_share", module.check_mode):
             report, written = run(module, host)
     except (CommandError, OSError, ValueError, Refusal) as error:

@@ -13,7 +13,11 @@ description:
   - Compares a whole set of files with the host and writes only those that differ, atomically, in one module call.
   - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
     memory nodes the units really have, because the exit status of C(systemctl) does not tell.
-  - When any step fails, all files are put back and systemd is told again.
+  - Everything is looked at and checked before the first write, files, units, memory and O(tuning) alike. When a step fails all the same, all
+    files and settings are put back, units that were stopped are started, and systemd is told again. What O(interrupts) could not bind is no
+    such step.
+  - When an earlier run of the collection was killed after it had stopped a service for a moment, such as the kubelet, that service is
+    started.
   - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
     CPU set of their unit was widened.
   - Programs of the collection that units run are tried once when something was written, by the interpreter that the unit names.
@@ -403,20 +407,16 @@ def main():
     wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(module.params)
     done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
-    host = Host(module.params["root"], module.params["timeout"])
     try:
+        host = Host(module.params["root"], module.params["timeout"])
         require_programs(host, module.params["programs"])
         with changing(host, "module host_files", check):
             looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
-            if tuning is not None:
-                done["settings"] = _tuning.settle(host, tuning, check=check)
-                done["changed"] = bool(done["settings"])
-                diffs += [_diffs.of_settings(done["settings"])] if done["settings"] else []
-                warnings += _tuning.missing(host, tuning)
-            report = apply(host, Request(files=files, owned=owned, previous=looked[1], **wanted), check=check)
-            done.update(done_to_files(report), changed=done["changed"] or report.changed)
+            report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)
+            done.update(done_to_files(report), changed=report.changed, settings=report.settings)
+            diffs += [_diffs.of_settings(report.settings)] if report.settings else []
             diffs += _diffs.of_files(report.changes)
-            warnings += report.narrow
+            warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
             if plan:
                 moved, done["interrupts"], remarks, diff = _irq_task.bind(
                     host, plan, looked, check, tolerant=module.params["irq_failure"] == "warn"

@@ -11,11 +11,14 @@ short_description: Change the kubelet's CPU settings by a drop-in, in the order 
 version_added: 0.1.0
 description:
   - Compares a drop-in of the kubelet's configuration with the host, and says what would change for the kubelet over all files and flags.
-  - Changes something only with O(apply=true). Then it stops the kubelet, writes the drop-in, removes C(cpu_manager_state) and
-    C(memory_manager_state) where the change does not go together with them, starts the kubelet and waits until it runs with the policy.
+  - Changes something only with O(apply=true). Then it stops the kubelet, removes C(cpu_manager_state) and
+    C(memory_manager_state) where the change does not go together with them, writes the drop-in, starts the kubelet and waits until it runs with the policy.
     When it does not, the drop-in is put back and the kubelet started with that.
   - The node must have been drained before. The module does not talk to Kubernetes.
   - Below another O(root) than V(/) files are changed and no service is touched.
+  - A drop-in of ours under an earlier O(path) goes in the same order.
+  - What was stopped is noted in C(/etc/npu-affinity/previous.json). When a run is killed before it starts the kubelet again, the next run of
+    this module with O(apply=true), of M(npu.affinity.host_files) or of M(npu.affinity.unbind) does.
   - The state file is never written.
 options:
   root:
@@ -121,7 +124,7 @@ def main():
     try:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module kubelet_config", module.check_mode or not params["apply"]):
-            path = _kubelet_config.installed(host) if absent else params["path"]
+            path = next(iter(_kubelet_config.installed(host)), None) if absent else params["path"]
             if path is None:
                 module.exit_json(changed=False, path=None, pending=[], removed=[], diff=[])
             change = _kubelet_config.look(host, path, None if absent else params["content"])
@@ -135,7 +138,7 @@ def main():
         path=path,
         pending=[] if wanted and not module.check_mode else change.differences,
         removed=change.removed,
-        diff=_diffs.of_files({path: (change.before, change.after)} if wanted else {}),
+        diff=_diffs.of_files({path: states for path, states in change.files.items() if states[0] != states[1]} if wanted else {}),
     )
 
 

@@ -18,7 +18,9 @@ description:
   - Never stops or restarts a workload. Slices that are in use lose their limits at once and live on until what runs in them is
     restarted; the module names these units.
   - Leaves a host alone that was never bound.
-  - A run that was killed, or in which a card was busy, is finished by the next one. The record is removed last.
+  - A step that cannot be done, such as starting a unit that is masked since, prevents no other. The task fails at its end with a sentence for
+    each, and the record keeps what is left (RV(kept)).
+  - A run that was killed, or in which something could not be done, is finished by the next one. The record is removed last.
 options:
   root:
     description:

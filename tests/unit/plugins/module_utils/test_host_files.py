@@ -59,7 +59,7 @@ def test_check_mode_predicts_what_the_run_then_does(tmp_path):
     assert texts(tmp_path) == {}
     done = apply(host, request)
     assert list(predicted.changes) == list(done.changes) == [SLICE]
-    assert (done.actions, done.restart_needed, done.slices_left, done.narrow) == ([], [], [], [])
+    assert (done.actions, done.restart_needed, done.slices_left, done.unfinished) == ([], [], [], [])
     assert not apply(host, request, check=True).changed
 
 
@@ -352,6 +352,21 @@ def test_a_unit_of_a_tree_is_stopped_and_put_back_by_its_links(tmp_path):
     assert not apply(host, request).changed
     assert apply(host, Request(released=["irqbalance.service"])).changed
     assert os.readlink(str(tmp_path / link[1:])) == "/usr/lib/systemd/system/irqbalance.service"
+
+
+def test_a_run_that_fails_after_it_stopped_a_unit_starts_it_again(tmp_path):
+    class Stubborn(ModelledSystemd):
+        def run(self, argv, stdin="", timeout=None):
+            if argv[1] == "disable":
+                return Result(argv, 1, "Failed to disable unit: Read-only file system")
+            return ModelledSystemd.run(self, argv, stdin, timeout)
+
+    host = Stubborn(str(tmp_path))
+    host.put("/usr/lib/systemd/system/irqbalance.service", "[Install]\nWantedBy=multi-user.target\n")
+    host.running = {"irqbalance.service"}
+    with pytest.raises(ValueError, match="Failed to disable unit: Read-only file system"):
+        apply(host, Request(stopped=["irqbalance.service"]))
+    assert host.running == {"irqbalance.service"}
 
 
 def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_never(tmp_path):

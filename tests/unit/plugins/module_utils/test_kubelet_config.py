@@ -124,7 +124,7 @@ def test_stop_change_remove_the_state_start(tree, live):
     _kubelet_config.apply(host, change)
     assert service.log == ["stop", "start with drop-in, no state"]
     assert host.read(PATH) == TEXT.rstrip("\n") and not host.exists(MEMORY_STATE)
-    assert _kubelet_config.installed(host) == PATH
+    assert _kubelet_config.installed(host) == [PATH]
     assert not _kubelet_config.look(host, PATH, TEXT).needed
 
 
@@ -138,15 +138,41 @@ def test_a_kubelet_that_does_not_start_gets_its_old_configuration_back(tree, liv
     assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(_previous.PATH)
 
 
+OTHER = FOLDER + "/60-numa.conf"
+
+
+def test_a_drop_in_that_gets_another_name_does_not_stay_under_the_old_one(tree, live):
+    tree.write(HOST)
+    host, service = live("static", "static", "none")
+    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    change = _kubelet_config.look(host, OTHER, TEXT)
+    assert change.differences == ["drop-in: %s -> %s" % (PATH, OTHER)] and change.removed == []
+    _kubelet_config.apply(host, change)
+    assert (host.names(FOLDER), _kubelet_config.installed(host)) == (["60-numa.conf"], [OTHER])
+    assert not _kubelet_config.look(host, OTHER, TEXT).needed
+    _kubelet_config.apply(host, _kubelet_config.look(host, OTHER, None))
+    assert not host.exists(FOLDER) and not host.exists(_previous.PATH)
+
+
+def test_a_new_name_that_kubelet_does_not_start_with_leaves_the_old_one(tree, live):
+    tree.write(HOST)
+    host, _service = live("static", None, "static")
+    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    recorded = _previous.recorded(host)
+    with pytest.raises(ValueError, match="The drop-in is as it was before"):
+        _kubelet_config.apply(host, _kubelet_config.look(host, OTHER, TEXT.replace("0-1", "0-3")), wait=0)
+    assert host.names(FOLDER) == ["50-npu-affinity.conf"] and _previous.recorded(host) == recorded
+
+
 def test_undo_goes_the_same_way_and_leaves_nothing(tree, live):
     tree.write(HOST)
     host, service = live("static", "none")
     _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
-    change = _kubelet_config.look(host, _kubelet_config.installed(host), None)
+    change = _kubelet_config.look(host, PATH, None)
     assert change.differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
     _kubelet_config.apply(host, change)
     assert service.log[2:] == ["stop", "start with no drop-in, no state"]
-    assert _kubelet_config.installed(host) is None and not host.exists(FOLDER)
+    assert _kubelet_config.installed(host) == [] and not host.exists(FOLDER)
 
 
 def test_a_kubelet_that_does_not_run_is_not_started(tree, live):

@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous
+from ansible_collections.npu.affinity.plugins.module_utils import _previous, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._tuning import (
     FILE,
@@ -127,6 +127,14 @@ def test_what_the_host_refuses_is_said_and_nothing_stays_changed(kernel, refused
     with pytest.raises(ValueError, match=re.escape(sentence)):
         settle(kernel, wanted)
     assert values(kernel) == BEFORE
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_touched(kernel, monkeypatch):
+    monkeypatch.setattr(_tuning.os, "access", lambda path, _mode: not path.endswith(SWAPPINESS))
+    for check in (True, False):
+        with pytest.raises(ValueError, match=SWAPPINESS + " cannot be written; run as root"):
+            settle(kernel, ALL, check)
+    assert values(kernel) == BEFORE and not kernel.exists(_previous.PATH)
 
 
 def test_a_value_that_does_not_stick_is_a_failure(kernel, monkeypatch):

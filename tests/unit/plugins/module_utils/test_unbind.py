@@ -842,3 +842,94 @@ def test_whatever_the_step_at_which_a_bind_is_killed_the_next_one_finishes(machi
         if finished:
             break
     assert 15 < last < 499
+
+
+# --- steps that cannot be done, while the others are -----------------------------------------------------------------
+
+
+def masked(machine, folder=UNITS):
+    """Mask irqbalance as an administrator does, and let systemctl refuse it as systemd does."""
+    os.makedirs(machine.path(folder), exist_ok=True)
+    os.symlink("/dev/null", machine.path("%s/%s" % (folder, IRQBALANCE)))
+    refused = Machine.run
+
+    def run(argv, stdin="", timeout=None):
+        if argv[1] in ("enable", "start", "restart") and IRQBALANCE in argv and machine.exists("%s/%s" % (folder, IRQBALANCE)):
+            return Result(argv, 1, "Unit %s is masked." % IRQBALANCE)
+        return refused(machine, argv, stdin, timeout)
+
+    machine.run = run
+
+
+@pytest.mark.parametrize("irqbalance", ["stop", "policy"])
+def test_a_masked_irqbalance_is_said_everything_else_is_undone_and_a_later_run_finishes(machine, irqbalance):
+    before = snapshot(machine.root)
+    bind(machine, irqbalance)
+    masked(machine)
+    predicted, report = unbind(machine, check=True), unbind(machine)
+    assert len(report.failed) == 1 and "systemctl unmask irqbalance.service" in report.failed[0]
+    assert predicted.failed == report.failed and predicted.kept == report.kept
+    assert report.kept == ({IRQBALANCE} if irqbalance == "stop" else {"interrupted"})
+    assert set(snapshot(machine.root)) - set(before) == {
+        UNITS + "/" + IRQBALANCE,
+        "/etc/npu-affinity",
+        "/etc/npu-affinity/previous.json",
+    }
+    assert machine.effective("npu-0.slice") == ("0-7", "0-1")
+    assert unbind(machine).failed == report.failed
+    os.unlink(machine.path(UNITS + "/" + IRQBALANCE))
+    assert not unbind(machine).failed
+    assert IRQBALANCE in (machine.running if irqbalance == "stop" else machine.restarted)
+    assert snapshot(machine.root) == before and not unbind(machine).bound
+
+
+def test_a_bind_that_may_start_irqbalance_again_says_that_it_is_masked_and_does_the_rest(machine):
+    bind(machine, "stop")
+    masked(machine)
+    report = apply(machine, Request(files=[a_file(UNITS + "/npu-1.slice", slice_text("0-1"))], released=[IRQBALANCE]))
+    assert report.warnings == ["irqbalance.service was stopped by an earlier bind and is masked since: it stays stopped"]
+    assert list(report.changes) == [UNITS + "/npu-1.slice"] and IRQBALANCE in _previous.recorded(machine)
+
+
+@pytest.mark.parametrize("folder", ["/lib/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system"])
+def test_an_irqbalance_that_is_installed_elsewhere_is_started_again(machine, folder):
+    os.makedirs(machine.path(folder), exist_ok=True)
+    os.rename(machine.path("%s/%s" % (VENDOR_UNITS, IRQBALANCE)), machine.path("%s/%s" % (folder, IRQBALANCE)))
+    before = snapshot(machine.root)
+    bind(machine, "stop")
+    machine.do_enable = lambda names: None
+    report = unbind(machine)
+    assert IRQBALANCE in machine.running and not report.warnings
+    assert snapshot(machine.root) == before
+
+
+FAILING = [
+    ("stop", {"interrupted"}),
+    ("daemon-reload", {"files", "folders", "interrupted", IRQBALANCE}),
+    ("enable", {IRQBALANCE}),
+    ("start", {IRQBALANCE}),
+]
+
+
+@pytest.mark.parametrize(("verb", "kept"), FAILING)
+def test_one_step_that_fails_prevents_no_other_and_the_next_run_finishes(box, verb, kept):
+    box.put("/proc/sys/vm/swappiness", "60\n")
+    before = snapshot(box.root)
+    bind(box, "stop", share=True)
+    _tuning.settle(box, {"swappiness": 0})
+    works = box.run
+
+    def run(argv, stdin="", timeout=None):
+        if argv[:2] == ["systemctl", verb]:
+            return Result(argv, 1, "Connection timed out")
+        return works(argv, stdin, timeout)
+
+    box.run = run
+    report = unbind(box)
+    assert "Connection timed out" in report.failed[0] and report.kept >= kept
+    assert box.box.shared == [] and box.read("/proc/sys/vm/swappiness") == "60"
+    assert box.read("/proc/irq/61/smp_affinity_list") == "0-3"
+    box.run = works
+    assert not unbind(box).failed
+    assert IRQBALANCE in box.running and "npu-affinity-irq.timer" not in box.running
+    assert snapshot(box.root) == before

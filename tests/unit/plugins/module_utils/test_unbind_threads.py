@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
-from workers import allowed, npu, process
+from test_unbind import Killed, Steps
+from workers import Files, allowed, npu, process
 
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._memory import PROGRESS
 from ansible_collections.npu.affinity.plugins.module_utils._processes import SETTINGS, place
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
@@ -20,6 +23,10 @@ OURS = {"about": "Managed by npu.affinity: changes are overwritten.", "patterns"
 
 @pytest.fixture
 def host(tree):
+    return bound(tree)
+
+
+def bound(tree):
     tree.write({"/sys/devices/system/cpu/online": "0-15", "/etc/npu-affinity/plan.json": json.dumps(PLAN), SETTINGS: json.dumps(OURS)})
     tree.write({PROGRESS: "{}", "/etc/npu-affinity/previous.json": json.dumps({"about": "Managed by npu.affinity", "folders": []})})
     process(tree, 100, "/npu.slice/npu-0.slice", ["worker", "acl_thread"], "0-7", granted="0-7")
@@ -36,6 +43,28 @@ def test_threads_get_all_that_their_cgroup_grants_and_the_files_go(tree, host):
     assert not host.exists(SETTINGS) and not host.exists(PROGRESS)
     again = unbind(host)
     assert (again.bound, again.changed, again.threads) == (False, False, None)
+
+
+def killable(steps, host, path, value):
+    if steps.root:
+        steps.step()
+    Host.set_attribute(host, path, value)
+
+
+def test_an_unbind_that_is_killed_lets_them_go_when_it_is_repeated(tmp_path, monkeypatch):
+    steps = Steps(monkeypatch)
+    for last in range(1, 30):
+        (tmp_path / str(last)).mkdir()
+        files = Files(tmp_path / str(last))
+        bound(files)
+        files.host.set_attribute = functools.partial(killable, steps, files.host)
+        finished = steps.run(files.host, last, Killed(), unbind)
+        assert not unbind(files.host).failed
+        assert allowed(files, 100) == {"worker": "0-7", "acl_thread": "0-7"}, last
+        assert not files.host.exists("/etc/npu-affinity"), last
+        if finished:
+            break
+    assert 4 < last < 29
 
 
 @pytest.mark.parametrize(

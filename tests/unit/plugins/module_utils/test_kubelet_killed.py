@@ -1,0 +1,106 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run that changes the kubelet is killed at every step: whatever runs next, the kubelet runs again, with files that it takes."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+
+import pytest
+from test_host_files import ModelledSystemd
+from test_kubelet_config import HOST, NONE, PATH, STATE, TEXT
+from test_unbind import Killed, Steps
+
+from ansible_collections.npu.affinity.plugins.module_utils import _journal, _kubelet_config, _previous, _unbind
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import apply as apply_files
+
+KUBELET = "kubelet.service"
+
+
+class Node(ModelledSystemd):
+    """A running machine whose kubelet refuses to start with the state of another policy, as the real one does."""
+
+    def __init__(self, root):
+        ModelledSystemd.__init__(self, root)
+        self.interrupt = lambda: None
+        for path, text in HOST.items():
+            self.put(path, text)
+        self.running = {KUBELET}
+
+    def run(self, argv, stdin="", timeout=None):
+        if argv[1] in ("start", "stop"):
+            self.interrupt()
+        result = ModelledSystemd.run(self, argv, stdin, timeout)
+        if argv[1] == "start" and KUBELET in argv:
+            policy = "static" if self.names(posixpath.dirname(PATH)) else "none"
+            if json.loads(self.read(STATE) or "{}").get("policyName", policy) == policy:
+                self.put(STATE, json.dumps(dict(json.loads(NONE), policyName=policy)))
+            else:
+                self.running.discard(KUBELET)
+        return result
+
+
+def change(node, content=TEXT, path=PATH):
+    found = _kubelet_config.look(node, path, content)
+    if found.needed:
+        _kubelet_config.apply(node, found)
+
+
+NEXT = [
+    ("the same again", change),
+    ("back to none", lambda node: change(node, None)),
+    ("a bind that leaves the kubelet alone", lambda node: apply_files(node, Request())),
+    ("unbind", _unbind.unbind),
+]
+
+
+@pytest.mark.parametrize("following", [way[1] for way in NEXT], ids=[way[0] for way in NEXT])
+def test_the_next_run_starts_a_kubelet_that_a_killed_run_had_stopped(tmp_path, monkeypatch, following):
+    monkeypatch.setattr(_kubelet_config.time, "sleep", lambda seconds: None)
+    steps = Steps(monkeypatch)
+    stayed_down = 0
+    for last in range(1, 30):
+        node = Node(str(tmp_path / str(last)))
+        finished = steps.run(node, last, Killed(), change)
+        stayed_down += KUBELET not in node.running
+        following(node)
+        assert KUBELET in node.running, last
+        assert not _journal.stopped(node), last
+        assert _kubelet_config.look(node, PATH, TEXT if node.exists(PATH) else None).needed is False, last
+        if finished:
+            break
+    assert 5 < last < 29 and stayed_down > 2
+
+
+def test_a_run_that_is_killed_while_it_renames_the_drop_in_leaves_one_after_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(_kubelet_config.time, "sleep", lambda seconds: None)
+    steps, other = Steps(monkeypatch), PATH.replace("50-", "60-")
+    for last in range(1, 30):
+        node = Node(str(tmp_path / str(last)))
+        change(node)
+        finished = steps.run(node, last, Killed(), change, TEXT, other)
+        found = _kubelet_config.look(node, next(iter(_kubelet_config.installed(node))), None)
+        _kubelet_config.apply(node, found)
+        assert node.names("/etc/kubernetes/kubelet.conf.d") == [] and KUBELET in node.running, last
+        assert not node.exists(_previous.PATH), last
+        if finished:
+            break
+    assert 5 < last < 29
+
+
+def test_a_kubelet_that_does_not_start_is_said_and_its_note_stays(tmp_path):
+    node = Node(str(tmp_path))
+    _previous.record(node, _journal.SECTION, [KUBELET])
+    node.running = set()
+    start, node.interrupt = node.interrupt, lambda: (_ for _ in ()).throw(OSError(5, "Input/output error"))
+    report = apply_files(node, Request())
+    assert "kubelet.service was stopped by a run that ended too early, and does not start" in report.not_started[0]
+    undone = _unbind.unbind(node)
+    assert "does not start" in undone.failed[0] and undone.kept == {_journal.SECTION}
+    node.interrupt = start
+    assert apply_files(node, Request(), check=True).actions == ["start kubelet.service again"] and node.running == set()
+    assert not _unbind.unbind(node).failed and node.running == {KUBELET}
+    assert not node.exists(_previous.PATH)

@@ -1,0 +1,51 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module as Ansible runs it: one transaction of files, units and settings."""
+
+from __future__ import annotations
+
+import pytest
+
+SWAPPINESS = "proc/sys/vm/swappiness"
+UNITS = "/etc/systemd/system/"
+MARK = "# Managed by npu.affinity: changes are overwritten.\n"
+SLICE = {"path": UNITS + "npu-0.slice", "content": MARK + "[Slice]\n"}
+REFUSED = [
+    ("kubepods", [{"path": UNITS + "kubepods.slice", "content": MARK}], "nothing may be set on kubepods"),
+    ("path", [{"path": "/etc/../passwd", "content": MARK}], "must be absolute"),
+    (
+        "write",
+        [SLICE, {"path": "/etc/udev/rules.d/90-npu-affinity.rules", "content": MARK + "no text: \ud800"}],
+        "All files and settings were put back",
+    ),
+]
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / SWAPPINESS).parent.mkdir(parents=True)
+    (tmp_path / SWAPPINESS).write_text("60\n")
+    (tmp_path / UNITS[1:]).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("files", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_a_file_that_is_refused_or_fails_leaves_the_settings_as_they_were(run_module, root, files, sentence):
+    result = run_module("host_files", root=str(root), files=files, tuning={"swappiness": 0})
+    assert result["failed"] and sentence in result["msg"]
+    assert (root / SWAPPINESS).read_text() == "60\n"
+    assert not (root / "etc/npu-affinity/tuning.json").exists() and not (root / SLICE["path"][1:]).exists()
+
+
+def test_a_setting_that_is_refused_leaves_the_files_as_they_were(run_module, root):
+    result = run_module("host_files", root=str(root), files=[SLICE], tuning={"governor": "performance", "swappiness": 0})
+    assert result["changed"] and "this host has no governor to set" in str(result["warnings"])
+    governor = root / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
+    governor.parent.mkdir(parents=True)
+    governor.write_text("powersave\n")
+    (governor.parent / "scaling_available_governors").write_text("powersave\n")
+    other = dict(SLICE, content=MARK + "[Slice]\nAllowedCPUs=0\n")
+    result = run_module("host_files", root=str(root), files=[other], tuning={"governor": "performance", "swappiness": 10})
+    assert "there is no governor performance" in result["msg"]
+    assert (root / SLICE["path"][1:]).read_text() == SLICE["content"] and (root / SWAPPINESS).read_text() == "0\n"
