@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 TEST = (
-    Part("lint", ("lint",)),
+    Part("style", ("style",)),
     Part("sanity", ("sanity", "ARGS=--changed")),
     Part("types", ("types",)),
     Part("docs", ("docs",)),

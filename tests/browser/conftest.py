@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,14 +43,18 @@ class Page:
         """The texts of elements, read in one go."""
         return self.run("return [...document.querySelectorAll(arguments[0])].map(element => element.textContent)", selector)
 
-    def shows(self, selector: str, beginning: str) -> bool:
-        """Whether the first such element's text begins so, within five seconds: the page draws after the event that asks for it."""
-        deadline = time.monotonic() + 5
-        while not (found := self.texts(selector)) or not found[0].strip().startswith(beginning):
+    def until(self, holds: Callable[[], bool]) -> bool:
+        """Whether something comes to hold within ten seconds: the browser does some of what it is told only after it said that it did."""
+        deadline = time.monotonic() + 10
+        while not holds():
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)
         return True
+
+    def shows(self, selector: str, beginning: str) -> bool:
+        """Whether the first such element's text comes to begin so."""
+        return self.until(lambda: any(text.strip().startswith(beginning) for text in self.texts(selector)[:1]))
 
     def run(self, script: str, *arguments):
         return self.driver.execute_script(script, *arguments)

@@ -118,10 +118,31 @@ def test_the_keyboard_alone_reaches_everything(page):
     page.keys("?")
     assert page.one("dialog").is_displayed()
     page.keys(Keys.ESCAPE)
-    assert not page.run("return new Promise(done => setTimeout(() => done(document.querySelectorAll('dialog').length), 300))")
+    assert page.until(lambda: not page.all("dialog"))
     page.keys(Keys.ESCAPE)
     assert page.driver.switch_to.active_element.text == "a3-01"
     assert hosts(page) == ["a3-01", "a3-03", "a3-02"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [(["n", "n"], "a3-02"), (["n", "n", "p"], "a3-01"), (["Escape", "n"], "Demo")],
+)
+def test_each_of_several_keys_works_on_what_the_one_before_showed(page, small, keys, shown):
+    page.open(small, "#host=a2-02")
+    page.run("for (const key of arguments[0]) document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}))", keys)
+    assert page.texts("h1") == [shown]
+
+
+def test_back_and_forward_show_what_was_shown(page):
+    page.all("#fleet tbody a")[1].click()
+    page.keys("n")
+    page.driver.back()
+    assert page.shows("h1", "a3-01")
+    page.driver.back()
+    assert page.shows("h1", "Demo")
+    page.driver.forward()
+    assert page.shows("h1", "a3-01")
 
 
 def test_nothing_is_drawn_until_a_host_is_opened(page):

@@ -163,7 +163,7 @@ function showFleet(focus) {
     heads.forEach((head, column) => head.setAttribute("aria-sort", column === fleet.column ? fleet.down ? "descending" : "ascending" : "none"));
     said.textContent = found.length === rows.length ? many(rows.length, "host") : found.length + " of " + many(rows.length, "host");
   }
-  const row = host => h("tr", {onclick: event => { if (!event.target.closest("a") && !String(getSelection())) location.hash = link(host); }},
+  const row = host => h("tr", {onclick: event => { if (!event.target.closest("a") && !String(getSelection())) go(link(host)); }},
     COLUMNS.map(([, , cell, look]) => h("td", {class: look}, cell(host))));
 
   const causes = new Map();
@@ -640,8 +640,10 @@ function memoryTable(host, view, group, most) {
 document.body.append(s("svg", {width: 0, height: 0, "aria-hidden": "true"}, s("defs", {}, s("pattern", {id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"}, s("path", {class: "hatch", d: "M0 0v6"})))));
 
 /* ---- where we are, and the keyboard ---- */
-let current = null;
+let current = null, shown = null;
 function route() {
+  if (location.hash === shown) return;
+  shown = location.hash;
   const match = /^#host=(.*)$/.exec(location.hash);
   let name = null;
   try { name = match && decodeURIComponent(match[1]); } catch { name = null; }
@@ -650,12 +652,23 @@ function route() {
   if (host) showHost(host);
   else showFleet(before && before.name);
 }
+/* At once: the browser says "hashchange" only later, and the next key would still work on what was shown before. */
+function go(hash) {
+  location.hash = hash;
+  route();
+}
 addEventListener("hashchange", route);
+addEventListener("click", event => {
+  const anchor = event.target.closest("a[href^='#']");
+  if (!anchor || event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  go(anchor.getAttribute("href"));
+});
 addEventListener("keydown", event => {
-  if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector("dialog")) return;
+  if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector("dialog[open]")) return;
   const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "checkbox", search = document.querySelector("input[type=search]");
   if (event.key === "Escape") {
-    if (current) location.hash = "#";
+    if (current) go("#");
     else if (search && search.value) { search.value = ""; search.dispatchEvent(new Event("input")); }
     else if (typing) event.target.blur();
     return;
@@ -674,7 +687,7 @@ addEventListener("keydown", event => {
   else if (current && event.key === "x") current.swap();
   else if (current && (event.key === "n" || event.key === "p")) {
     const list = fleet.shown && fleet.shown.includes(current) ? fleet.shown : data.hosts, next = list[list.indexOf(current) + (event.key === "n" ? 1 : -1)];
-    if (next) location.hash = link(next);
+    if (next) go(link(next));
   }
 });
 applyTheme();
