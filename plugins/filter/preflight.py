@@ -18,6 +18,10 @@ options:
     description: The oldest driver with which device share may be switched on, where that is wanted. Empty takes any.
     type: str
     default: ''
+  confine_holders:
+    description: Whether housekeeping may confine processes that use accelerators and run outside their slices.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - npu.affinity._binding
   - npu.affinity._binding.device_share
@@ -30,7 +34,7 @@ EXAMPLES = r"""
     that: >-
       npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
                                                      workloads=workloads, vnpus=vnpus, device_share=true,
-                                                     needs_driver='25.5') | length == 0
+                                                     needs_driver='25.5', confine_holders=false) | length == 0
   vars:
     services:
       - unit: vllm@0.service
@@ -69,9 +73,11 @@ def preflight(
     vnpus: Sequence[Mapping[str, Any]] = (),
     needs_driver: str = "",
     device_share: bool | None = None,
+    confine_holders: bool = False,
 ) -> list[str]:
     refusals = _binding.refusals(topology, plan, services, bound_by, workloads, vnpus, device_share)
-    return refusals + _binding.driver_refusals(topology, needs_driver)
+    refusals += _binding.driver_refusals(topology, needs_driver)
+    return refusals + _binding.holder_refusals(topology, plan, confine_holders)
 
 
 class FilterModule:

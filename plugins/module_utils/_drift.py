@@ -91,7 +91,9 @@ def cause_of_cpuset(unit, wanted, found, parent=None, overrides=(), edited=False
     ``edited``: whether the unit file is not as expected; ``unread``: whether systemd has not read it since it changed.
     """
     if overrides:
-        return because(EDIT, "overridden by %s; 'systemctl revert %s' removes that" % (", ".join(overrides), unit))
+        by_hand = all("/system.control/" in path or "/transient/" in path for path in overrides)
+        advice = "'systemctl revert %s' removes that" % unit if by_hand else "take it out there"
+        return because(EDIT, "overridden by %s; %s" % (", ".join(overrides), advice))
     if not wanted:
         return because(OFFLINE_CPU, "none of them is online, and the kernel then grants those of the slice above")
     if edited:

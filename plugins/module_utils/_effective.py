@@ -17,8 +17,11 @@ from ._cpulist import compress, expand
 from ._drift import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
 from ._host_files import runs_or_would
 from ._systemd import CGROUPS, UNIT_FOLDER, settings, slice_path
+from ._unit_files import differences, drop_in_of, fragment, numbers, others
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
+_LOADED = ("CPUAffinity", "NUMAMask")
+"""Settings of a service that no cgroup shows."""
 _HIERARCHIES = ("", "/systemd", "/unified")
 _ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
 
@@ -90,6 +93,7 @@ def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
     name = "%s %s" % (unit, word)
     usable, found = wanted & (there[key] or wanted), _effective(host, folder, key)
     overrides = [path for path in systemd.set_by_hand(unit) if setting in path]
+    overrides += [path for path, _value in others(host, unit, setting) if path not in overrides]
     if found is None and not host.live or found == usable:
         other = [path for path in overrides if settings(host.read(path)).get(setting) != entry[key]]
         if other:
@@ -112,23 +116,35 @@ def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
     return False
 
 
-def check_services(findings, host, systemd, services, edited):
-    """Compare running services with the settings of their drop-ins: ``[{name, settings}]`` of filter ``npu.affinity.binding``.
+def check_services(findings, host, systemd, services, edited, expected=()):
+    """Compare services with the settings of their drop-ins: ``[{name, settings}]`` of filter ``npu.affinity.binding``.
 
-    Returns what :func:`check_cpusets` has to look at besides, for services with a set of their own.
+    ``expected`` are the sets of slices, as :func:`check_cpusets` has them. Returns what that has to look at besides, for services with a
+    set of their own.
     """
-    states = systemd.show(["ActiveState", "ControlGroup"], [service["name"] for service in services]) if host.live else {}
+    properties = ["LoadState", "ActiveState", "ControlGroup", *_LOADED]
+    states = systemd.show(properties, [service["name"] for service in services]) if host.live else {}
+    sets_of = {entry["unit"]: {"cpus": entry["cpus"], "mems": entry["mems"]} for entry in expected}
     with_sets = []
     for service in services:
         unit, wanted, state = service["name"], service["settings"], states.get(service["name"], {})
+        if state.get("LoadState") == "not-found" if host.live else fragment(host, unit) is None:
+            findings.remarks.append(
+                "%s does not exist: no folder of systemd has a file of it. Its drop-in counts once it is installed; if that is not meant, "
+                "correct its name" % unit
+            )
+        if unit not in edited and host.exists(drop_in_of(unit)):
+            _check_settings(findings, host, unit, wanted, state)
         if state.get("ActiveState") != "active":
             continue
         group = state.get("ControlGroup", "")
         if "Slice" in wanted:
             if posixpath.dirname(group) == slice_path(wanted["Slice"]):
                 findings.same("services", unit)
+                sets = sets_of.get(wanted["Slice"])
                 if "AllowedCPUs" in wanted:
                     sets = {"cpus": wanted["AllowedCPUs"], "mems": wanted.get("AllowedMemoryNodes", "")}
+                if sets and ("AllowedCPUs" in wanted or host.exists(CGROUPS + group + "/cpuset.cpus.effective")):
                     with_sets.append(dict(sets, unit=unit, folder=CGROUPS + group))
             else:
                 found = posixpath.basename(posixpath.dirname(group)) or "no slice"
@@ -142,6 +158,24 @@ def check_services(findings, host, systemd, services, edited):
             entry = {"cpus": wanted["CPUAffinity"], "mems": ""}
             _compare_processes(findings, host, "threads of " + unit, threads, entry, unit, OLD_PROCESS)
     return with_sets
+
+
+def _check_settings(findings, host, unit, wanted, state):
+    """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
+    different = {key: (found, path) for key, _value, found, path in differences(host, unit, wanted)}
+    for key, value in wanted.items():
+        name, loaded = "%s %s" % (unit, key), state.get(key)
+        if key in different:
+            found, path = different[key]
+            cause = because(EDIT, "its files do not say so")
+            if path:
+                cause = because(EDIT, "%s, which systemd reads as well, says %s too; take it out there" % (path, key))
+            findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, found), cause, unit=unit)
+        elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
+            cause = because(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
+            findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause, unit=unit)
+        else:
+            findings.same("services", name)
 
 
 def processes(host, folder, without=()):

@@ -15,6 +15,8 @@ import os
 import re
 
 _SHOWN = 3
+_ACCELERATOR = re.compile(r"/dev/(davinci(\d+|_manager)|nvidia[\w-]*)$")
+_GROUP = re.compile(r"^(?:0:|\d+:name=systemd):(/.*)$", re.MULTILINE)
 _CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{12})[0-9a-f]{52}(?=[./]|$)", re.MULTILINE)
 
 
@@ -33,17 +35,38 @@ def holders(host, nodes, processes=()):
     return ", ".join(containers[:_SHOWN] or (["process " + _listed(found[None])] if None in found else [])) + _rest(containers)
 
 
+def groups_of_holders(host):
+    """Return who has accelerators open, by cgroup: ``[{cgroup, processes, devices}]``.
+
+    ``cgroup`` is a path as systemd has it (``/system.slice/docker-….scope``), ``processes`` are texts of PID and command, ``devices`` paths
+    below ``/dev``.
+    """
+    found = {}
+    for process, target in _open_files(host):
+        group = _GROUP.search(host.read("/proc/%s/cgroup" % process) or "") if _ACCELERATOR.match(target) else None
+        if group:
+            processes, devices = found.setdefault(group.group(1), ({}, set()))
+            processes[int(process)] = host.read("/proc/%s/comm" % process) or "ended"
+            devices.add(target)
+    return [
+        {"cgroup": path, "processes": ["%d %s" % pair for pair in sorted(processes.items())], "devices": sorted(devices)}
+        for path, (processes, devices) in sorted(found.items())
+    ]
+
+
 def _with_open_file(host, nodes):
+    return {process for process, target in _open_files(host) if target in nodes}
+
+
+def _open_files(host):
+    """Yield ``(process, path)`` of all open files of all processes, as far as they may be read."""
     for process in host.names("/proc", "[0-9]*"):
         folder = "/proc/%s/fd" % process
         for name in host.names(folder):
             try:
-                target = os.readlink(host.path("%s/%s" % (folder, name)))
+                yield process, os.readlink(host.path("%s/%s" % (folder, name)))
             except OSError:
                 continue
-            if target in nodes:
-                yield process
-                break
 
 
 def _listed(members):

@@ -12,20 +12,23 @@ import json
 
 from . import _cpu, _gpus, _npus, _pci
 from ._cpulist import expand
+from ._holders import groups_of_holders
 from ._irqbalance import irqbalance
 from ._kubelet import kubelet
 from ._machine import machine
+from ._unit_files import fragment
 
 PLAN = "/etc/npu-affinity/plan.json"
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost")
 _APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
 
 
-def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):
+def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), holders=False):
     """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
-    ``device_share`` asks npu-smi for it, with a call for every card.
+    ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there, and ``holders`` asks who
+    has accelerators open: the result then has ``missing_units`` and ``holders``.
     """
     problems = []
     devices = _pci.accelerators(host)
@@ -37,7 +40,7 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):
     nodes = _attempt(problems, [], _cpu.nodes, host, online)
     npus, driver = _npus.gather(host, tool, devices, nodes, device_share, problems)
     gpus = _gpus.gather(host, nvidia_smi, devices, problems)
-    return {
+    facts = {
         "schema": 1,
         "machine": machine(host),
         "cpus": cpus,
@@ -49,6 +52,11 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None):
         "applied": _attempt(problems, None, applied, host),
         "problems": problems,
     }
+    if units:
+        facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
+    if holders:
+        facts["holders"] = groups_of_holders(host)
+    return facts
 
 
 def _attempt(problems, fallback, function, *arguments):

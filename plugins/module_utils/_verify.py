@@ -72,7 +72,7 @@ def verify(host, wanted, given=None):
     check_failures(findings, host, systemd)
     others = [entry["unit"] for entry in wanted.binding.get("expected", ()) if entry["unit"] not in started]
     idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
-    with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited)
+    with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited, wanted.binding.get("expected", ()))
     expected = [entry for entry in wanted.binding.get("expected", ()) if entry["unit"] not in idle]
     check_cpusets(findings, host, systemd, expected + with_sets, edited)
     _check_tuning(findings, host, wanted.tuning or {})

@@ -41,6 +41,15 @@ options:
       - By default it is looked for in C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin) and, when O(root) is
         V(/), on E(PATH), and only on hosts with NVIDIA GPUs on the PCI bus.
     type: str
+  units:
+    description: Services of systemd that should be there, by name. Those that no folder of systemd has a file of are returned.
+    type: list
+    elements: str
+    default: []
+  holders:
+    description: Whether to look who has accelerators open, in the open files of all processes. That takes root.
+    type: bool
+    default: false
   timeout:
     description: Seconds that each command may take. An NPU whose controller is silent can need tens of seconds to answer.
     type: int
@@ -87,6 +96,12 @@ EXAMPLES = r"""
     root: /srv/captures/node-17
     npu_smi: /srv/captures/replay node-17
     nvidia_smi: /srv/captures/replay-gpu node-17
+
+- name: Gather who has NPUs open, and which services are not installed
+  npu.affinity.topology_facts:
+    holders: true
+    units:
+      - vllm@0.service
 
 - name: Show what could not be read
   ansible.builtin.debug:
@@ -364,6 +379,18 @@ ansible_facts:
           type: list
           elements: str
           sample: []
+        missing_units:
+          description: Those of O(units) that no folder of systemd has a file of.
+          returned: with O(units)
+          type: list
+          elements: str
+          sample: [vllm@0.service]
+        holders:
+          description: Who has accelerators open, by C(cgroup), with C(processes) (number and command) and C(devices).
+          returned: with O(holders)
+          type: list
+          elements: dict
+          sample: [{cgroup: /system.slice/docker-4f5e.scope, processes: [4711 python], devices: [/dev/davinci0]}]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -378,6 +405,8 @@ def argument_spec():
         "device_share": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "nvidia_smi": {"type": "str"},
+        "units": {"type": "list", "elements": "str", "default": []},
+        "holders": {"type": "bool", "default": False},
         "timeout": {"type": "int", "default": 30},
     }
 
@@ -386,7 +415,7 @@ def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
         module.fail_json(msg="timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
-    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi")}
+    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "holders")}
     try:
         topology = gather(Host(module.params["root"], module.params["timeout"]), **questions)
     except ValueError as error:

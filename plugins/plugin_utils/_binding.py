@@ -152,6 +152,30 @@ def remarks(
     return moved + warnings(topology, plan, services, workloads, vnpus, device_share)
 
 
+def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """Return what has accelerators open in the units that housekeeping confines, one text for every unit."""
+    if not plan["npus"] or not plan["housekeeping"] or way(topology, plan)[0] != SLICES:
+        return []
+    return [
+        f"{path.rpartition('/')[2]} in {path.split('/')[1]} (process {', '.join(holder['processes'])}; {', '.join(holder['devices'])})"
+        for holder in topology.get("holders") or ()
+        if (path := holder["cgroup"]).split("/")[1] in HOUSEKEEPING_UNITS
+    ]
+
+
+def holder_refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], confine: bool) -> list[str]:
+    """Return a sentence when new housekeeping would confine what uses accelerators, unless that is wanted (``confine``)."""
+    in_force = (topology.get("applied") or {}).get("housekeeping") or ""
+    found = _confined(topology, plan)
+    if confine or not found or in_force == plan["housekeeping"]:
+        return []
+    return [
+        f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
+        "Stop it, and start it in the slice of its NPU (docker run --cgroup-parent=npu-0.slice), or let it be confined with "
+        "npu_affinity_housekeeping_confine_holders: true."
+    ]
+
+
 def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
     """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with; '' takes any."""
     if not oldest or not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
@@ -189,6 +213,13 @@ def binding(
     method, why = way(topology, plan)
     shares = _vnpus.vnpus(topology, plan, vnpus, limiter) if plan["npus"] else []
     named = [*(entry["unit"] for entry in services), *(entry["name"] for entry in (*workloads, *vnpus))]
+    if plan["npus"] and (missing := topology.get("missing_units")):
+        why += (
+            f" On this host there is no {', '.join(missing)}: the drop-ins of these units are written, and count once they are "
+            "installed; if that is not meant, correct the names."
+        )
+    if found := _confined(topology, plan):
+        why += f" Housekeeping confines to CPUs {plan['housekeeping']}, although it uses accelerators: {', '.join(found)}."
     if named and not plan["npus"]:
         why += f" What is named for this host has no effect: {', '.join(named)}."
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]

@@ -95,6 +95,7 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     kept = {
         "npu_affinity_services": [{"unit": "worker.service", "npus": [0]}],
         "npu_affinity_housekeeping": "0",
+        "npu_affinity_housekeeping_confine_holders": True,  # the worker runs in system.slice until it is restarted
         "npu_affinity_smt": "threads",  # with whole cores too few CPUs are left for the NPU of node 0
     }
     bound = lab.play(machine, "bind", **kept)

@@ -607,6 +607,32 @@ def test_threads_of_services_without_slices_are_compared_one_by_one(live, top):
     assert said.startswith("threads of old.service: CPUs 4-5, not CPUs 0-7 of 301 (worker) and 1 more; not restarted")
 
 
+def test_a_running_service_is_compared_with_what_systemd_loaded(live):
+    wanted = Wanted(binding={"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5", "NUMAMask": "0"}}]})
+    live.put(UNITS + "/old.service.d/50-npu-affinity.conf", MARK + "[Service]\nCPUAffinity=4-5\nNUMAMask=0\n")
+    live.shown["old.service"] = {"LoadState": "loaded", "ActiveState": "inactive", "CPUAffinity": "4 5", "NUMAMask": "0"}
+    assert compared(live, wanted)[1].drift == []
+    live.shown["old.service"]["CPUAffinity"] = "0-7"
+    (said,) = lines(compared(live, wanted)[1])
+    assert said.startswith("old.service CPUAffinity: CPUAffinity=4-5, not CPUAffinity=0-7; changed cpuset: systemd has not read its files")
+    live.put(UNITS + "/old.service.d/90-site.conf", "[Service]\nCPUAffinity=0-7\n")
+    (said,) = lines(compared(live, wanted)[1])
+    assert "someone's edit: " + UNITS + "/old.service.d/90-site.conf, which systemd reads as well" in said
+    live.shown["old.service"] = {"LoadState": "not-found", "ActiveState": "inactive"}
+    assert "old.service does not exist" in compared(live, wanted)[1].remarks[0]
+
+
+def test_a_service_in_its_slice_is_compared_with_the_sets_of_the_slice(live):
+    group = GROUP + "/vllm@0.service"
+    live.put(group + "/cpuset.cpus.effective", "0-1")
+    live.put(group + "/cpuset.mems.effective", "0")
+    assert compared(live, LIVE_WANTED)[1].drift == []
+    live.put(group + "/cpuset.cpus.effective", "0")
+    live.put(UNITS + "/vllm@.service.d/site.conf", "[Service]\nAllowedCPUs=0\n")
+    (said,) = lines(compared(live, LIVE_WANTED)[1])
+    assert said == "vllm@0.service CPUs: 0-1, not 0; someone's edit: overridden by %s/vllm@.service.d/site.conf; take it out there" % UNITS
+
+
 def test_a_unit_of_ours_that_failed_is_drift(live):
     unit = "npu-affinity-irq@0000:c1:00.0.service"
     live.put("%s/npu-affinity-irq@.service" % UNITS, MARK)

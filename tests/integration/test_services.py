@@ -1,0 +1,100 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that say something else themselves, that do not exist, or that run where housekeeping confines them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.test_fleet import UNITS
+from tests.integration.test_verify import MACHINE
+from tests.simulator.generate import merge
+
+VENDOR = "/usr/lib/systemd/system/"
+SERVICES = {
+    "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp.service", "npus": [0, 1]}],
+    "npu_affinity_housekeeping": "1",
+    "npu_affinity_batches": ["100%"],
+}
+OWN = "[Service]\nExecStart=/usr/bin/vllm\nCPUAffinity=0-31\nNUMAMask=0-1\nAllowedCPUs=0-31\nAllowedMemoryNodes=0-1\n"
+LATER = {
+    "v1": ("vllm@.service.d/90-local.conf", "[Service]\nCPUAffinity=0-3\n", "vllm@0.service CPUAffinity", "CPUAffinity=1-15 0-3"),
+    "v2": ("tp.service.d/90-local.conf", "[Service]\nAllowedCPUs=\nAllowedCPUs=0-3\n", "tp.service AllowedCPUs", "AllowedCPUs=0-3"),
+}
+
+
+def put(tree, path, text):
+    (tree / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+    (tree / path[1:]).write_text(text)
+
+
+def said(run):
+    return " ".join(run.output.split())
+
+
+def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(fleet):
+    hosts = fleet(v1={**MACHINE, "cgroup": "v1"}, v2=MACHINE)
+    for host in hosts.hosts:
+        for name in ("vllm@.service", "tp.service"):
+            put(hosts.tree(host), VENDOR + name, OWN)
+        put(hosts.tree(host), UNITS + "system.slice.d/10-site.conf", "[Slice]\nAllowedCPUs=0-15\n")
+    bound = hosts.play("bind", **SERVICES)
+    assert bound.status == 0, bound.output
+    assert "On this host there is no" not in said(bound)
+    drop_in = UNITS[1:] + "%s.d/50-npu-affinity.conf"
+    assert (
+        "CPUAffinity=\nNUMAMask=\nCPUAffinity=1-15\nNUMAPolicy=bind\nNUMAMask=0\n"
+        in (hosts.tree("v1") / (drop_in % "vllm@0.service")).read_text()
+    )
+    assert (
+        "AllowedCPUs=\nAllowedMemoryNodes=\nSlice=npu.slice\nAllowedCPUs=1-15,17-31\nAllowedMemoryNodes=0-1\n"
+        in (hosts.tree("v2") / (drop_in % "tp.service")).read_text()
+    )
+    assert "AllowedCPUs=\nAllowedCPUs=0,16\n" in (hosts.tree("v2") / (drop_in % "system.slice")).read_text()
+    verified = hosts.play("verify", **SERVICES)
+    assert verified.status == 0, verified.output
+
+    for host, (path, text, _name, _found) in LATER.items():
+        put(hosts.tree(host), UNITS + path, text)
+    put(hosts.tree("v2"), UNITS + "system.slice.d/60-site.conf", "[Slice]\nAllowedCPUs=3\n")
+    differs = hosts.play("verify", **SERVICES)
+    for host, (path, _text, name, found) in LATER.items():
+        (entry,) = (entry for entry in differs.of(host, "ok") if entry["action"].endswith("binding_info"))
+        drift = {found["object"]: found for found in entry["result"]["drift"]}
+        assert drift[name]["found"] == found and UNITS + path in drift[name]["cause"], drift
+        assert set(drift) == {name} | ({"system.slice CPUs"} if host == "v2" else set())
+    assert "/etc/systemd/system/system.slice.d/60-site.conf; take it out there" in said(differs)
+
+
+def test_a_service_that_does_not_exist_is_said_before_during_and_after_the_bind(fleet):
+    hosts = fleet(host=MACHINE)
+    put(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    for playbook in ("plan", "bind"):
+        run = hosts.play(playbook, **SERVICES)
+        assert run.status == 0, run.output
+        assert "On this host there is no tp.service: the drop-ins of these units are written" in said(run), playbook
+    assert (hosts.tree("host") / UNITS[1:] / "tp.service.d/50-npu-affinity.conf").exists()
+    verified = hosts.play("verify", **SERVICES)
+    assert verified.status == 0 and "remark: tp.service does not exist: no folder of systemd has a file of it" in said(verified)
+    put(hosts.tree("host"), UNITS + "tp.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    assert "does not exist" not in said(hosts.play("verify", **SERVICES))
+
+
+@pytest.mark.parametrize("playbook, arguments", [("plan", ()), ("bind", ("--check",)), ("bind", ())])
+def test_housekeeping_confines_nothing_that_uses_npus_unless_told_so(fleet, playbook, arguments):
+    process = {"npu": 0, "pid": 4711, "comm": "python"}
+    hosts = fleet(
+        docker=merge(MACHINE, {"npus": {"processes": [process]}}), old=merge(MACHINE, {"cgroup": "v1", "npus": {"processes": [process]}})
+    )
+    before = hosts.snapshot("docker")
+    run = hosts.play(playbook, *arguments, npu_affinity_housekeeping="1", npu_affinity_batches=["100%"])
+    assert "python.service in system.slice (process 4711 python; /dev/davinci0)" in run.failure("docker")
+    assert "to CPUs 0,16" in run.failure("docker") and "npu_affinity_housekeeping_confine_holders: true" in run.failure("docker")
+    assert hosts.snapshot("docker") == before
+    assert not run.of("old", "failed"), "cgroup v1 has no housekeeping"
+    if playbook == "bind" and not arguments:
+        told = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": "yes"}
+        assert hosts.play("bind", "--limit", "docker", **told).status == 0
+        again = hosts.play("bind", "--limit", "docker", npu_affinity_housekeeping="1")
+        assert again.status == 0 and again.changed("docker") == 0, again.output
