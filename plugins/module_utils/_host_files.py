@@ -161,6 +161,11 @@ def _record_files(host, states):
         _previous.record(host, "files", files)
 
 
+def _outermost_first(units):
+    """Sort units for widening: what is inside a narrow one does not look narrow."""
+    return sorted(units, key=lambda unit: slice_path(unit) if unit.endswith(".slice") else "~")
+
+
 def _lost_settings(before, after):
     return {key for key in CPUSET_KEYS if key in settings(before.text) and key not in settings(after.text)}
 
@@ -183,6 +188,8 @@ class _Apply:
         self.timers = []
         self.to_widen = {}
         self.to_restart = []
+        self.restarted = []
+        self.idle = []
         begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
         self.interrupted = [path for path in begun if request.concerns(path)]
         stopped = _previous.recorded(host) if request.released else {}
@@ -283,12 +290,11 @@ class _Apply:
             self._release(unit, before)
 
     def _widen(self):
-        """Widen the groups outside first: what is inside a narrow one does not look narrow."""
         if self.interrupted:
             self.systemd.reload()
         earlier = dict.fromkeys(unit_of(path) for path in self.interrupted if unit_of(path))
         units = list(self.to_widen) + [unit for unit in earlier if unit not in self.to_widen]
-        for unit in sorted(units, key=lambda unit: slice_path(unit) if unit.endswith(".slice") else "~"):
+        for unit in _outermost_first(units):
             keys = self.to_widen.get(unit) or set(self.systemd.narrow(unit))
             if keys:
                 self.to_widen[unit] = keys
@@ -326,6 +332,7 @@ class _Apply:
         self.report.unfinished += [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
 
     def _restart(self, unit):
+        self.restarted.append(unit)
         try:
             self.systemd.restart(unit)
         except (CommandError, ValueError) as error:
@@ -337,9 +344,9 @@ class _Apply:
         """Stop removed slices that nothing needs. Before the reload that would stop running services whose drop-in names the slice."""
         users = self.systemd.users(self.slices)
         self.report.slices_left = sorted(users)
-        idle = self.systemd.active([name for name in self.slices if name not in users])
-        if idle:
-            self.systemd.stop(idle)
+        self.idle = self.systemd.active([name for name in self.slices if name not in users])
+        if self.idle:
+            self.systemd.stop(self.idle)
 
     def _stop(self, unit):
         running = runs_or_would(self.host, self.systemd, unit)
@@ -426,9 +433,25 @@ class _Apply:
                 self.systemd.drop_runtime_settings(unit)
             if self.to_widen or self.enabled or self.disabled or any(unit_of(path) for path in self.written):
                 self.systemd.reload()
-            if self.timers:
-                self.systemd.start(self.timers)
+            if self.timers + self.idle:
+                self.systemd.start(self.timers + self.idle)
             self._stop_started()
+            self._widen_again()
+            for unit in self.restarted:
+                self.systemd.restart(unit)
+
+    def _widen_again(self):
+        """Widen what this run has confined: without its setting it stays narrow."""
+        gained = {unit_of(path) for path in self.written if _lost_settings(*reversed(self.report.changes[path]))} - {None}
+        found = False
+        for unit in _outermost_first(gained):
+            keys = set(self.systemd.narrow(unit))
+            if keys:
+                self.systemd.widen(unit, keys)
+                self.systemd.drop_runtime_settings(unit)
+                found = True
+        if found:
+            self.systemd.reload()
 
     def _undo_settings(self):
         left = _tuning.put_back(self.host, self.report.settings) if self.tuned else []

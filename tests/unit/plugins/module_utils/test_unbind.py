@@ -134,9 +134,21 @@ class Machine(ModelledSystemd):
     def follow(self, unit):
         """The kernel takes a set from systemd; it never gives an empty one, so that a set stays narrow (systemd issue 43846)."""
         folder = CGROUPS + self.states.get(unit, self.home(unit))
+        if unit.endswith(".slice"):
+            self.inherit(folder)
         for key, kind in (("AllowedCPUs", "cpus"), ("AllowedMemoryNodes", "mems")):
             if self.loaded.get(unit, {}).get(key):
                 self.put("%s/cpuset.%s.effective" % (folder, kind), compress(expand(self.loaded[unit][key])))
+
+    def inherit(self, folder):
+        """A new group has the sets of the one around it."""
+        if folder == CGROUPS:
+            return
+        self.inherit(posixpath.dirname(folder))
+        for kind in ("cpus", "mems"):
+            name = "cpuset.%s.effective" % kind
+            if not self.exists("%s/%s" % (folder, name)):
+                self.put("%s/%s" % (folder, name), self.read("%s/%s" % (posixpath.dirname(folder), name)))
 
     def do_start(self, names):
         for unit in names:
@@ -781,6 +793,7 @@ def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_s
     after = snapshot(machine.root)
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {"/etc/npu-affinity", _previous.PATH}
     assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
+    assert machine.effective("system.slice") == ("0-7", "0-1"), "no file confines it any more"
     unbind(machine)
     assert snapshot(machine.root) == before
 
@@ -792,6 +805,23 @@ def test_a_removal_that_fails_leaves_what_it_would_have_disabled_enabled(machine
     with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were put back"):
         apply(machine, gone)
     assert snapshot(machine.root) == before
+
+
+def test_a_bind_that_fails_starts_again_what_it_stopped_and_what_it_restarted_has_its_old_settings(machine):
+    bind(machine)
+    before, running, loaded = snapshot(machine.root), set(machine.running), copy.deepcopy(machine.loaded)
+    assert "npu-1.slice" in running, "idle"
+    request = Request(
+        files=[a_file(POLICY, MARK + "[Service]\nEnvironment=IRQBALANCE_ARGS=\n")],
+        owned=[UNITS + "/npu-1.slice", UNITS + "/*.service.d/50-npu-affinity.conf"],
+        restarted=[{"unit": IRQBALANCE, "files": [POLICY]}],
+        expected=[{"unit": "npu-0.slice", "cpus": "6-7"}],
+    )
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were put back"):
+        apply(machine, request)
+    assert snapshot(machine.root) == before
+    assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
+    assert machine.read_at_start[IRQBALANCE] == loaded[IRQBALANCE]
 
 
 def test_whatever_the_step_at_which_a_bind_is_killed_it_can_be_undone(machine, tmp_path_factory, steps):
