@@ -16,8 +16,8 @@ MODULES = "tests/unit/plugins/modules/"
 PLANNER = "tests/unit/plugins/plugin_utils/"
 
 TARGETS = [
-    ("plugins/module_utils/_host_files.py", [HOST + "test_host_files.py", HOST + "test_unbind.py"]),
-    ("plugins/module_utils/_irq.py", [HOST + "test_irq.py", MODULES + "test_irq_affinity.py"]),
+    ("plugins/module_utils/_host_files.py", [HOST + "test_host_files.py", HOST + "test_unbind.py", HOST + "test_host_files_properties.py"]),
+    ("plugins/module_utils/_irq.py", [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"]),
     (
         "plugins/module_utils/_unbind.py",
         [HOST + "test_unbind.py", HOST + "test_unbind_threads.py", HOST + "test_kubelet_config.py", MODULES + "test_unbind_module.py"],
