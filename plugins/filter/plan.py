@@ -28,7 +28,9 @@ options:
   strategy:
     description:
       - The rule by which CPUs are divided.
-      - V(auto) takes V(global_slice) for A3, V(cluster) for A5, V(even_split) for GPUs and V(topo_affinity) for all others.
+      - V(auto) takes V(global_slice) for A3, V(cluster) for A5, V(even_split) for GPUs and V(topo_affinity) for all others. Where that
+        would give NPUs more remote CPUs than a division of the near nodes, it takes the latter, unless O(repair=false) or
+        O(bound_by=workers).
       - V(global_slice) is the rule of vLLM-Ascend for A3. NPU n gets the n-th slice of all CPUs.
       - V(topo_affinity) is its rule for A2 and 310P. NPUs divide the CPUs that npu-smi prints for them and those of the next NUMA node.
         Where npu-smi prints none, O(repair=true) takes those of the node that the kernel names. Where that is unknown as well, it becomes

@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card,
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLISHED, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._repair import repaired
-from ansible_collections.npu.affinity.plugins.plugin_utils._workers import WORKERS, why_unbound
+from ansible_collections.npu.affinity.plugins.plugin_utils._workers import HOST, WORKERS, why_unbound
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, discover
 
 STRATEGIES = discover()
@@ -186,6 +186,8 @@ def _divided(groups: Groups, name: str, reason: str, options: Options, asked: fr
     entries, moved, unmet = _entries(groups.machine, made, options, asked)
     if made.strategy != name:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
+    if made.closer:
+        reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."
     broken = [] if options.repair else violations(groups, made.masks, asked)
     return Division(made.strategy, reason, made.masks, entries, [*mended, *moved], [*made.warnings, *unmet], broken)
 
@@ -196,7 +198,8 @@ def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) 
         return Pools(name, {}), []
     if options.repair:
         _require_cpus_of_their_own(groups, asked)
-        return repaired(groups, name, STRATEGIES[name], asked)
+        near = options.strategy == "auto" and options.bound_by == HOST
+        return repaired(groups, name, STRATEGIES[name], asked, near)
     return STRATEGIES[name].pools(groups.machine, asked), []
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep what a strategy publishes where it holds the invariants, and mend it where it does not.
+"""Keep what a strategy publishes where it holds the invariants (and is near enough), and mend it where it does not.
 
 Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node.
 
@@ -16,14 +16,17 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._invariants import Violation, contradictions, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, Strategy
 
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are told one by one."""
 
 
-def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card]) -> tuple[Pools, list[str]]:
+def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], near: bool) -> tuple[Pools, list[str]]:
     """Return pools for all cards that are in a group, and a sentence for every defect of the published ones.
+
+    With ``near`` it is a defect, too, that the published pools are more remote than a division of the near nodes.
 
     Groups in which ``min_cpus`` cannot be reached have none; where cards of them are asked for, that is a ``ValueError``.
     """
@@ -41,15 +44,37 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     except ValueError as error:
         defects = [Violation("error", f"it fails: {str(error).rstrip('.')}", list(groups.home))]
     if not defects:
-        return made, _told(name, filled)
-    units = machine.threads_per_core if machine.smt == "threads" else 1
-    most = strategy.MOST_CORES and max(strategy.MOST_CORES * units, *map(machine.least, machine.cards))
-    masks = groups.divide(asked, strategy.NEIGHBOURS, most)
+        closer = _closer(groups, strategy, made) if near else None
+        return (closer or made), [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer else [])]
+    masks = groups.divide(asked, strategy.NEIGHBOURS, _most(machine, strategy))
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
     mended = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
     return mended, [*_told(name, filled), *_sentences(made.strategy, defects, pools)]
+
+
+def _most(machine: Machine, strategy: Strategy) -> int | None:
+    """Return the largest share in units, None where there is no limit."""
+    units = machine.threads_per_core if machine.smt == "threads" else 1
+    return strategy.MOST_CORES and max(strategy.MOST_CORES * units, *map(machine.least, machine.cards))
+
+
+def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools | None:
+    """Return a division of the near nodes over the same cards, whoever is asked for, where more of it is local; else None."""
+    published = quality(groups, made.masks)["local"]
+    if published == 1 or set(made.masks) != set(groups.home):
+        return None
+    try:
+        masks = groups.divide(frozenset(groups.home), strategy.NEIGHBOURS, _most(groups.machine, strategy))
+    except ValueError:
+        return None
+    local = quality(groups, masks)["local"]
+    if local <= published or violations(groups, masks, masks):
+        return None
+    pools = {card: masks[card] for card in groups.machine.cards if card in masks}
+    told = f"{published:.0%} of the CPUs would be local to their NPU. Instead the near nodes were divided, which gives {local:.0%}"
+    return Pools(made.strategy, pools, warnings=made.warnings, closer=told)
 
 
 def _fill_affinity(machine: Machine) -> list[Card]:

@@ -89,15 +89,15 @@ CHANGES = {
     "limping": (
         limp,
         [
-            "NPU 0 cq_update_irq: expected CPUs 2, found CPUs 7 (IRQ 2757); likely irqbalance: it runs without the policy",
-            "NPU 0 sq_send_trigger_irq: expected CPUs 1, found CPUs 30 (IRQ 2753); likely irqbalance: it runs without the policy",
-            SLICE + ": expected AllowedCPUs=17-31, found AllowedCPUs=0,17-31; likely someone's edit: changed by hand",
+            "NPU 0 cq_update_irq: expected CPUs 18, found CPUs 7 (IRQ 2757); likely irqbalance: it runs without the policy",
+            "NPU 0 sq_send_trigger_irq: expected CPUs 17, found CPUs 30 (IRQ 2753); likely irqbalance: it runs without the policy",
+            SLICE + ": expected AllowedCPUs=1-15, found AllowedCPUs=0,1-15; likely someone's edit: changed by hand",
             UNITS + "npu-0.slice: expected a file, found no such file; likely someone's edit: removed",
             DROP_IN + ": expected Slice=npu-0.slice, found Slice=system.slice; likely someone's edit: changed by hand",
-            "NPU 1 dev1_sq_send_wq: expected CPUs 17, found CPUs 0-31; likely someone's edit: moved by hand",
+            "NPU 1 dev1_sq_send_wq: expected CPUs 1, found CPUs 0-31; likely someone's edit: moved by hand",
             "card 1: expected on, found off; likely someone's edit: npu-smi switched it",
             "npu-affinity-irq.timer at boot: expected enabled, found not enabled; likely someone's edit: disabled by hand",
-            "pool of NPU 0: expected 1-15 online, found 10 offline; likely offline CPU: CPU 10",
+            "pool of NPU 1: expected 1-15 online, found 10 offline; likely offline CPU: CPU 10",
         ],
     ),
     "broken": (
@@ -108,10 +108,10 @@ CHANGES = {
         reboot_without_a_card,
         [
             "NPU 0: expected PCI function 0000:c1:00.0, found no such function; likely lost card",
-            "NPU 1 cq_update_irq: expected CPUs 18, found CPUs 0-15 (IRQ 3010-3025); " + DRIVER,
-            "NPU 1 sq_send_trigger_irq: expected CPUs 17, found CPUs 0-15 (IRQ 3009); " + DRIVER,
-            "NPU 1 dev1_sq_send_wq: expected CPUs 17, found CPUs 0-31; " + DRIVER,
-            "NPU 1 dev1_sq_task: expected CPUs 17, found CPUs 0-31; " + DRIVER,
+            "NPU 1 cq_update_irq: expected CPUs 2, found CPUs 0-15 (IRQ 3010-3025); " + DRIVER,
+            "NPU 1 sq_send_trigger_irq: expected CPUs 1, found CPUs 0-15 (IRQ 3009); " + DRIVER,
+            "NPU 1 dev1_sq_send_wq: expected CPUs 1, found CPUs 0-31; " + DRIVER,
+            "NPU 1 dev1_sq_task: expected CPUs 1, found CPUs 0-31; " + DRIVER,
             "card 1: expected on, found off; " + DRIVER,
         ],
     ),
@@ -171,5 +171,5 @@ def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet,
     refused = json.loads((reports / "refused.json").read_text())
     assert "vllm@0.service wants NPU 9" in refused["msg"]
     assert suite_of(reports, "refused").find("testcase/error").get("message") == refused["msg"] == said(run, "refused")[0]
-    assert said(run, "limping")[-1].startswith("remark: A bind moves NPU 1 (PCI 0000:01:00.0) from CPUs 17-31 to CPUs ")
+    assert said(run, "limping")[-1] == "remark: A bind moves NPU 1 (PCI 0000:01:00.0) from CPUs 1-15 to CPUs 1-9,11-15."
     assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")

@@ -71,8 +71,8 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
 
     run = hosts.play("bind", **variables)
     assert run.status == 0, run.output
-    assert "AllowedCPUs=2-3\n" in (tree / UNITS[1:] / "npu-0-a.slice").read_text()
-    assert "AllowedCPUs=4-9\n" in (tree / UNITS[1:] / "npu-0-b.slice").read_text()
+    assert "AllowedCPUs=18-19\n" in (tree / UNITS[1:] / "npu-0-a.slice").read_text()
+    assert "AllowedCPUs=20-25\n" in (tree / UNITS[1:] / "npu-0-b.slice").read_text()
     drop_in = (tree / UNITS[1:] / "infer-a.service.d/50-npu-affinity.conf").read_text()
     assert "Wants=npu-affinity-limiter-a.service\nAfter=npu-affinity-limiter-a.service\n" in drop_in
     environment = (tree / "etc/npu-affinity/vnpu/a.env").read_text()

@@ -76,6 +76,30 @@ def test_what_is_refused_beside_workers(topology, options, sentence):
         plan(topology, **{"bound_by": "workers", **options})
 
 
+FAR_A3 = host([4, 4, 4, 4, 6, 6, 6, 6, 2, 2, 2, 2, 0, 0, 0, 0], cores=40, threads=2, family="a3")
+SWAPPED_A2 = host([1, 0], nodes=2, cores=16)
+
+
+@pytest.mark.parametrize("topology, published", [(FAR_A3, "global_slice"), (SWAPPED_A2, "topo_affinity")], ids=["A3", "A2"])
+def test_auto_takes_near_cpus_where_the_published_ones_are_remote(topology, published):
+    remote, near = plan(topology, strategy=published), plan(topology)
+    assert (remote["quality"]["local"], near["quality"]["local"]) == (0.0, 1.0)
+    assert (near["strategy"], near["violations"], near["warnings"]) == (published, [], [])
+    assert near["reason"].endswith(
+        ", but 0% of the CPUs would be local to their NPU; instead the near nodes were divided, which gives 100%."
+    )
+    assert near["repaired"][0].startswith(f"Published {published}: 0% of the CPUs would be local to their NPU. Instead the near nodes")
+    assert pools(plan(topology, npus=[1])) == {1: pools(near)[1]}
+    assert plan(topology, repair=False)["quality"]["local"] == plan(topology, bound_by="workers")["quality"]["local"] == 0.0
+    assert pools(plan(topology, bound_by="workers")) == pools(remote)
+
+
+def test_auto_keeps_remote_cpus_where_near_ones_are_too_few():
+    topology = host([0, 1], nodes=2, cores=[4, 28], family="a3")
+    assert pools(plan(topology)) == {0: "0-15", 1: "16-31"}
+    assert pools(plan(topology, min_cpus=2)) == {0: "0-3", 1: "4-31"}
+
+
 def test_a_stock_a2_keeps_what_is_published():
     made = plan(host(A2))
     assert pools(made) == STOCK
