@@ -53,9 +53,11 @@ options:
         type: str
         default: auto
       mode:
-        description: How chips of inference cards are handed out, as in P(npu.affinity.select_npus#filter).
+        description:
+          - How chips of inference cards are handed out, as in P(npu.affinity.select_npus#filter). By default as O(request.family) says in
+            its name, else by chip.
+          - V(card) and V(distributed) are for inference cards, and hosts with other products are refused.
         type: str
-        default: chip
         choices: [chip, card, distributed]
       weight:
         description: Weight of the numa-aware plugin.

@@ -103,6 +103,23 @@ def shown(name: Any) -> str:
     return str(name)
 
 
+def in_force(topology: Entry) -> list[tuple[Entry, Entry]]:
+    """Return the NPUs of a topology that the plan in force has, each with its entry: by PCI function and chip, for ids close up.
+
+    Entries of earlier versions know no chip, and are taken by function and id.
+    """
+    applied = (topology.get("applied") or {}).get("npus") or ()
+    entries = {(str(entry.get("pci")).lower(), entry.get("chip")): entry for entry in applied if entry.get("chip") is not None}
+    older = {(str(entry.get("pci")).lower(), entry["id"]): entry for entry in applied if entry.get("chip") is None}
+    found = []
+    for npu in topology["npus"]:
+        pci = str(npu.get("pci")).lower()
+        entry = entries.get((pci, npu.get("chip") or 0)) or older.get((pci, npu["id"]))
+        if entry:
+            found.append((npu, entry))
+    return found
+
+
 def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> str | None:
     """Return a sentence about the NPUs that a service, workload or vNPU names and the plan does not have, or None."""
     try:

@@ -88,6 +88,17 @@ def node_score(free: Iterable[int] | str, count: object, family: str, multi: boo
     return rule.score(chip_ids(free, rule), _size(rule, count, multi), allocatable or rule.CHIPS, multi)
 
 
+def mode_of(family: str) -> str | None:
+    """Return the mode in the name of a rule for inference cards, None for the others."""
+    mode = family.rpartition("_")[2]
+    return mode if family.startswith("300I") and mode in MODES else None
+
+
+def hands_out(family: str, mode: str) -> bool:
+    """Whether a rule hands out inference cards by a mode. The 300I Pro has one chip on a card, which is the card."""
+    return mode_of(family) == mode or family == "300I_pro" and mode == "card"
+
+
 def family_of(topology: Mapping[str, Any], mode: str = "chip") -> str:
     """Return the name of the rule for the NPUs of a topology. ``ValueError``: no NPU, several families, or one without a rule."""
     npus = [npu for npu in topology.get("npus") or () if npu.get("kind", "npu") == "npu"]

@@ -11,7 +11,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils import placement
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions, allocate
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._hints import SINGLE, Hint, Ranking, best_nodes, least_nodes
@@ -104,9 +105,11 @@ def _chips(host: Host, request: Request) -> tuple[str, _Chosen]:
     if host.topology is None:
         raise Refused("the host is described by CPUs only, and NPUs are wanted")
     try:
-        own = placement.family_of(host.topology, request.mode)
+        own = placement.family_of(host.topology, request.mode or "chip")
     except ValueError as error:
         raise Refused(str(error)) from error
+    if request.mode not in (None, "chip") and not placement.hands_out(own, request.mode):
+        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {placement.RULES[own].PRODUCT} ({own})")
     if request.family not in ("auto", own):
         raise Refused(f"its product is {placement.RULES[own].PRODUCT} ({own}), and {request.family} is wanted")
     chosen = _choose(tuple(host.chips), request.npus, own, request.replicas > 1, host.healthy)
@@ -199,8 +202,11 @@ def _pools(found: Fit) -> int:
     topology = found.host.topology or {}
     if found.host.cpu_policy == STATIC:
         return 0
-    entries: Mapping[int, str] = {entry["id"]: entry["pool"] for entry in (topology.get("applied") or {}).get("npus") or ()}
-    return union(mask(entries[npu], "pool of the plan in force") for npu in found.npus if npu in entries)
+    if not topology.get("applied"):
+        return 0
+    chosen = set(found.npus)
+    pools = [entry["pool"] for npu, entry in in_force(topology) if npu["id"] in chosen and npu.get("kind", "npu") == "npu"]
+    return union(mask(pool, "pool of the plan in force") for pool in pools)
 
 
 def nodes_of(host: Host, cpus: int) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import placement
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions, reserve
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._select import npus_of
@@ -136,10 +137,9 @@ def _free_cpus(topology: Mapping[str, Any], online: int) -> int:
     taken = reserved
     applied = topology.get("applied") or {}
     if applied.get("npus"):
-        busy = {(npu.get("pci"), npu["id"]) for npu in topology["npus"] if npu.get("busy")}
         taken |= mask(applied.get("housekeeping") or "", "housekeeping CPUs of the plan in force")
-        for entry in applied["npus"]:
-            if (entry.get("pci"), entry["id"]) in busy:
+        for npu, entry in in_force(topology):
+            if npu.get("busy"):
                 taken |= mask(entry["pool"], "pool of the plan in force")
     return online & ~taken
 

@@ -46,7 +46,7 @@ class Request:
     policy: str
     replicas: int
     family: str
-    mode: str
+    mode: str | None
     weight: int
     kubernetes: bool
     limit: int
@@ -60,7 +60,7 @@ DEFAULTS: Mapping[str, Any] = {
     "policy": "none",
     "replicas": 1,
     "family": "auto",
-    "mode": "chip",
+    "mode": None,
     "weight": 1,
     "kubernetes": False,
     "limit": 20,
@@ -76,10 +76,13 @@ def checked(request: object) -> Request:
     given = _fields("request", request, DEFAULTS)
     if given["policy"] not in POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
-    if given["mode"] not in placement.MODES:
+    if given["mode"] is not None and given["mode"] not in placement.MODES:
         raise ValueError(f"mode: expected one of {', '.join(placement.MODES)}; got {given['mode']!r}")
     if given["family"] != "auto" and given["family"] not in placement.RULES:
         raise ValueError(f"family: expected auto or one of {', '.join(placement.RULES)}; got {given['family']!r}")
+    named = placement.mode_of(given["family"])
+    if named and given["mode"] not in (None, named):
+        raise ValueError(f"mode: {given['mode']} contradicts family {given['family']}; leave one of them out")
     numbers = {name: _number(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
     if not numbers["cpus"] and not numbers["npus"]:
         raise ValueError("cpus and npus: a task needs at least one CPU or one NPU; both are 0")
@@ -87,7 +90,7 @@ def checked(request: object) -> Request:
         **numbers,
         policy=given["policy"],
         family=given["family"],
-        mode=given["mode"],
+        mode=given["mode"] or named,
         kubernetes=bool(given["kubernetes"]),
         limit=_number("limit", given["limit"], 1),
         switch=_switch(given["switch"]),

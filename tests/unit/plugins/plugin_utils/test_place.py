@@ -82,6 +82,45 @@ def test_a_task_that_uses_no_numa_node_anywhere_scores_all_hosts_alike():
     assert [entry["scores"]["numa"] for entry in found["hosts"]] == [100, 100]
 
 
+def duo():
+    topology = host([0, 0, 0, 0, 2, 2, 2, 2], nodes=4, cores=32, family="310p")
+    for npu in topology["npus"]:
+        npu.update(card=npu["id"] // 2, chip=npu["id"] % 2, pci=f"0000:0{npu['id'] // 2}:00.0")
+    return topology
+
+
+MODES = [
+    ({"family": "300I_duo_distributed", "npus": 2}, {"duo"}),
+    ({"family": "300I_duo_card", "npus": 2}, {"duo"}),
+    ({"family": "300I_duo_chip", "npus": 1}, {"duo"}),
+    ({"mode": "distributed", "npus": 2}, {"duo"}),
+    ({"mode": "card", "npus": 2}, {"duo"}),
+    ({"mode": "chip", "npus": 1}, {"a2", "duo"}),
+    ({"npus": 1}, {"a2", "duo"}),
+]
+
+
+@pytest.mark.parametrize("request_, names", MODES)
+def test_a_mode_is_one_of_inference_cards_and_a_family_names_its_own(request_, names):
+    found = place({"a2": a2(), "duo": duo()}, request_)
+    assert {entry["host"] for entry in found["hosts"]} == names, found["table"]
+
+
+def test_a_mode_beside_another_family_is_refused():
+    with pytest.raises(ValueError, match="mode: chip contradicts family 300I_duo_card; leave one of them out"):
+        place({"duo": duo()}, {"family": "300I_duo_card", "mode": "chip", "npus": 2})
+    refused = reasons(place({"a2": a2()}, {"mode": "distributed", "npus": 2}))["a2"]
+    assert refused.startswith("mode distributed hands out inference cards, and its product is Atlas 800")
+
+
+def test_cpus_of_busy_npus_are_taken_by_function_not_by_id():
+    topology = a2(busy=(1,))
+    before = {**topology, "applied": {"npus": plan(topology)["npus"]}}
+    closed_up = [{**npu, "id": npu["id"] - 1} for npu in topology["npus"][1:]]
+    (entry,) = place({"a2": {**before, "npus": closed_up}}, {"cpus": 168})["hosts"]
+    assert entry["cpus"] == "0-167", "168-191 are those of the busy NPU, which had the id 1"
+
+
 def test_volcano_looks_at_hosts_with_a_static_cpu_manager_only():
     nodes = {
         "shared": numbers("best-effort", (9, 9), cpu_policy="none"),
