@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-_PART = re.compile(r"^(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?$")
+_PART = re.compile(r"^(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?\Z")
 HIGHEST_CPU = 65535
 """No kernel has more CPUs; a larger number is a typing error, and expanding it would only fill memory."""
 

@@ -13,20 +13,25 @@ from ._cpulist import compress
 
 
 def of_files(changes):
-    """Return the diff of ``{path: (before, after)}`` of file states: an entry for every file."""
+    """Return the diff of ``{path: (before, after)}`` of file states: an entry for every file.
+
+    What not everybody may read on the host is not printed into the controller's log: an entry then says so instead of the text.
+    """
     return [
         {
             "before_header": path if before.text is not None else path + " (absent)",
             "after_header": path if after.text is not None else path + " (absent)",
-            "before": _shown(before.text),
-            "after": _shown(after.text),
+            "before": _shown(before, before.private or after.private),
+            "after": _shown(after, before.private or after.private),
         }
         for path, (before, after) in changes.items()
     ]
 
 
-def _shown(text):
-    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _shown(state, private):
+    if private and state.text is not None:
+        return "(not shown; mode %s)\n" % ("of a link" if state.mode is None else "%04o" % state.mode)
+    return (state.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def of_affinities(npus):

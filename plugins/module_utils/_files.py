@@ -62,6 +62,11 @@ class FileState:
         self.mode = mode
         self.link = link
 
+    @property
+    def private(self):
+        """Whether not everybody may read it."""
+        return self.mode is not None and not self.mode & 0o004
+
     def __eq__(self, other):
         return (self.text, self.mode, self.link) == (other.text, other.mode, other.link)
 

@@ -15,7 +15,7 @@ import os
 import re
 
 _SHOWN = 3
-_ACCELERATOR = re.compile(r"/dev/(davinci(\d+|_manager)|nvidia[\w-]*)$")
+_ACCELERATOR = re.compile(r"/dev/(davinci(\d+|_manager)|nvidia[\w-]*)\Z")
 _GROUP = re.compile(r"^(?:0:|\d+:name=systemd):(/.*)$", re.MULTILINE)
 _CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{12})[0-9a-f]{52}(?=[./]|$)", re.MULTILINE)
 

@@ -29,15 +29,16 @@ from ._host import Host
 from ._interrupts import Interrupt, Thread, Workqueue, interrupt_counts, interrupt_names, kernel_threads, vectors
 from ._lock import changing
 from ._pci import DEVICE_FOLDER
+from ._plan_file import PATH as PLAN
+from ._plan_file import plan_npus, read
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
 THREAD = "dev%d_sq_task"
-PLAN = "/etc/npu-affinity/plan.json"
 SECTION = "interrupts"
 MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
-_MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+$")
+_MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+\Z")
 _CQ_OF_A_PHYSICAL_FUNCTION = 16
 
 
@@ -187,14 +188,6 @@ class _Survey:
         for name, pid in kernel_threads(self.host, names).items():
             row, cpu = names[name]
             row.steps["threads"].append(Step(Thread(name, pid), [cpu], name, self.memory.get(row.pci, {}).get(name)))
-
-
-def plan_npus(plan):
-    """Return the plan's NPUs. Raises ``ValueError`` when it is no plan."""
-    npus = plan.get("npus") if isinstance(plan, dict) else None
-    if not isinstance(npus, list) or not all(isinstance(npu, dict) and {"id", "pool"} <= set(npu) for npu in npus):
-        raise ValueError("the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan")
-    return npus
 
 
 def bind(host, plan, pci=None, check=False, tolerant=False):
@@ -365,13 +358,14 @@ def main(argv=None):
     tolerant = options.failure == "warn"
     host = Host(options.root)
     try:
-        if options.wait and host.exists(options.plan):
-            await_vectors(host, json.loads(host.read(options.plan) or ""), options.wait, options.pci)
+        early = read(host, options.plan) if options.wait else None
+        if early is not None:
+            await_vectors(host, early, options.wait, options.pci)
         with changing(host, "npu_affinity._irq"):  # what was waited for may have taken long: the plan can be another one, or gone
-            text = host.read(options.plan)
-            bound = None if text is None else bind(host, json.loads(text), options.pci, tolerant=tolerant)
+            plan = read(host, options.plan)
+            bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant)
     except (OSError, ValueError) as error:
-        sys.stdout.write("%s: %s\n" % (options.plan, error))
+        sys.stdout.write("Nothing is bound: %s\n" % error)
         return 1
     if bound is None:
         sys.stdout.write("There is no %s: nothing is bound.\n" % options.plan)

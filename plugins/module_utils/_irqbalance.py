@@ -28,7 +28,7 @@ UNIT = "irqbalance.service"
 _SELINUX = "/sys/fs/selinux/"
 _BOOLEAN = "irqbalance_run_unconfined"
 _GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in ("", "/systemd", "/unified")]
-_VARIABLE = re.compile(r"^\$(\w+)$|^\$\{(\w+)\}$")
+_VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
 _ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
 _PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\"\\$`])")

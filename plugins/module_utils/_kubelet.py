@@ -15,7 +15,7 @@ from ._cpulist import compress, expand
 
 CONFIG = _kubelet_settings.CONFIG
 STATE = "%s/%s" % (_kubelet_settings.ROOT_FOLDER, _kubelet_state.FILE)
-_QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)$")
+_QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 
 
 def kubelet(host, online):

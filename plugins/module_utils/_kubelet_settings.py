@@ -34,8 +34,8 @@ _FLAGS = {
 _PROCESSES = ("/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/")
 _UNIT_FILES = ("/etc/systemd/system/" + UNIT, "/usr/lib/systemd/system/" + UNIT, "/lib/systemd/system/" + UNIT)
 _ENVIRONMENTS = (ROOT_FOLDER + "/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
-_TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?$")
-_INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)$""")
+_TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?\Z")
+_INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)\Z""")
 
 
 def settings(host, instead=None):
@@ -165,7 +165,7 @@ def _of_files(host):
 def _parsed(words):
     found = {}
     for word, following in zip(words, words[1:] + [""]):
-        match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?$", word)
+        match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?\Z", word)
         if match:
             value = match.group(2)
             found[match.group(1)] = value if value is not None else "" if following.startswith("-") else following

@@ -16,7 +16,10 @@ import fcntl
 import os
 import time
 
+from . import _plan_file
+
 PATH = "/run/npu-affinity.lock"
+RECORD = "/etc/npu-affinity/previous.json"
 LIMIT = 180
 """Seconds to wait for another program. A call of npu-smi that hangs, or a kubelet that starts slowly, ends before."""
 _PAUSE = 0.1
@@ -30,19 +33,18 @@ class Busy(ValueError):
 def changing(host, program, check=False):
     """Hold the lock of a host while ``program`` (a name for those who wait) changes it; nothing is taken or written with ``check``.
 
-    Before that previous.json is read: nobody changes a host whose state before the first bind cannot be read. Raises ``ValueError`` with
-    a sentence for that, and :class:`Busy` when another program did not end within :data:`LIMIT` seconds.
+    Before that previous.json and the plan in force are looked at: nobody changes a host whose state before the first bind cannot be put
+    back, or that a newer version bound. Raises ``ValueError`` with a sentence for that, and :class:`Busy` when another program did not end
+    within :data:`LIMIT` seconds.
     """
-    from . import _previous  # what it imports is not needed by a boot unit that finds no plan
-
     if check:
-        _previous.recorded(host)
+        _refuse_strange(host)
         yield
         return
     made = _missing(host)
     descriptor = _acquire(host, program)
     try:
-        _previous.recorded(host)
+        _refuse_strange(host)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -50,6 +52,14 @@ def changing(host, program, check=False):
             for folder in made:
                 os.rmdir(folder)
         os.close(descriptor)
+
+
+def _refuse_strange(host):
+    _plan_file.refuse_newer_plan(host)
+    if host.exists(RECORD):
+        from . import _previous  # a program that is only started needs nothing of what it imports
+
+        _previous.verified(host)
 
 
 def _missing(host):

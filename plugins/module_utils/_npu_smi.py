@@ -41,9 +41,9 @@ CONTROLLERS = ("mcu", "3559")
 """Names, in lower case, of parts of a card that are listed like chips but are no NPU."""
 
 _MAPPING_TITLE = re.compile(r"\S.*?(?:\bID|Name)(?!\S)")
-_DEVICE_LABEL = re.compile(r"(?:NPU|Phy-ID)([0-9]{1,9})$")
-_COLUMN_LABEL = re.compile(r"(?:NPU|Phy-ID|NIC)[0-9]+$")
-_KEY = re.compile(r"[A-Za-z][\w ()%/.-]*$")
+_DEVICE_LABEL = re.compile(r"(?:NPU|Phy-ID)([0-9]{1,9})\Z")
+_COLUMN_LABEL = re.compile(r"(?:NPU|Phy-ID|NIC)[0-9]+\Z")
+_KEY = re.compile(r"[A-Za-z][\w ()%/.-]*\Z")
 _RECOVER = re.compile(r"device-share config recover mode\s*:\s*(enable|disable)\b", re.IGNORECASE)
 _BOARD_KEYS = {
     "npu id": ("card", number_of),

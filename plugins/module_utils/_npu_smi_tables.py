@@ -21,7 +21,7 @@ _VERSION = re.compile(r"Version:\s*([^\s|]+)", re.IGNORECASE)
 _TOOL_VERSION = re.compile(r"npu-smi\s+([^\s|]+)", re.IGNORECASE)
 _COLUMN = re.compile(r"\S+\([^)]*\)")
 _FIELD = re.compile(r"[0-9]+\s*/\s*[0-9]+|\S+")
-_USAGE = re.compile(r"([0-9]{1,18})\s*/\s*([0-9]{1,18})$")
+_USAGE = re.compile(r"([0-9]{1,18})\s*/\s*([0-9]{1,18})\Z")
 
 
 def parse_info(text):

@@ -13,14 +13,17 @@ from __future__ import annotations
 import json
 import os
 
+from . import _sections
 from ._files import MARKER, atomic_write
+from ._plan_file import SCHEMA, refuse_newer
 
 PATH = "/etc/npu-affinity/previous.json"
 _ABOUT = MARKER + ": the state before the first bind, which undo restores."
+_ADVICE = "undo could not restore this host; correct or remove it by hand first"
 
 
 def recorded(host):
-    """Return the recorded sections by name; none when the host was never bound. A broken file raises ``ValueError``."""
+    """Return the recorded sections by name; none when the host was never bound. A broken file, or a newer one, raises ``ValueError``."""
     text = host.read(PATH)
     if text is None:
         if host.exists(PATH):
@@ -29,10 +32,27 @@ def recorded(host):
     try:
         sections = json.loads(text)
     except ValueError as error:
-        raise ValueError("%s is not valid JSON (%s): undo could not restore this host; mend or remove it by hand first" % (PATH, error))
+        raise ValueError("%s is not valid JSON (%s): %s" % (PATH, error, _ADVICE))
     if not isinstance(sections, dict):
-        raise ValueError("%s does not hold sections: undo could not restore this host; mend or remove it by hand first" % PATH)
-    sections.pop("about", None)
+        raise ValueError("%s does not hold sections: %s" % (PATH, _ADVICE))
+    refuse_newer(PATH, sections)
+    return {name: data for name, data in sections.items() if name not in ("about", "schema")}
+
+
+def verified(host):
+    """Return :func:`recorded` after a look at every section; one that could not be undone raises ``ValueError``.
+
+    Whoever changes a host comes here first, so that a record of another version is found before the first write.
+    """
+    sections = recorded(host)
+    for name, data in sections.items():
+        try:
+            _sections.check(name, data)
+        except ValueError as error:
+            raise ValueError(
+                "%s: section '%s' cannot be undone (%s). Nothing was touched; use the version of the collection that bound this host, or "
+                "correct the file by hand" % (PATH, name, error)
+            )
     return sections
 
 
@@ -87,7 +107,7 @@ def _store(host, before, sections):
 
 
 def _write(host, sections):
-    atomic_write(host, PATH, dump(_ABOUT, sections), 0o600)
+    atomic_write(host, PATH, dump(_ABOUT, dict(sections, schema=SCHEMA)), 0o600)
 
 
 def dump(about, data):

@@ -25,8 +25,8 @@ from ._cpu import CPU_FOLDER, read_list
 from ._cpulist import compress, expand
 from ._host import Host
 from ._interrupts import Thread
-from ._irq import PLAN
 from ._lock import changing
+from ._plan_file import PATH as PLAN
 from ._tasks import ROLES, cpuset, find, groups_of, plan_in_force, threads
 
 SETTINGS = "/etc/npu-affinity/threads.json"
@@ -37,6 +37,24 @@ _GONE = {errno.ENOENT, errno.ESRCH}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ROUNDS = 3
 """How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
+
+
+def settings_of(host, path=SETTINGS):
+    """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
+    text = host.read(path)
+    try:
+        settings = json.loads(text) if text is not None else {}
+        processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
+        known = {"npus": list, "slice": (str, type(None)), "unit": (str, type(None)), "pids": (list, type(None)), "devices": bool}
+        for entry in processes:
+            wrong = [key for key, value in entry.items() if key not in known or not isinstance(value, known[key])]
+            if wrong:
+                raise ValueError("processes have a strange '%s'" % wrong[0])
+        if not all(isinstance(name, str) for names in patterns.values() for name in names or ()):
+            raise ValueError("patterns are no lists of names")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError("%s is not what role threads writes (%s); bind the host again, and it is written anew" % (path, error))
+    return processes, patterns
 
 
 class _Thread(Thread):
@@ -237,9 +255,9 @@ def main(argv=None):
             if not host.exists(options.plan):
                 sys.stdout.write("There is no %s: no thread is placed.\n" % options.plan)
                 return 0
-            settings = json.loads(host.read(options.settings) or "{}")
-            report = place(host, plan_in_force(host, options.plan), settings.get("processes") or (), settings.get("patterns"))
-    except (AttributeError, KeyError, OSError, ValueError) as error:
+            processes, patterns = settings_of(host, options.settings)
+            report = place(host, plan_in_force(host, options.plan), processes, patterns)
+    except (OSError, ValueError) as error:
         sys.stdout.write("No thread is placed: %s\n" % error)
         return 1
     for line in lines(report):

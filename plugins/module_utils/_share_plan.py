@@ -20,7 +20,7 @@ import re
 
 from ._cpulist import compress
 
-_RECORD = re.compile(r"^npu-smi set -t device-share -i (\d+)(?: -c (\d+))? -d ([01])$")
+_RECORD = re.compile(r"^npu-smi set -t device-share -i (\d+)(?: -c (\d+))? -d ([01])\Z")
 _START, _END = "[device-share-config start]", "[device-share-config end]"
 _RECOVERY = {"device-share-recover:enable": True, "device-share-recover:disable": False}
 _RESTORED_CARDS = range(8)

@@ -15,10 +15,10 @@ from . import _cpulist
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """nvidia-smi underlines the header of its topology matrix, even when its output is not a terminal."""
 
-_NUMBER = re.compile(r"[0-9]{1,18}$")
-_PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,18}\Z")
+_PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z", re.IGNORECASE)
 _CPULIST = re.compile(r"[0-9]+(?:-[0-9]+(?::[0-9]+/[0-9]+)?)?(?:\s*,\s*[0-9]+(?:-[0-9]+(?::[0-9]+/[0-9]+)?)?)*")
-_FRAME = re.compile(r"[\s|+=.-]*$")
+_FRAME = re.compile(r"[\s|+=.-]*\Z")
 _NO_VALUE = ("", "-", "NA", "N/A")
 
 

@@ -26,7 +26,7 @@ RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")
 CONTROLS = RUNTIME_CONTROLS + ("/etc/systemd/system.control",)
 """Where ``systemctl set-property`` keeps its drop-ins, which override those below the unit folder; those of scopes are transient."""
 CGROUPS = "/sys/fs/cgroup"
-UNIT_SUFFIX = re.compile(r"\.(service|slice|scope|timer|socket|target)$")
+UNIT_SUFFIX = re.compile(r"\.(service|slice|scope|timer|socket|target)\Z")
 CPUSET_KEYS = {"AllowedCPUs": ("cpus", "CPUs"), "AllowedMemoryNodes": ("mems", "memory nodes")}
 
 

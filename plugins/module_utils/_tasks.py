@@ -13,7 +13,6 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import re
@@ -22,7 +21,9 @@ import sys
 
 from ._cpulist import expand
 from ._interrupts import interrupt_names, vectors
-from ._irq import PLAN, plan_npus, share_out
+from ._irq import share_out
+from ._plan_file import PATH as PLAN
+from ._plan_file import plan_npus, read
 
 CGROUPS = "/sys/fs/cgroup"
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
@@ -54,13 +55,10 @@ class Found:
 
 def plan_in_force(host, path=PLAN):
     """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence where there is none, or a broken one."""
-    text = host.read(path)
-    if text is None:
+    plan = read(host, path)
+    if plan is None:
         raise ValueError("there is no %s: this host was never bound; bind it, or give a plan" % path)
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError("%s is no JSON (%s); bind the host again, and it is written anew" % (path, error))
+    return plan
 
 
 def _key(npu):

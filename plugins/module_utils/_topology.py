@@ -8,9 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
-
-from . import _cpu, _gpus, _npus, _pci
+from . import _cpu, _gpus, _npus, _pci, _plan_file
 from ._cpulist import expand
 from ._holders import groups_of_holders
 from ._irqbalance import irqbalance
@@ -18,7 +16,6 @@ from ._kubelet import kubelet
 from ._machine import machine
 from ._unit_files import fragment
 
-PLAN = "/etc/npu-affinity/plan.json"
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost")
 _APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
 
@@ -72,13 +69,9 @@ def applied(host):
 
     Raises ``ValueError`` when the file is there but is no plan.
     """
-    text = host.read(PLAN)
-    if text is None:
+    plan = _plan_file.read(host)
+    if plan is None:
         return None
-    try:
-        plan = json.loads(text)
-        kept = {key: plan[key] for key in _APPLIED if key in plan}
-        kept["npus"] = [{key: npu[key] for key in _APPLIED_NPU if key in npu} for npu in plan["npus"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("%s is no plan (%s: %s); bind the host again" % (PLAN, type(error).__name__, error))
+    kept = {key: plan[key] for key in _APPLIED if key in plan}
+    kept["npus"] = [{key: npu[key] for key in _APPLIED_NPU if key in npu} for npu in plan["npus"]]
     return kept

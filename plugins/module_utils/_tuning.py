@@ -59,13 +59,17 @@ def missing(host, wanted):
 
 
 def applied(host):
-    """Return the settings of the last run, ``{setting: value}``."""
+    """Return the settings of the last run, ``{setting: value}``. Raises ``ValueError`` for a file that role tuning does not write."""
     text = host.read(FILE)
     try:
-        found = {} if text is None else json.loads(text)
-    except ValueError:
-        return {}
-    return {key: value for key, value in found.items() if key in SETTINGS} if isinstance(found, dict) else {}
+        found = {} if text is None else dict(json.loads(text))
+        found.pop("about", None)
+        strange = [key for key, value in found.items() if key not in SETTINGS or not isinstance(value, (str, int))]
+        if strange:
+            raise ValueError("'%s' is no setting" % strange[0])
+    except (TypeError, ValueError) as error:
+        raise ValueError("%s is not what role tuning writes (%s); remove it and bind the host again" % (FILE, error))
+    return found
 
 
 def settle(host, wanted, check=False):

@@ -14,7 +14,6 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 import posixpath
 
 from . import (
@@ -30,10 +29,10 @@ from . import (
     _tuning,
     _vnpu_layout,
 )
-from ._cpulist import expand
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
+from ._plan_file import refuse_newer_plan
 from ._share_tool import Refusal, ShareTool
 from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._tasks import plan_in_force
@@ -106,8 +105,8 @@ def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False
     ``device_share``: whether it is put back, too. ``move_memory``: see :class:`_host_files.Request`; it matters when a foreign unit file
     with memory nodes is written back. Raises ``ValueError`` with a sentence, before anything is touched when previous.json is broken.
     """
-    recorded = _previous.recorded(host)
-    _refuse_strange(recorded)
+    recorded = _previous.verified(host)
+    refuse_newer_plan(host)
     undo = _Undo(host, recorded, move_memory)
     undo.look()
     report = undo.report
@@ -119,70 +118,6 @@ def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False
     undo.restore_share(npu_smi, device_share, check)
     undo.finish(check)
     return report
-
-
-def _check_files(data):
-    for values in data.values():
-        FileState.from_record(values)
-
-
-def _check_interrupts(data):
-    affinities = [data["workqueues"], data["threads"]] + list(data["functions"].values())
-    if not all(isinstance(member, dict) for member in affinities):
-        raise ValueError("it has no affinities by name")
-    for member in affinities:
-        for name, cpus in member.items():
-            expand(cpus or "", name)
-
-
-def _check_tuning(data):
-    for path, value in data.items():
-        if not path.startswith(("/proc/sys/", "/sys/")) or not isinstance(value, str):
-            raise ValueError("'%s' is no setting" % path)
-
-
-def _check_device_share(data):
-    for card, chips in data["chips"].items():
-        if not all(number.isdigit() for number in [card] + list(chips)):
-            raise ValueError("'%s' is no card with chips" % card)
-
-
-def _check_names(data):
-    if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
-        raise ValueError("it is no list of names")
-
-
-def _check_kubelet(data):
-    if not data["path"].startswith("/"):
-        raise ValueError("it has no path")
-    _check_names(data["folders"])
-    _check_names(data.get("renamed", []))
-
-
-_CHECKS = {
-    _kubelet_config.SECTION: _check_kubelet,
-    "files": _check_files,
-    "folders": _check_names,
-    _irq.SECTION: _check_interrupts,
-    _device_share.SECTION: _check_device_share,
-    _vnpu_layout.SECTION: _vnpu_layout.check_record,
-    _tuning.SECTION: _check_tuning,
-    INTERRUPTED: _check_names,
-    _journal.SECTION: _check_names,
-}
-
-
-def _refuse_strange(recorded):
-    for name, data in recorded.items():
-        try:
-            if name not in _CHECKS and not (UNIT_SUFFIX.search(name) and isinstance(data, dict)):
-                raise ValueError("it is unknown")
-            _CHECKS.get(name, dict)(data)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                "%s: section '%s' cannot be undone (%s: %s). Nothing was touched; undo with the version of the collection that bound this "
-                "host, or mend the file by hand" % (_previous.PATH, name, type(error).__name__, error)
-            )
 
 
 class _Undo:
@@ -280,7 +215,7 @@ class _Undo:
 
     def _look_at_stopped_units(self):
         for unit, values in sorted(self.recorded.items()):
-            if unit in _CHECKS:
+            if not UNIT_SUFFIX.search(unit):
                 continue
             text = self.systemd.text(unit)
             if self.systemd.masked(unit):
@@ -302,15 +237,15 @@ class _Undo:
         if not self.host.exists(_processes.SETTINGS):
             return
         try:
-            self.placed = plan_in_force(self.host), json.loads(self.host.read(_processes.SETTINGS))
+            self.placed = (plan_in_force(self.host),) + _processes.settings_of(self.host)
             self.report.threads = self._release_threads(check=True)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             self.placed = None
             self.report.warnings.append("threads stay where they were placed until their processes end: %s" % error)
 
     def _release_threads(self, check=False):
-        plan, settings = self.placed
-        return _processes.place(self.host, plan, settings["processes"], settings["patterns"], check, release=True)
+        plan, processes, patterns = self.placed
+        return _processes.place(self.host, plan, processes, patterns, check, release=True)
 
     def _look_at_kubelet(self):
         """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""

@@ -18,8 +18,9 @@ from ._driver_drift import check_device_share, check_interrupts, title_of
 from ._effective import available, check_cpusets, check_failures, check_services, check_units
 from ._files import is_ours
 from ._host_files import Request, compare
-from ._irq import PLAN, plan_npus
 from ._pci import DEVICE_FOLDER
+from ._plan_file import PATH as PLAN
+from ._plan_file import Newer, plan_npus, refuse_newer
 from ._systemd import Systemd, unit_of
 from ._thread_drift import check_threads
 from ._vnpu_layout import checksum, complete, look
@@ -97,9 +98,13 @@ def _plan_in_force(findings, host, wanted, given):
             cause = because(EDIT, "removed by hand; %s is still there" % left[0]) if left else because(NEVER_BOUND, "bind the host")
             findings.differs("plan", PLAN, "the plan in force", "no such file", cause)
         return given, bool(left)
+    _check_record(findings, host)
     try:
         found = _parsed(text)
         pools = _sets_of(found)
+    except Newer as error:
+        findings.differs("plan", PLAN, "the plan in force", str(error), because(CHANGED_SETTINGS, "a newer version bound this host"))
+        return given, True
     except ValueError as error:
         findings.differs("plan", PLAN, "the plan in force", str(error), because(EDIT, "bind the host again, and it is written anew"))
         return given, True
@@ -114,9 +119,21 @@ def _plan_in_force(findings, host, wanted, given):
 
 def _parsed(text):
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except ValueError as error:
         raise ValueError("no JSON: %s" % error)
+    refuse_newer(PLAN, found)
+    return found
+
+
+def _check_record(findings, host):
+    """Look whether unbind could use previous.json, where it may be read."""
+    try:
+        if host.read(_previous.PATH) is not None:
+            _previous.verified(host)
+    except ValueError as error:
+        expected = "what was there before the first bind"
+        findings.differs("plan", _previous.PATH, expected, str(error), because(EDIT, "neither bind nor unbind would touch this host"))
 
 
 def _sets_of(plan):
@@ -268,5 +285,7 @@ def _file_texts(before, after):
         return "no such file", "a file of an earlier bind"
     if before.text == after.text:
         return "mode %04o" % after.mode, "mode %04o" % before.mode
+    if before.private or after.private:
+        return "mode %04o and the text of the last bind" % after.mode, "another text, not shown"
     texts = differing_lines(after.text, before.text)
     return tuple(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in texts)

@@ -199,16 +199,6 @@ def apply(host, layout, check=False):
     return report
 
 
-def check_record(data):
-    """Raise ``ValueError`` or ``TypeError`` where a section of previous.json is none of ours."""
-    if not all(isinstance(digests, list) for digests in data["files"].values()):
-        raise ValueError("it has files without checksums")
-    for mode in data["modes"].values():
-        int(mode, 8)
-    for path in data["folders"]:
-        posixpath.dirname(path)
-
-
 def leavings(host, recorded):
     """Return ``(paths of files of ours, paths of files that somebody else changed since)`` of a section of previous.json."""
     there = {path: checksum(host, path) for path in sorted(recorded["files"])}

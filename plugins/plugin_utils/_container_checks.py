@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compr
 
 LEAST_CPUS = 5
 """CPUs that vLLM-Ascend needs for every NPU it lists: two for interrupts, one each for main, ACL and release."""
-_SLICE = re.compile(r"^(-|[A-Za-z0-9:_.\\]+(-[A-Za-z0-9:_.\\]+)*)\.slice$")
+_SLICE = re.compile(r"^(-|[A-Za-z0-9:_.\\]+(-[A-Za-z0-9:_.\\]+)*)\.slice\Z")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit, _vn
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import Chip, chip_of
 
 MODE = "huawei.com/vnpu-mode"
-_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
 _POD = ("name", "count", "memory_mib", "core")
 
 

@@ -19,7 +19,7 @@ HARD, SOFT = "hard", "hami-core"
 MODES = (HARD, SOFT)
 _UNIT = "the unit is MB, not bytes, so that 16Gi of memory are 16384"
 _LARGEST = 2**31 - 1
-_QUANTITY = re.compile(r"^(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti)$")
+_QUANTITY = re.compile(r"^(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti)\Z")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 

@@ -31,7 +31,7 @@ SCHEDULER = "volcano"
 NUMA_AWARE = "numa-aware"
 RESOURCES = {"310": "huawei.com/Ascend310", "310p": "huawei.com/Ascend310P", "a5": "huawei.com/npu", "gpu": "nvidia.com/gpu"}
 OTHERWISE = "huawei.com/Ascend910"
-_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 Object = dict[str, Any]
 

@@ -18,10 +18,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._visible_devices import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import union
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 SLICES_OF_ALL = ("npu.slice", "gpu.slice")
 """They hold the CPUs of all NPUs (or GPUs) of a host; every other slice holds those of its own workload."""
-DEVICE = re.compile(r"^/dev/(?:davinci|nvidia)(\d+)$")
+DEVICE = re.compile(r"^/dev/(?:davinci|nvidia)(\d+)\Z")
 HOST_ONLY = ("strategy", "quality")
 """Keys by which a whole plan is told from one of its entries."""
 

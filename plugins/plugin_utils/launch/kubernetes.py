@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils.launch._workload impo
 
 OPTIONS = frozenset({"image", "command", "devices", "memory", "resource"})
 RESOURCES = {"npu": "huawei.com/Ascend910", "gpu": "nvidia.com/gpu"}
-_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:

@@ -576,7 +576,11 @@ BROKEN = [
     ({"files": {UNITS + "/npu.slice": {"content": "text", "mode": "rw"}}}, "section 'files' cannot be undone"),
     ({"device_share": {"chips": {"one": {}}}}, "section 'device_share' cannot be undone"),
     ({"folders": "/etc"}, "section 'folders' cannot be undone"),
-    ({"of a newer version": {}}, "section 'of a newer version' cannot be undone .* undo with the version of the collection"),
+    ({"irqbalance.service\n": {}}, "it is unknown"),
+    ({"irqbalance.service": {"running": "yes"}}, "section 'irqbalance.service' cannot be undone"),
+    ({"schema": 2, "interrupts": {}}, "has schema 2, and this version of the collection knows 1"),
+    ({"files": {"relative": {"content": "", "mode": "0644"}}}, "'relative' is no absolute path"),
+    ({"of a newer version": {}}, "section 'of a newer version' cannot be undone .* use the version of the collection"),
 ]
 
 

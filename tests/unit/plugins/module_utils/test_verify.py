@@ -257,6 +257,16 @@ CHANGES = [
     ("plan.json is no JSON", lambda host: host.put(_irq.PLAN, "{"), _irq.PLAN + ": the plan in force, not "),
     ("plan.json is no plan", lambda host: host.put(_irq.PLAN, "[1]"), _irq.PLAN + ": the plan in force, not the plan has no list 'npus'"),
     (
+        "plan.json is that of a newer version",
+        lambda host: edit(host, _irq.PLAN, '{"npus"', '{"schema": 2, "npus"'),
+        _irq.PLAN + ": the plan in force, not /etc/npu-affinity/plan.json has schema 2, and this version of the collection knows 1",
+    ),
+    (
+        "previous.json has another shape",
+        lambda host: host.put("/etc/npu-affinity/previous.json", '{"folders": 5}'),
+        "/etc/npu-affinity/previous.json: what was there before the first bind, not /etc/npu-affinity/previous.json: section 'folders'",
+    ),
+    (
         "plan.json has a wrong pool",
         lambda host: edit(host, _irq.PLAN, '"24-35"', '"24-"'),
         _irq.PLAN + ": the plan in force, not pool of NPU 0: '24-' in '24-'",

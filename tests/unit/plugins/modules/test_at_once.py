@@ -130,21 +130,77 @@ CHANGING = [
 ]
 
 
-@pytest.mark.parametrize(("command", "arguments"), CHANGING, ids=[command[2].rpartition(".")[2] for command, _arguments in CHANGING])
-def test_everything_that_changes_a_host_waits_for_its_turn(tmp_path, command, arguments):
-    root = tmp_path
-    install_plan(root)
-    if arguments:
-        values = json.loads(arguments)
-        values["ANSIBLE_MODULE_ARGS"]["root"] = str(root)
-        arguments, words = json.dumps(values), [command[2]]
-    else:
-        words = [command[2], "--root", str(root)]
+IDS = [command[2].rpartition(".")[2] for command, _arguments in CHANGING]
+
+
+def run_below(root, command, arguments):
+    """Run a module or program of the list on a tree; who waits for the lock waits shortly."""
+    words = [command[2]] if arguments else [command[2], "--root", str(root)]
+    values = {"ANSIBLE_MODULE_ARGS": {**json.loads(arguments)["ANSIBLE_MODULE_ARGS"], "root": str(root)}} if arguments else None
     impatient = f"import runpy, sys; from {UTILS[:-1]} import _lock; _lock.LIMIT = 0.2; sys.argv = {words}"
     code = f"{impatient}; runpy.run_module(sys.argv[0], None, '__main__')"
-    before = {path: path.lstat().st_mtime_ns for path in root.rglob("*") if path.name != "run"}
-    with changing(Host(str(root)), "module bind_of_the_test"):
-        done = subprocess.run([sys.executable, "-c", code], input=arguments, capture_output=True, text=True, timeout=60, check=False)
+    text = json.dumps(values) if values else ""
+    return subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def times(root):
+    return {path: path.lstat().st_mtime_ns for path in root.rglob("*") if path.name != "run"}
+
+
+@pytest.mark.parametrize(("command", "arguments"), CHANGING, ids=IDS)
+def test_everything_that_changes_a_host_waits_for_its_turn(tmp_path, command, arguments):
+    install_plan(tmp_path)
+    before = times(tmp_path)
+    with changing(Host(str(tmp_path)), "module bind_of_the_test"):
+        done = run_below(tmp_path, command, arguments)
         said = f"module bind_of_the_test (process {os.getpid()}) since "
         assert (done.returncode, said in done.stdout) == (1, True), done.stdout + done.stderr
-    assert {path: path.lstat().st_mtime_ns for path in root.rglob("*") if path.name != "run"} == before
+    assert times(tmp_path) == before
+
+
+STRANGE = [
+    ("a newer record", PATH, {"schema": 2}, "previous.json has schema 2, and this version of the collection knows 1"),
+    ("an unknown section", PATH, {"later": {}}, "section 'later' cannot be undone"),
+    ("another shape", PATH, {"files": []}, "section 'files' cannot be undone"),
+    ("a newer plan", PLAN, {**BOUND, "schema": 2}, "plan.json has schema 2, and this version of the collection knows 1"),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments"), CHANGING, ids=IDS)
+@pytest.mark.parametrize(("path", "document", "sentence"), [case[1:] for case in STRANGE], ids=[case[0] for case in STRANGE])
+def test_nothing_is_changed_on_a_host_that_another_version_bound(tmp_path, command, arguments, path, document, sentence):
+    install_plan(tmp_path)
+    (tmp_path / path[1:]).write_text(json.dumps(document))
+    before = times(tmp_path)
+    done = run_below(tmp_path, command, arguments)
+    assert (done.returncode, sentence in done.stdout, "Traceback" in done.stderr) == (1, True, False), done.stdout + done.stderr
+    assert times(tmp_path) == before
+
+
+WRONG_PLANS = [
+    ({"irq": 5}, "irq of NPU 0 is 5, which is no text"),
+    ({"pool": "0-x"}, "pool of NPU 0: '0-x'"),
+    ({"id": "0"}, "has the id '0', which is no number"),
+    ({"slice": "npu-0.slice\n"}, "which is no name of a slice"),
+    ({"pci": ["0000:c1:00.0"]}, "pci of NPU 0 is ['0000:c1:00.0'], which is no text"),
+]
+
+
+@pytest.mark.parametrize(("entry", "sentence"), WRONG_PLANS)
+def test_a_plan_of_another_shape_is_said_in_words_by_program_and_module(tmp_path, entry, sentence):
+    plan = {"npus": [{**BOUND["npus"][0], **entry}]}
+    install_plan(tmp_path)
+    (tmp_path / PLAN[1:]).write_text(json.dumps(plan))
+    for command, arguments in (program("_irq", "/"), program("_processes", "/"), module("irq_affinity", plan=plan)):
+        done = run_below(tmp_path, command, arguments)
+        said = json.loads(done.stdout)["msg"] if arguments else done.stdout
+        assert (done.returncode, sentence in said) == (1, True), done.stdout + done.stderr
+
+
+def test_settings_of_another_shape_are_said_by_the_programs_that_read_them(tmp_path):
+    install_plan(tmp_path)
+    (tmp_path / "etc/npu-affinity/tuning.json").write_text('{"swappiness": [0]}')
+    (tmp_path / "etc/npu-affinity/threads.json").write_text('{"processes": 5}')
+    for name, sentence in (("_tuning", "is not what role tuning writes"), ("_processes", "is not what role threads writes")):
+        done = run_below(tmp_path, *program(name, "/"))
+        assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr

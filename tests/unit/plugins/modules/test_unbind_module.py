@@ -71,10 +71,22 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     assert (result["interrupts"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
     texts = {entry["before_header"]: (entry["before"], entry["after"]) for entry in result["diff"]}
     assert texts[SLICE][1] == before[SLICE]
+    assert texts["/etc/npu-affinity/previous.json"] == ("(not shown; mode 0600)\n", "")
     assert "0000:c1:00.0 IRQ" in texts["affinity"][0] and texts["device share"][1] == "card 0 chip 0: off\ncard 1 chip 0: off\n"
     again = run_module("unbind", root=str(root))
     assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
     assert again["message"] == "This host is not bound: there is nothing to undo."
+
+
+def test_a_diff_shows_no_file_that_not_everybody_may_read(run_module, root):
+    (root / SLICE[1:]).write_text("[Slice]\n# secret\n")
+    (root / SLICE[1:]).chmod(0o640)
+    content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
+    for name, arguments in (("host_files", {"files": [{"path": SLICE, "content": content}]}), ("unbind", {})):
+        result = run_module(name, root=str(root), _ansible_diff=True, **arguments)
+        assert result["changed"] and "(not shown; mode 0640)" in str(result["diff"])
+        assert "secret" not in str(result)
+    assert "secret" in (root / SLICE[1:]).read_text()
 
 
 def test_a_busy_card_fails_the_task_at_its_end_or_is_a_warning_on_request(run_module, bound):

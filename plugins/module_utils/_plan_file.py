@@ -1,0 +1,102 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one reader of plan.json, the plan in force: whoever uses a plan gets one of the shape and the schema that this version knows.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ._cpulist import expand
+
+PATH = "/etc/npu-affinity/plan.json"
+SCHEMA = 1
+_SETS = ("pool", "irq", "main", "acl", "release", "mems")
+_TEXTS = _SETS + ("pci", "slice", "kind")
+_NUMBERS = ("chip", "phy_id")
+_SLICE = re.compile(r"[A-Za-z0-9:_.\\-]+\.slice\Z")
+
+
+class Newer(ValueError):
+    """A newer version of the collection wrote it."""
+
+
+def plan_npus(plan):
+    """Return the plan's NPUs. Raises ``ValueError`` with what is wrong when it is no plan, its kind :class:`Newer` for a newer schema."""
+    npus = plan.get("npus") if isinstance(plan, dict) else None
+    refuse_newer("the plan", plan)
+    if not isinstance(npus, list) or not all(isinstance(npu, dict) and {"id", "pool"} <= set(npu) for npu in npus):
+        raise ValueError("the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan")
+    for npu in npus:
+        _check_npu(npu)
+    _check_set(plan, "housekeeping", "housekeeping")
+    return npus
+
+
+def refuse_newer(title, document):
+    """Raise :class:`Newer` for a document of another schema than ours; one without a number has the first."""
+    schema = document.get("schema", SCHEMA) if isinstance(document, dict) else SCHEMA
+    if schema != SCHEMA:
+        raise Newer(
+            "%s has schema %s, and this version of the collection knows %d: use the version that wrote it. Nothing was changed"
+            % (title, json.dumps(schema), SCHEMA)
+        )
+
+
+def _check_npu(npu):
+    if not _is_number(npu["id"]):
+        raise ValueError("an NPU of the plan has the id %r, which is no number" % (npu["id"],))
+    title = "NPU %s" % npu["id"]
+    for key in _TEXTS:
+        if not isinstance(npu.get(key, ""), (str, type(None))):
+            raise ValueError("%s of %s is %r, which is no text" % (key, title, npu[key]))
+    for key in _NUMBERS:
+        if npu.get(key) is not None and not _is_number(npu[key]):
+            raise ValueError("%s of %s is %r, which is no number" % (key, title, npu[key]))
+    for key in _SETS:
+        _check_set(npu, key, "%s of %s" % (key, title))
+    if npu.get("slice") and not _SLICE.match(npu["slice"]):
+        raise ValueError("slice of %s is %r, which is no name of a slice" % (title, npu["slice"]))
+
+
+def _is_number(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_set(document, key, title):
+    if not isinstance(document.get(key, ""), (str, type(None))):
+        raise ValueError("%s is %r, which is no cpulist" % (title, document[key]))
+    expand(document.get(key) or "", title)
+
+
+def read(host, path=PATH):
+    """Return the plan in force, or None where there is none. Raises as :func:`plan_npus` does, with the path in the sentence."""
+    text = host.read(path)
+    if text is None:
+        if host.exists(path):
+            raise ValueError("%s cannot be read; run as root (become: true)" % path)
+        return None
+    try:
+        plan = json.loads(text)
+    except ValueError as error:
+        raise ValueError("%s is no JSON (%s); bind the host again, and it is written anew" % (path, error))
+    refuse_newer(path, plan)
+    try:
+        plan_npus(plan)
+    except ValueError as error:
+        raise ValueError("%s is no plan (%s); bind the host again, and it is written anew" % (path, error))
+    return plan
+
+
+def refuse_newer_plan(host):
+    """Raise :class:`Newer` where the plan in force is that of a newer version; any other one can be written anew."""
+    try:
+        refuse_newer(PATH, json.loads(host.read(PATH) or "{}"))
+    except Newer:
+        raise
+    except ValueError:
+        return
