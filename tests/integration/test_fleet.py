@@ -110,7 +110,8 @@ def test_roles_by_themselves_want_what_the_playbook_wants(fleet, tmp_path):
 
 def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fleet):
     hosts = fleet(a2="a2_8x24")
-    stages = [{}, {}, {"npu_affinity_housekeeping": "1"}, {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}]}]
+    confined = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
+    stages = [{}, {}, confined, {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}]}]
     for variables in stages:
         before = hosts.snapshot("a2")
         predicted = hosts.play("bind", "--check", "--diff", **variables)

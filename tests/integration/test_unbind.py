@@ -22,6 +22,7 @@ SHARED = {"npu_affinity_device_share_enabled": True}
 VARIABLES = {
     "a2": {
         "npu_affinity_housekeeping": "1",
+        "npu_affinity_housekeeping_confine_holders": True,
         "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp2.service", "npus": [2, 3]}],
         **SHARED,
     },
@@ -102,7 +103,8 @@ def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     foreign.chmod(0o640)
     (tree / "etc/systemd/system/npu.slice").symlink_to("/dev/null")
     before = state(tree)
-    assert hosts.play("bind", npu_affinity_npus=[0, 1], npu_affinity_housekeeping="1").status == 0
+    confined = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
+    assert hosts.play("bind", npu_affinity_npus=[0, 1], **confined).status == 0
     assert hosts.play("bind", npu_affinity_irqbalance="stop", **SHARED).status == 0
     irqbalance = tree / "etc/systemd/system/multi-user.target.wants/irqbalance.service"
     assert not irqbalance.is_symlink()

@@ -134,6 +134,8 @@ def suite_of(folder, host):
 
 def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet, tmp_path):
     hosts = fleet(**{host: {**MACHINE, "cgroup": "v1" if host == "refused" else "v2"} for host in [*CHANGES, "refused"]})
+    for host in hosts.hosts:
+        write(hosts.tree(host), "/usr/lib/systemd/system/vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     run = hosts.play("bind", "--limit", "all:!unbound", **VARIABLES)
     assert run.status == 0, run.output
     before = {host: hosts.snapshot(host) for host in hosts.hosts}
