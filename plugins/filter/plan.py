@@ -295,6 +295,11 @@ _value:
     options:
       description: The arguments that shaped the plan. With other ones, a plan in force is not kept when cards are missing.
       type: dict
+    poll:
+      description: The CPUs of the host's poll threads, those of node 0 that are in no pool, without CPU 0.
+      returned: for hosts with Ascend 950
+      type: str
+      sample: 65-127
     lost:
       description:
         - The entries of cards that were there when the plan in force was applied. Their pools stay reserved.

@@ -43,7 +43,7 @@ def check_interrupts(findings, host, plan, online, there, tolerant=False):
     findings.remarks += report["unchangeable"] + (report["failed"] if tolerant else [])
     for npu, row in zip(plan["npus"], report["npus"]):
         pool, role = set(expand(npu["pool"])), set(expand(npu.get("irq") or ""))
-        if not role or title_of(npu) not in there or online and not pool & online:
+        if not (role or row["threads"]) or title_of(npu) not in there or online and not pool & online:
             continue
         known = {entry["name"] for entry in row["interrupts"]}
         for name in (SQ, CQ) if "NPU %s (%s)" % (row["id"], row["pci"]) in failed else ():
@@ -54,7 +54,7 @@ def check_interrupts(findings, host, plan, online, there, tolerant=False):
 
 
 def _compare_row(findings, npu, row, online, free, wrong):
-    first = choices(npu, set(expand(npu["irq"])))
+    first = choices(npu, set(expand(npu["irq"]))) if npu["irq"] else {}
     placed = [entry for kind in KINDS for entry in row[kind] if entry["state"] not in ("managed", "full")]
     everything = bool(row["workqueues"] or row["threads"]) and all(entry["state"] == "changed" for entry in placed)
     for kind in KINDS:
@@ -62,8 +62,8 @@ def _compare_row(findings, npu, row, online, free, wrong):
             title = "%s %s" % (title_of(npu), name)
             moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in wrong]
             if moved:
-                own = str(first.get(name, first[SQ])[0])
-                offline = own if own != moved[0]["wanted"] else ""
+                own = first.get(name, first.get(SQ, moved[0]["wanted"]))[0]
+                offline = str(own) if first and str(own) != moved[0]["wanted"] else ""
                 cause = _STUCK
                 if moved[0]["state"] != "stuck":
                     cause = cause_of_move(kind, moved[0], everything, online, offline, free)

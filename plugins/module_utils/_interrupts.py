@@ -87,19 +87,27 @@ def interrupt_counts(host, numbers):
 def kernel_threads(host, names):
     """Return ``{name: pid}`` of those kernel threads that run, in one pass over the processes.
 
-    Any process can take the name of a kernel thread and empty its command line; what it is, only the kernel says.
+    Of several with one name, by ascending number, the second is ``<name> #2``, and so on. Any process can take the name of a kernel
+    thread and empty its command line; what it is, only the kernel says.
     """
     wanted = {name[:_COMM_LENGTH].encode(): name for name in names}
     found = {}
-    for pid in host.names("/proc", "[0-9]*") if wanted else ():
+    for pid in sorted(host.names("/proc", "[0-9]*"), key=int) if wanted else ():
         try:
             with open(host.resolve("/proc/%s/comm" % pid), "rb") as file:
                 comm = file.read().rstrip(b"\n")
         except OSError:
             continue
         if comm in wanted and _is_kernel_thread(host, pid):
-            found[wanted[comm]] = int(pid)
+            name = wanted[comm]
+            others = sum(base_name(known) == name for known in found)
+            found["%s #%d" % (name, others + 1) if others else name] = int(pid)
     return found
+
+
+def base_name(name):
+    """Return the name of a kernel thread without what tells it from others of the same name."""
+    return name.partition(" #")[0]
 
 
 def _is_kernel_thread(host, pid):

@@ -26,7 +26,7 @@ from ._affinity import KINDS, Row, Step, report, settle, subject
 from ._cpu import CPU_FOLDER, read_list
 from ._cpulist import compress, expand
 from ._host import Host
-from ._interrupts import Interrupt, Thread, Workqueue, interrupt_counts, interrupt_names, kernel_threads, vectors
+from ._interrupts import Interrupt, Thread, Workqueue, base_name, interrupt_counts, interrupt_names, kernel_threads, vectors
 from ._lock import changing
 from ._pci import DEVICE_FOLDER
 from ._plan_file import PATH as PLAN
@@ -35,6 +35,9 @@ from ._plan_file import plan_npus, read
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
 THREAD = "dev%d_sq_task"
+POLL_THREAD = "uvb_poll_window"
+"""A kernel thread of the 950's bus that polls for the whole host (vllm-project/vllm-ascend@182b75ea, ``uvb_poll_window_thread``; the kernel
+keeps 15 characters)."""
 SECTION = "interrupts"
 MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
@@ -137,6 +140,8 @@ class _Survey:
             for (row, npu), (_npu, device, own) in zip(members, share_out([npu for _row, npu in members], found)):
                 self._place(row, npu, device, own, bool(found))
         self._threads()
+        if pci is None and self.rows and plan.get("poll"):
+            self._poll_threads(self.rows[0], plan["poll"])
 
     def _nothing_to_bind(self, row, npu):
         if not npu.get("irq"):
@@ -186,8 +191,19 @@ class _Survey:
     def _threads(self):
         names = {THREAD % device: share for device, share in self.sending.items()}
         for name, pid in kernel_threads(self.host, names).items():
-            row, cpu = names[name]
-            row.steps["threads"].append(Step(Thread(name, pid), [cpu], name, self.memory.get(row.pci, {}).get(name)))
+            self._thread(*names[base_name(name)], name, pid)
+
+    def _poll_threads(self, row, poll):
+        """They belong to no NPU; the first one speaks for them."""
+        cpus = set(expand(poll, "poll")) & (self.online or set(expand(poll)))
+        if not cpus:
+            self._warn(row, "no CPU of %s for the host's poll threads is online; they are left alone" % poll)
+            return
+        for name, pid in kernel_threads(self.host, [POLL_THREAD]).items():
+            self._thread(row, compress(cpus), name, pid)
+
+    def _thread(self, row, cpus, name, pid):
+        row.steps["threads"].append(Step(Thread(name, pid), [cpus], name, self.memory.get(row.pci, {}).get(name)))
 
 
 def bind(host, plan, pci=None, check=False, tolerant=False):
@@ -291,8 +307,8 @@ def restore(host, state, check=False):
     for name, cpus in sorted(state["workqueues"].items()):
         if cpus and host.exists(Workqueue(name).path):
             driver.steps["workqueues"].append(step(Workqueue(name), cpus, name))
-    for name, pid in sorted(kernel_threads(host, state["threads"]).items()):
-        if state["threads"][name]:
+    for name, pid in sorted(kernel_threads(host, map(base_name, state["threads"])).items()):
+        if state["threads"].get(name):
             driver.steps["threads"].append(step(Thread(name, pid), state["threads"][name], name))
     rows.append(driver)
     settle(host, [step for row in rows for step in row.all_steps()], check)

@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLI
 from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils._workers import HOST, WORKERS, why_unbound
-from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, discover
+from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, cluster, discover
 
 STRATEGIES = discover()
 FOR_ALL_KINDS = "even_split"
@@ -85,6 +85,7 @@ def plan(
     warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
     if options.repair and kept.entries is None:
         warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
+    poll = _poll(machine, division.pools, warnings)
     return {
         "schema": 1,
         "strategy": division.strategy,
@@ -99,7 +100,21 @@ def plan(
         "options": options.record(),
         "lost": kept.lost,
         "violations": [f"{violation.sentence}." for violation in division.violations],
+        **poll,
     }
+
+
+def _poll(machine: Machine, pools: Mapping[Card, int], warnings: list[str]) -> dict[str, str]:
+    """Return the CPUs of the poll threads of a host with 950s as the plan has them: the published ones that no pool has."""
+    if not any(card.family == "a5" for card in machine.cards):
+        return {}
+    cpus = cluster.poll_cpus(machine) & ~union(pools.values())
+    if not cpus:
+        warnings.append(
+            "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "
+            "are, on CPUs of the pools as well. Keep some of that node out with cpus, or use strategy cluster"
+        )
+    return {"poll": text_of(cpus)}
 
 
 def _as_published(machine: Machine, options: Options) -> Options:

@@ -13,6 +13,7 @@ from .machine import Machine, Process
 from .tree import Tree
 
 SQ_THREAD_PID = 1500
+POLL_THREAD_PIDS = (1600, 1601)
 KERNEL_THREAD = 0x00208040
 """The flags of a kernel thread: PF_KTHREAD, PF_NOFREEZE and PF_FORKNOEXEC."""
 WORKER_PAGES = 4 << 18
@@ -46,6 +47,11 @@ def write(tree: Tree, machine: Machine) -> None:
             _write_task(tree, machine, folder, "dev%d_sq_task" % chip.phy, everywhere, "/")
             tree.text(folder + "/cmdline")
             tree.write(folder + "/stat", "%d (dev%d_sq_task) S 2 0 0 0 -1 %d" % (SQ_THREAD_PID + chip.phy, chip.phy, KERNEL_THREAD))
+    if machine.family == "a5":
+        for pid in POLL_THREAD_PIDS:
+            _write_task(tree, machine, "/proc/%d" % pid, "uvb_poll_window_thread", everywhere, "/")
+            tree.text("/proc/%d/cmdline" % pid)
+            tree.write("/proc/%d/stat" % pid, "%d (uvb_poll_window) S 2 0 0 0 -1 %d" % (pid, KERNEL_THREAD))
     for process in machine.processes:
         _write_npu_process(tree, machine, process)
 

@@ -483,6 +483,39 @@ def test_the_second_chip_of_a_shared_function_keeps_its_own_queue_and_thread(ker
     assert report["failed"] == report["warnings"] == []
 
 
+def add_poll_thread(kernel, pid, flags=0x00208040):
+    status = "Name:\tuvb_poll_window\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s" % (EVERYWHERE_MASK, EVERYWHERE)
+    kernel.put("/proc/%d/comm" % pid, "uvb_poll_window")
+    kernel.put("/proc/%d/status" % pid, status)
+    kernel.put("/proc/%d/stat" % pid, "%d (uvb_poll_window) S 2 0 0 0 -1 %d" % (pid, flags))
+
+
+def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
+    """The published CPUs are those of node 0 but CPU 0; an A5's NPUs have no IRQ CPUs."""
+    plan = {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]}
+    for pid, flags in ((95, 0x00208040), (810, 0x00208040), (4000, 0x00400000)):
+        add_poll_thread(kernel, pid, flags)
+    before = texts(kernel)
+    report = bind(kernel, plan)
+    placed = {pid: kernel.read("/proc/%d/status" % pid).rpartition("\t")[2] for pid in (95, 810, 4000)}
+    assert placed == {95: "1-23", 810: "1-23", 4000: EVERYWHERE}, "a program of that name is no thread of the kernel"
+    assert [entry["name"] for entry in report["npus"][0]["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
+    assert report["failed"] == []
+    assert not bind(kernel, plan)["changed"]
+    assert bind(kernel, plan, pci=FIRST)["npus"][0]["threads"] == [], "they are no thread of that function"
+    restore(kernel, _previous.recorded(kernel)["interrupts"])
+    os.unlink(kernel.path(_previous.PATH))
+    assert texts(kernel) == before
+
+
+def test_poll_threads_are_left_alone_when_none_of_their_cpus_is_online(kernel):
+    add_poll_thread(kernel, 95)
+    kernel.put("/sys/devices/system/cpu/online", "24-47")
+    report = bind(kernel, {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]})
+    assert kernel.read("/proc/95/status").endswith(EVERYWHERE)
+    assert report["warnings"] == ["NPU 0 (%s): no CPU of 1-23 for the host's poll threads is online; they are left alone" % FIRST]
+
+
 def test_undo_puts_every_file_back_byte_by_byte(kernel):
     before = texts(kernel)
     state = json.loads(json.dumps(previous(kernel, PLAN_OF_TWO)))

@@ -14,6 +14,7 @@ import pytest
 from planner_checks import defects
 from planner_hosts import host, pools
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils import _plan, strategies
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
 
@@ -357,6 +358,17 @@ def test_an_a5_has_no_roles_and_eight_cores():
 )
 def test_the_poll_threads_of_an_a5_have_the_node_with_id_0_if_there_is_one(ids, pools_of_two):
     assert pools(plan(host(ids, nodes=ids, cores=8, family="a5"), repair=False)) == pools_of_two
+
+
+def test_the_poll_threads_of_an_a5_get_what_the_pools_leave_of_node_0():
+    published = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"))
+    assert published["poll"] == "1-47"
+    repaired = plan(host([0, 1], nodes=2, cores=24, threads=2, family="a5"))
+    taken = set(expand(",".join(entry["pool"] for entry in repaired["npus"])))
+    assert expand(repaired["poll"]) == sorted(set(range(1, 48)) - taken)
+    full = plan(host([0, 1], nodes=2, cores=8, family="a5"), strategy="even_split")
+    assert full["poll"] == "" and any("No CPU is left for the poll threads" in warning for warning in full["warnings"])
+    assert "poll" not in plan(host([0, 1], nodes=2, cores=24))
 
 
 def test_one_node_alone_belongs_to_the_poll_threads_of_an_a5():
