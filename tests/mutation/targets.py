@@ -16,12 +16,29 @@ MODULES = "tests/unit/plugins/modules/"
 PLANNER = "tests/unit/plugins/plugin_utils/"
 
 TARGETS = [
-    ("plugins/module_utils/_host_files.py", [HOST + "test_host_files.py", HOST + "test_unbind.py", HOST + "test_host_files_properties.py"]),
+    (
+        "plugins/module_utils/_host_files.py",
+        [
+            HOST + "test_host_files.py",
+            HOST + "test_programs.py",
+            HOST + "test_unbind.py",
+            HOST + "test_host_files_properties.py",
+            HOST + "test_kubelet_killed.py",
+            MODULES + "test_host_files_module.py",
+        ],
+    ),
     ("plugins/module_utils/_irq.py", [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"]),
     (
         "plugins/module_utils/_unbind.py",
-        [HOST + "test_unbind.py", HOST + "test_unbind_threads.py", HOST + "test_kubelet_config.py", MODULES + "test_unbind_module.py"],
+        [
+            HOST + "test_unbind.py",
+            HOST + "test_unbind_threads.py",
+            HOST + "test_kubelet_config.py",
+            HOST + "test_kubelet_killed.py",
+            MODULES + "test_unbind_module.py",
+        ],
     ),
+    ("plugins/module_utils/_journal.py", [HOST + "test_kubelet_killed.py", HOST + "test_unbind.py", MODULES + "test_host_files_module.py"]),
     (
         "plugins/plugin_utils/_repair.py",
         [PLANNER + "test_plan.py", PLANNER + "test_plan_quality.py", PLANNER + "test_plan_applied.py", PLANNER + "test_plan_properties.py"],
@@ -31,4 +48,4 @@ TARGETS = [
         [PLANNER + "test_plan.py", PLANNER + "test_kubelet_strategies.py", PLANNER + "test_plan_properties.py"],
     ),
 ]
-"""(shell pattern of files, test files). A test file that a checkout does not have is left out, and named."""
+"""(shell pattern of files, test files). Files that a checkout does not have are left out."""

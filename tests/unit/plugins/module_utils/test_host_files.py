@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _previous
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
 from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path, unit_of
 
@@ -117,6 +117,27 @@ def test_units_of_a_tree_are_enabled_there(tmp_path):
     assert not apply(host, request).changed
     apply(host, Request(owned=[unit]))
     assert not (tmp_path / UNITS[1:] / "timers.target.wants" / "npu-affinity-irq.timer").is_symlink()
+
+
+class BareTree(Host):
+    """A tree on a controller without systemctl."""
+
+    def run(self, argv, stdin="", timeout=None):
+        raise CommandError("%s was not found" % argv[0])
+
+
+def test_units_of_a_tree_are_enabled_without_systemctl_too_and_again_when_their_removal_fails(tmp_path):
+    host, unit, name = BareTree(str(tmp_path)), UNITS + "/npu-affinity-irq.timer", "npu-affinity-irq.timer"
+    link = tmp_path / UNITS[1:] / "timers.target.wants" / name
+    apply(host, Request(files=[a_file(unit, MARK + "[Install]\nWantedBy=timers.target\n")], enabled=[name]))
+    assert os.readlink(str(link)) == unit
+    (tmp_path / UNITS[1:] / "blocked.target.wants").write_text("no folder")
+    other = a_file(UNITS + "/other.timer", MARK + "[Install]\nWantedBy=blocked.target\n")
+    with pytest.raises(ValueError, match="All files were put back as they were"):
+        apply(host, Request(files=[other], enabled=["other.timer"], owned=[unit]))
+    assert os.readlink(str(link)) == unit
+    apply(host, Request(owned=[unit]))
+    assert not link.is_symlink()
 
 
 @pytest.mark.parametrize("path", ["relative", "/etc/../passwd"])
@@ -244,8 +265,13 @@ def test_drift_of_a_live_set_is_mended_by_a_reload(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     apply(host, live_request("0-3"))
     host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective", "0-7")
-    predicted = apply(host, live_request("0-3"), check=True)
-    assert predicted.actions == ["reload: npu-0.slice should have CPUs 0-3 and has 0-7"]
+    drift = "reload: npu-0.slice should have CPUs 0-3 and has 0-7"
+    assert apply(host, live_request("0-3"), check=True).actions == [drift]
+    by_hand = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
+    host.put(by_hand, "[Slice]\nAllowedCPUs=0-7\n")
+    revert = " (overridden by %s; 'systemctl revert npu-0.slice' removes that)" % by_hand
+    assert apply(host, live_request("0-3"), check=True).actions == [drift + revert]
+    os.unlink(host.path(by_hand))
     assert apply(host, live_request("0-3")).changed
     assert not apply(host, live_request("0-3")).changed
 
