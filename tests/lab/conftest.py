@@ -23,10 +23,10 @@ from tests.integration.conftest import Run
 from tests.lab import image
 from tests.lab.image import ARCHITECTURE
 from tests.lab.machine import BOOTED, PATIENCE, Machine
-from tests.lab.shapes import A2, A3, HYBRID, NVME, ODD, V1
+from tests.lab.shapes import A2, A3, HYBRID, NONE, NVME, ODD, V1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A3, ODD, NVME, V1, HYBRID, A2]
+SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, A2]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
 BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"

@@ -25,7 +25,7 @@ from . import image, shapes
 
 PATIENCE = 300
 """Seconds after which a wait counts as a fault: many times what a quiet host needs."""
-BOOT_SECONDS = 600
+BOOT_SECONDS = 1800
 BOOT_ATTEMPTS = 3
 BOOTED = "booted"
 """The saved state of a guest right after its first boot."""

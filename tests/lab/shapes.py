@@ -131,6 +131,8 @@ class Shape:
         # Interrupt remapping only: with DMA remapping a saved guest does not load, for the BIOS set the disk's buffer up outside of it.
         # On a busy host the boot's look at the timer finds too few ticks, and the kernel panics.
         words += ["intel_iommu=off no_timer_check"] if ARCHITECTURE == "amd64" else []
+        # On a busy host nothing in the guest is stuck that takes long.
+        words += ["nowatchdog systemd.service_watchdogs=0 rcupdate.rcu_cpu_stall_suppress=1"]
         words += [f"nr_cpus={self.cpus}", "modprobe.blacklist=kvm_amd,kvm_intel"]
         words += [f"davinci_mock.device_id={'0xd803' if self.family == 'a3' else '0xd802'}"]
         return ["-kernel", str(KERNEL), "-initrd", str(INITRD), "-append", " ".join(words)]
@@ -179,6 +181,7 @@ V1 = Shape(
     cores=6,
     cgroup="v1",
 )
+NONE = Shape(name="none", about="2 nodes of 2 CPUs, no accelerator", family="a2", nodes=(Node(384),) * 2, cores=2)
 HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
 
 
