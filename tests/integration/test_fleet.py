@@ -9,8 +9,9 @@ import json
 import re
 
 import pytest
+import yaml
 
-from tests.integration.conftest import touched
+from tests.integration.conftest import REPOSITORY, touched
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
 
@@ -259,3 +260,12 @@ def test_device_share_is_set_per_chip_verified_and_kept(fleet):
     again = hosts.play("bind", **variables)
     assert again.changed("duo") == 0
     assert len(again.modules("duo")) <= 5
+
+
+def test_the_demo_fleet_can_be_bound(fleet):
+    demo = yaml.safe_load((REPOSITORY / "tests/simulator/fleet.yml").read_text())["hosts"]
+    hosts = fleet(**{name: host["machine"] for name, host in demo.items()})
+    hosts.give({name: host["vars"] for name, host in demo.items() if "vars" in host})
+    run = hosts.play("bind", "--check", npu_affinity_batches=["100%"])
+    assert run.status == 0, run.output
+    assert all(run.changed(name) for name in demo)
