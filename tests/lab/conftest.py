@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -67,6 +68,7 @@ class Lab:
     def __init__(self, folder):
         self._folder = folder
         self._journal = folder / "journal"
+        self._numbers = itertools.count()
         self._machine = None
         self._saved = {}
 
@@ -102,25 +104,25 @@ class Lab:
 
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
-        words, environment = self._command(machine, playbook, arguments, variables)
+        words, environment = self._command(machine, playbook, arguments, variables, self._journal)
         return Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
 
     def begin(self, machine, playbook, *arguments, **variables):
-        """Start such a run by the command itself, and return its process. The result, once it has ended, is :meth:`ended`."""
-        words, environment = self._command(machine, playbook, arguments, variables)
+        """Start such a run by the command itself, and return ``(its process, its journal)``, of which :meth:`ended` makes the result."""
+        journal = self._folder / f"journal-{next(self._numbers)}"
+        words, environment = self._command(machine, playbook, arguments, variables, journal)
         command = [str(Path(sys.executable).parent / "ansible-playbook"), *words]
-        return subprocess.Popen(
-            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=REPOSITORY, env=environment, **streams), journal
 
-    def ended(self, process):
+    def ended(self, process, journal):
         process.stdout, process.stderr = process.communicate(timeout=PLAY_SECONDS)
-        return Run(process, self._journal)
+        return Run(process, journal)
 
-    def _command(self, machine, playbook, arguments, variables):
+    def _command(self, machine, playbook, arguments, variables, journal):
         name = machine.shape.name
         inventory = self._folder / "inventory.yml"
-        self._journal.unlink(missing_ok=True)
+        journal.unlink(missing_ok=True)
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": "/usr/bin/python3"}}}}))
         environment = {
             **os.environ,
@@ -129,7 +131,7 @@ class Lab:
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
             "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}",
-            "AFFINITY_JOURNAL": str(self._journal),
+            "AFFINITY_JOURNAL": str(journal),
         }
         file = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
         return ["-i", str(inventory), file, *arguments, "-e", json.dumps(variables)], environment
@@ -141,12 +143,12 @@ class Lab:
 
 
 def pytest_collection_modifyitems(items):
-    """Tests of one machine follow each other, so that each machine boots once; faults, which take longest, come last."""
+    """Tests of one machine follow each other, so that each machine starts once; faults, which take longest, come last."""
     shapes = {item: item.callspec.params.get("shape", A2) if hasattr(item, "callspec") else A2 for item in items}
     items.sort(key=lambda item: (SHAPES.index(shapes[item]), item.path.stem == "test_faults"))
 
 
-def kill(process):
+def kill(process, _journal):
     """Kill a run with all its processes, so that none of them can tidy up."""
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for member in family:

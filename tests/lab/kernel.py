@@ -10,6 +10,7 @@ import re
 from tests.lab.machine import PATIENCE
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
+DRIVER = "/sys/bus/pci/drivers/davinci_mock"
 SETTLE = f"udevadm settle --timeout={PATIENCE}"
 
 
@@ -100,7 +101,7 @@ def start(machine, unit, slice_name, program, under=""):
 def run_service(machine, unit, program, settings=""):
     """Install a service that runs a Python program, and start it."""
     machine.write(f"/run/{unit}.py", program)
-    machine.write(f"/etc/systemd/system/{unit}", f"[Service]\n{settings}\nExecStart=/usr/bin/python3 /run/{unit}.py\n")
+    machine.write(f"/etc/systemd/system/{unit}", f"[Service]\nType=exec\n{settings}\nExecStart=/usr/bin/python3 /run/{unit}.py\n")
     machine.run(f"systemctl daemon-reload && systemctl start {unit}")
 
 

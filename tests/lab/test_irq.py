@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from tests.lab.conftest import PLAY_SECONDS, plan_of, success
-from tests.lab.kernel import CQ, SETTLE, SQ, await_another_place, in_their_slices, irqs, on_their_cpus, pin, where
+from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, await_another_place, in_their_slices, irqs, on_their_cpus, pin, where
 from tests.lab.shapes import A2
 
-DRIVER = "/sys/bus/pci/drivers/davinci_mock"
 UNITS = "npu-affinity-irq@*.service"
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.conftest import changes, plan_of
+from tests.lab.conftest import changes, plan_of, said, success
 from tests.lab.image import ARCHITECTURE
-from tests.lab.kernel import CQ, SQ, irqs, numbers, on_their_cpus, where
+from tests.lab.kernel import CQ, DRIVER, SQ, allowed_to, irqs, main_process, numbers, on_their_cpus, run_service, where
 from tests.lab.shapes import A2
 
+HOLDER = "import time\ndevice = open('/dev/davinci0', 'rb')\nopen('/run/engine', 'w').close()\ntime.sleep(3600)\n"
 FILL = """
 filled=0
 for irq in {irqs}; do
@@ -83,8 +84,7 @@ def test_vectors_without_a_handler(lab, claims):
     """A2-like machine: the driver of one NPU has requested the mailbox's interrupt only"""
     machine = lab.fresh(A2)
     pci = sorted(machine.look()["functions"])[0]
-    driver = "/sys/bus/pci/drivers/davinci_mock"
-    machine.run(f"echo {pci} >{driver}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{driver}/bind")
+    machine.run(f"echo {pci} >{DRIVER}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{DRIVER}/bind")
     function = machine.look()["functions"][pci]
     claims.equal(f"handlers of {pci}", [vector["name"] for vector in function["vectors"].values()], [f"trs-mbox-{function['number']}-0"])
     run = lab.play(machine, "bind")
@@ -95,6 +95,25 @@ def test_vectors_without_a_handler(lab, claims):
     others = dict(plan, npus=[npu for npu in plan["npus"] if npu["pci"] != pci])
     claims.equal("NPUs in the report", len(npus(run)), len(plan["npus"]))
     on_their_cpus(claims, machine, others)
+
+
+def test_housekeeping_beside_what_uses_an_npu(lab, claims):
+    """A2-like machine: something in system.slice, as Docker's containers are, uses an NPU, and housekeeping would confine it"""
+    machine = lab.fresh(A2)
+    run_service(machine, "engine.service", HOLDER)
+    machine.run("until [ -e /run/engine ]; do sleep 0.3; done")
+    look, files = machine.look(), machine.files()
+    status = f"cat /proc/{main_process(machine, 'engine.service')}/status"
+    options = {"npu_affinity_housekeeping": "0", "npu_affinity_smt": "threads"}
+    run = lab.play(machine, "bind", **options)
+    claims.true("bind refuses", run.status != 0)
+    claims.true("and says whom, and how to insist", "engine.service" in said(run) and "confine_holders" in said(run), said(run))
+    claims.equal("CPUs of the process", allowed_to(machine, status)[0], look["online"])
+    claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
+    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    run = lab.play(machine, "bind", npu_affinity_housekeeping_confine_holders=True, **options)
+    claims.equal("exit status when it may be confined", success(run), (0, ""))
+    claims.equal("CPUs of the process", allowed_to(machine, status)[0], plan_of(machine)["housekeeping"])
 
 
 def test_a_set_that_the_kernel_does_not_grant(lab, claims):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
-from tests.lab.conftest import changes, drift, plan_of, success
-from tests.lab.kernel import CQ, SETTLE, SQ, allowed_to, irqs, numbers, pages, start_worker, where
+from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
+from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, allowed_to, irqs, numbers, on_their_cpus, pages, start_worker, where
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
 
@@ -16,6 +16,22 @@ UNITS = "/etc/systemd/system"
 WORKQUEUES = "/sys/devices/virtual/workqueue"
 RULE = "/etc/udev/rules.d/90-npu-affinity.rules"
 EVERYWHERE = "ffffff"
+LOCK = "/run/npu-affinity.lock"
+
+
+def as_before(claims, machine, look, files):
+    """Claim that a machine is what it was before its first bind, with the interrupts that it had."""
+    after = machine.look()
+    for part in ("slices", "workqueues", "threads"):
+        claims.equal(f"{part} are as before the first bind", after[part], look[part])
+    for pci, function in look["functions"].items():
+        found = {irq: vector["affinity"] for irq, vector in after["functions"][pci]["vectors"].items()}
+        wanted = {irq: vector["affinity"] for irq, vector in function["vectors"].items()}
+        claims.true(
+            f"the affinity of all {len(wanted)} interrupts of {pci} is as before the first bind", found == wanted, f"{found} {wanted}"
+        )
+    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
 
 
 def test_drift_by_hand(lab, claims, tmp_path):
@@ -97,18 +113,65 @@ def test_unbind(lab, claims):
         f"unbind says that {npu['slice']} is left", any("no limits any more" in text and npu["slice"] in text for text in said), said
     )
     machine.run("systemctl stop worker && systemctl stop npu.slice")
-    after = machine.look()
-    for part in ("slices", "workqueues", "threads"):
-        claims.equal(f"{part} are as before the first bind", after[part], before[part])
-    for pci, function in before["functions"].items():
-        for irq, vector in function["vectors"].items():
-            found = after["functions"][pci]["vectors"][irq]
-            assert found["affinity"] == vector["affinity"], (pci, irq, vector, found)
-        claims.true(f"the affinity of all {len(function['vectors'])} interrupts of {pci} is as before the first bind", True)
-    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
-    claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
+    as_before(claims, machine, before, files)
     again = lab.play(machine, "unbind")
     claims.equal("exit status and changes of a second unbind", changes(again), (0, []))
+
+
+def test_unbind_of_what_was_bound_later(lab, claims):
+    """A2-like machine: unbind after a driver requested the interrupts of an NPU only after the first bind"""
+    machine = lab.fresh(A2)
+    pci = sorted(machine.look()["functions"])[0]
+    machine.run(f"echo {pci} >{DRIVER}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{DRIVER}/bind")
+    files = machine.files()
+    run = lab.play(machine, "bind", npu_affinity_irq_failure="warn", npu_affinity_irq_wait=1)
+    claims.equal("exit status of a bind that does not mind", success(run), (0, ""))
+    claims.true(f"it says that {SQ} and {CQ} are missing", f"has not requested {SQ} and {CQ}" in said(run), said(run))
+    machine.run(f"echo 1 >{DRIVER}/{pci}/request_irqs")
+    function = machine.look()["functions"][pci]
+    machine.run("systemctl start npu-affinity-irq.service")
+    on_their_cpus(claims, machine, plan_of(machine))
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    found = machine.look()["functions"][pci]
+    for name in (SQ, CQ):
+        affinities = [sorted({affinity for affinity, _effective in where(state, name)}) for state in (found, function)]
+        claims.equal(f"affinity of {name} of {pci}, as before it was bound", *affinities)
+    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
+
+
+def test_two_binds_at_once(lab, claims):
+    """A2-like machine, never bound: two operators bind it at the same time, and one unbinds it"""
+    machine = lab.fresh(A2)
+    before, files = machine.look(), machine.files()
+    machine.run(f"systemd-run --quiet --unit=holder flock {LOCK} sleep infinity && until [ -e {LOCK} ]; do sleep 0.3; done")
+    runs = [lab.begin(machine, "bind") for _operator in range(2)]
+    await_lock(machine, [journal for _process, journal in runs])
+    claims.true("both have planned, and wait for the one who changes the host", not plan_is_there(machine))
+    machine.run("systemctl stop holder")
+    ended = [lab.ended(*run) for run in runs]
+    claims.equal("their exit statuses", [success(run) for run in ended], [(0, "")] * 2)
+    wrote = [len(run.files("a2")[0]) for run in ended]
+    claims.true(f"one wrote files, the other had nothing left to do: {wrote}", sorted(map(bool, wrote)) == [False, True])
+    on_their_cpus(claims, machine, plan_of(machine))
+    claims.equal("exit status and changes of one more bind", changes(lab.play(machine, "bind")), (0, []))
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    as_before(claims, machine, before, files)
+
+
+def await_lock(machine, journals):
+    """Wait until every run has gathered the topology and its next module runs, which cannot end while somebody holds the lock."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        gathered = all(journal.exists() and "npu.affinity.topology_facts" in journal.read_text() for journal in journals)
+        if gathered and int(machine.run("pgrep -cxf /usr/bin/python3 || true")) == len(journals):
+            return
+        assert time.monotonic() < deadline, "the runs do not come as far as the lock"
+        time.sleep(1)
+
+
+def plan_is_there(machine):
+    return machine.run(f"[ ! -e {PLAN} ] || echo there") != ""
 
 
 def test_unbind_starts_what_bind_had_stopped(lab, claims):
