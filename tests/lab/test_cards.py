@@ -1,14 +1,59 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Machines without accelerators."""
+"""Cards that are lost, cards that come back, and machines that have none."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lab.conftest import PLAN, changes, said, success
-from tests.lab.shapes import NONE
+from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
+from tests.lab.kernel import allowed_to, main_process, on_their_cpus, run_service
+from tests.lab.shapes import A2, NONE
+
+WORKER = "import time\ntime.sleep(3600)\n"
+
+
+def test_a_card_that_is_lost_and_comes_back(lab, claims, tmp_path):
+    """A2-like machine: a card drops off the bus, so that logic ids close up, and comes back"""
+    machine = lab.bound(A2).machine
+    npus = {npu["id"]: npu for npu in plan_of(machine)["npus"]}
+    units = {npu: f"worker{npu}.service" for npu in npus}
+    services = {"npu_affinity_services": [{"unit": unit, "npus": [npu]} for npu, unit in units.items()]}
+    claims.equal("exit status of a bind with a service for each NPU", success(lab.play(machine, "bind", **services)), (0, ""))
+    for unit in units.values():
+        run_service(machine, unit, WORKER)
+    pools = {npu: npus[npu]["pool"] for npu in npus}
+    claims.equal("CPUs of the services by NPU", cpus_of(machine, units), pools)
+    lost = npus[1]["pci"]
+    machine.run(f"echo 1 >/sys/bus/pci/devices/{lost}/remove")
+    run = lab.play(machine, "bind", **services)
+    claims.equal(f"exit status of a bind without {lost}", success(run), (0, ""))
+    sentence = f"{units[1]} is left where it is, in npu-1.slice, although NPU 1 (PCI {lost}) cannot be found"
+    claims.true(f"it says: {sentence}", sentence in said(run), said(run))
+    plan = plan_of(machine)
+    claims.equal("pools by PCI function", {npu["pci"]: npu["pool"] for npu in plan["npus"]}, without(npus, lost))
+    machine.run(f"systemctl restart {' '.join(units.values())}")
+    claims.equal("CPUs of the services, restarted", cpus_of(machine, units), pools)
+    on_their_cpus(claims, machine, plan)
+    machine.run("echo 1 >/sys/bus/pci/rescan && davinci-mock-bind")
+    status, found = drift(lab, machine, tmp_path, **services)
+    claims.true(f"the card is back, and verify says so: {found}", "new card" in found.values())
+    claims.equal("its exit status", status, 2)
+    claims.equal("exit status of a bind with the card", success(lab.play(machine, "bind", **services)), (0, ""))
+    plan = plan_of(machine)
+    claims.equal("pools by PCI function", {npu["pci"]: npu["pool"] for npu in plan["npus"]}, without(npus, None))
+    claims.equal("CPUs of the services", cpus_of(machine, units), pools)
+    on_their_cpus(claims, machine, plan)
+    claims.equal("exit status and drift", drift(lab, machine, tmp_path, **services), (0, {}))
+
+
+def cpus_of(machine, units):
+    return {npu: allowed_to(machine, f"cat /proc/{main_process(machine, unit)}/status")[0] for npu, unit in units.items()}
+
+
+def without(npus, lost):
+    return {npu["pci"]: npu["pool"] for npu in npus.values() if npu["pci"] != lost}
 
 
 @pytest.mark.parametrize("shape", [NONE], ids=lambda shape: shape.name)
