@@ -174,6 +174,30 @@ def plan_is_there(machine):
     return machine.run(f"[ ! -e {PLAN} ] || echo there") != ""
 
 
+def test_unbind_beside_a_masked_irqbalance(lab, claims):
+    """A2-like machine: irqbalance, which a bind had stopped, was masked since; unbind does all else, and the rest when it is unmasked"""
+    machine = lab.fresh(A2)
+    machine.run("systemctl enable --now irqbalance")
+    look, files = machine.look(), machine.files()
+    claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_irqbalance="stop")), (0, ""))
+    machine.run("systemctl mask irqbalance")
+    run = lab.play(machine, "unbind")
+    claims.equal("exit status of unbind", run.status, 2)
+    claims.true("it says why, and what to do", "systemctl unmask irqbalance.service, and unbind again" in said(run), said(run))
+    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    claims.true(
+        f"all other files are as before: {left}", all("irqbalance" in path or path.startswith("/etc/npu-affinity") for path in left)
+    )
+    after = machine.look()
+    for part in ("slices", "workqueues", "threads"):
+        claims.equal(f"{part} are as before the first bind", after[part], look[part])
+    machine.run("systemctl unmask irqbalance")
+    claims.equal("exit status of an unbind after it was unmasked", success(lab.play(machine, "unbind")), (0, ""))
+    state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
+    claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["active", "enabled"])
+    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+
+
 def test_unbind_starts_what_bind_had_stopped(lab, claims):
     """A2-like machine: irqbalance, which a bind had stopped and disabled, runs again after unbind"""
     machine = lab.fresh(A2)
