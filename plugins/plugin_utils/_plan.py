@@ -112,7 +112,7 @@ def _poll(machine: Machine, pools: Mapping[Card, int], warnings: list[str]) -> d
     if not cpus:
         warnings.append(
             "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "
-            "are, on CPUs of the pools as well. Keep some of that node out with cpus, or use strategy cluster"
+            "are, on CPUs of the pools as well. Keep some of that node out with cpus, or use strategy cluster."
         )
     return {"poll": text_of(cpus)}
 
