@@ -96,6 +96,22 @@ def test_a_failed_write_puts_every_file_back(tmp_path):
     assert texts(tmp_path) == {SLICE: slice_text("0-3")}
 
 
+def test_settings_that_a_failed_run_had_not_come_to_are_not_written(tmp_path):
+    class Counted(Host):
+        writes = ()
+
+        def set_attribute(self, path, value):
+            self.writes += ((path, value),)
+
+    host = Counted(str(tmp_path))
+    for path, text in (("proc/sys/vm/swappiness", "60\n"), ("etc/npu-affinity", "where the record should be\n")):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    with pytest.raises(ValueError, match="No file was changed"):
+        apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))], tuning={"swappiness": 10}))
+    assert host.writes == ()
+
+
 def test_a_foreign_file_in_the_way_is_kept_for_undo(tmp_path):
     host = Host(str(tmp_path))
     theirs = tmp_path / PARENT[1:]
@@ -272,6 +288,16 @@ def test_drift_of_a_live_set_is_mended_by_a_reload(tmp_path):
     revert = " (overridden by %s; 'systemctl revert npu-0.slice' removes that)" % by_hand
     assert apply(host, live_request("0-3"), check=True).actions == [drift + revert]
     os.unlink(host.path(by_hand))
+    assert apply(host, live_request("0-3")).changed
+    assert not apply(host, live_request("0-3")).changed
+
+
+def test_memory_nodes_are_read_back_like_cpus(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+    apply(host, live_request("0-3"))
+    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.mems.effective", "0-1")
+    predicted = apply(host, live_request("0-3"), check=True)
+    assert predicted.actions == ["reload: npu-0.slice should have memory nodes 0 and has 0-1"]
     assert apply(host, live_request("0-3")).changed
     assert not apply(host, live_request("0-3")).changed
 

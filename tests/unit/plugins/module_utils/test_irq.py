@@ -283,6 +283,14 @@ def test_interrupts_that_the_kernel_manages_are_reported_once_and_are_no_failure
     assert again["unchangeable"] == report["unchangeable"]
 
 
+def test_a_workqueue_that_the_kernel_places_itself_is_no_failure_and_no_change_either(kernel):
+    kernel.refuse = lambda path, value: errno.EIO if path.endswith("/cpumask") else None
+    report = bind(kernel, PLAN_OF_TWO)
+    assert states(report["npus"][0]["workqueues"]) == {"managed"}
+    assert report["failed"] == []
+    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+
+
 def test_a_thread_that_the_kernel_binds_itself_is_no_failure(kernel):
     kernel.refuse = lambda path, value: errno.EINVAL if path == "/proc/900/status" else None
     report = bind(kernel, PLAN_OF_TWO)
@@ -656,6 +664,11 @@ def test_how_the_unit_ends_without_anything_to_bind(kernel, capsys, text, argume
     assert lines[0].startswith(line)
 
 
+def test_the_unit_refuses_a_way_to_fail_that_there_is_not(kernel, capsys):
+    with pytest.raises(SystemExit):
+        run(kernel, capsys, "--failure", "ignore")
+
+
 LATE = "0000:8a:00.0"
 
 
@@ -715,6 +728,13 @@ def test_the_unit_of_one_function_does_not_wait_for_another(kernel, clock, capsy
     kernel.put(PLAN, json.dumps({"npus": [npu(), npu(2, LATE)]}))
     assert run(kernel, capsys, "--pci", FIRST, "--wait", "30")[0] == 0
     assert clock.pauses == []
+
+
+def test_the_unit_waits_for_the_functions_of_the_plan_that_it_is_given(kernel, clock, capsys):
+    add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
+    kernel.put("/etc/other.json", json.dumps({"npus": [npu(2, LATE)]}))
+    run(kernel, capsys, "--plan", "/etc/other.json", "--wait", "5")
+    assert sum(clock.pauses) == pytest.approx(5)
 
 
 def test_the_pauses_of_a_wait_grow_up_to_two_seconds_and_end_with_it(kernel, clock):

@@ -380,6 +380,24 @@ def test_an_irqbalance_that_was_removed_meanwhile_is_a_warning(machine):
     assert not machine.exists("/etc/npu-affinity")
 
 
+def test_of_two_units_that_were_stopped_the_one_that_is_left_runs_again(machine):
+    machine.put("%s/a.service" % VENDOR_UNITS, "[Service]\n[Install]\nWantedBy=multi-user.target\n")
+    machine.running.add("a.service")
+    apply(machine, Request(stopped=["a.service", IRQBALANCE]))
+    assert not machine.running & {"a.service", IRQBALANCE}
+    os.unlink(machine.path("%s/a.service" % VENDOR_UNITS))
+    assert unbind(machine).warnings == ["a.service was stopped by a bind and is not installed any more"]
+    assert IRQBALANCE in machine.running
+
+
+def test_a_unit_of_a_tree_that_was_stopped_is_enabled_again_even_where_its_link_is_in_no_record(machine):
+    tree = Host(machine.root)
+    os.unlink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
+    _previous.record(tree, IRQBALANCE, {"running": True})
+    assert "enable " + IRQBALANCE in unbind(tree).actions
+    assert os.path.islink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
+
+
 def test_foreign_files_and_links_come_back_with_their_mode_and_bytes(machine):
     own = machine.path(UNITS + "/npu-1.slice")
     with open(own, "wb") as file:
