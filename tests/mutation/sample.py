@@ -1,8 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draw the mutants of a checkout: ``sample.py CHECKOUT`` prints a JSON list of ``{file, source, diff}``.
+"""Draw the mutants of a checkout: ``sample.py CHECKOUT`` prints a JSON list of ``{file, source, diff, lines}``.
 
+``lines`` are those of the statement that is changed, None for one that an import executes, so that every test depends on it.
 Runs in the environment of mutmut, whose operators it uses. The same seed draws the same mutants of the same files.
 """
 
@@ -49,7 +50,22 @@ class File:
             if source not in drawn and is_python(source):
                 drawn.add(source)
                 diff = difflib.unified_diff(self.text.splitlines(), source.splitlines(), self.path, self.path, n=2, lineterm="")
-                yield {"file": self.path, "source": source, "diff": "\n".join(diff) + "\n"}
+                yield {"file": self.path, "source": source, "diff": "\n".join(diff) + "\n", "lines": self.lines(source)}
+
+    def lines(self, source):
+        """Return the lines of the innermost statement of a function that holds what a mutant changes, None where there is none."""
+        before, after = self.text.splitlines(), source.splitlines()
+        changed = [first for kind, first, *_rest in difflib.SequenceMatcher(None, before, after, False).get_opcodes() if kind != "equal"]
+        found = None
+        for function in ast.walk(ast.parse(self.text)):
+            if isinstance(function, ast.FunctionDef):
+                for statement in (inner for part in function.body for inner in ast.walk(part) if isinstance(inner, ast.stmt)):
+                    if statement.lineno <= changed[0] + 1 <= statement.end_lineno and (not found or statement.lineno >= found.lineno):
+                        found = statement
+        if found is None:
+            return None
+        body = getattr(found, "body", None)
+        return list(range(found.lineno, (body[0].lineno if body else found.end_lineno + 1)))
 
 
 def is_python(source):
