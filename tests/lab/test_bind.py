@@ -18,9 +18,9 @@ from tests.lab.shapes import A2, NONE, NVME, ODD
 # divides all CPUs, and A2's those of an NPU's own and next node, which on two nodes is all as well.
 POOLS = {
     "a2": {0: ["0-5"], 1: ["6-11"], 2: ["12-17"], 3: ["18-23"]},
-    "a3": {0: ["12-17", "18-23"], 1: ["0-5", "6-11"]},
+    "a3": {0: ["0-5", "6-11"], 1: ["12-17", "18-23"]},
     "odd": {0: ["0-7"], 2: ["8-15"], 3: ["16-23"]},
-    "nvme": {0: ["6-11"], 1: ["0-5"]},
+    "nvme": {0: ["0-5"], 1: ["6-11"]},
 }
 FILES = "find /etc /usr/local/lib -xdev -type f -printf '%p %T@ %i\\n' | sort"
 RELOADS = "journalctl --quiet --boot --identifier=systemd --grep=Reloading --output=cat | wc -l"
