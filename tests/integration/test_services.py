@@ -19,7 +19,7 @@ SERVICES = {
 }
 OWN = "[Service]\nExecStart=/usr/bin/vllm\nCPUAffinity=0-31\nNUMAMask=0-1\nAllowedCPUs=0-31\nAllowedMemoryNodes=0-1\n"
 LATER = {
-    "v1": ("vllm@.service.d/90-local.conf", "[Service]\nCPUAffinity=0-3\n", "vllm@0.service CPUAffinity", "CPUAffinity=1-15 0-3"),
+    "v1": ("vllm@.service.d/90-local.conf", "[Service]\nCPUAffinity=0-3\n", "vllm@0.service CPUAffinity", "CPUAffinity=17-31 0-3"),
     "v2": ("tp.service.d/90-local.conf", "[Service]\nAllowedCPUs=\nAllowedCPUs=0-3\n", "tp.service AllowedCPUs", "AllowedCPUs=0-3"),
 }
 
@@ -44,7 +44,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
     assert "On this host there is no" not in said(bound)
     drop_in = UNITS[1:] + "%s.d/50-npu-affinity.conf"
     assert (
-        "CPUAffinity=\nNUMAMask=\nCPUAffinity=1-15\nNUMAPolicy=bind\nNUMAMask=0\n"
+        "CPUAffinity=\nNUMAMask=\nCPUAffinity=17-31\nNUMAPolicy=bind\nNUMAMask=1\n"
         in (hosts.tree("v1") / (drop_in % "vllm@0.service")).read_text()
     )
     assert (
