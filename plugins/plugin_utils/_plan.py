@@ -85,7 +85,7 @@ def plan(
     warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
     if options.repair and kept.entries is None:
         warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
-    poll = _poll(machine, division.pools, warnings)
+    poll = _poll(machine, division.pools, warnings if options.repair else [])
     return {
         "schema": 1,
         "strategy": division.strategy,
@@ -105,7 +105,10 @@ def plan(
 
 
 def _poll(machine: Machine, pools: Mapping[Card, int], warnings: list[str]) -> dict[str, str]:
-    """Return the CPUs of the poll threads of a host with 950s as the plan has them: the published ones that no pool has."""
+    """Return the CPUs of the poll threads of a host with 950s as the plan has them: the published ones that no pool has.
+
+    Where none is left, a sentence is added to ``warnings``; published results have no such sentence.
+    """
     if not any(card.family == "a5" for card in machine.cards):
         return {}
     cpus = cluster.poll_cpus(machine) & ~union(pools.values())
