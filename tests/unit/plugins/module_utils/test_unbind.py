@@ -306,6 +306,7 @@ def test_live_sets_are_widened_before_their_files_go_and_idle_slices_stopped_aft
     order = [call.split()[0] for call in machine.calls if call.split()[0] in ("set-property", "disable", "daemon-reload", "stop")]
     assert order == ["stop"] + ["set-property"] * 3 + ["disable"] * 3 + ["daemon-reload", "stop"]
     assert "set-property --runtime system.slice AllowedCPUs=0-7" in machine.calls
+    assert "reset-failed npu-affinity-*" in machine.calls
     assert [call for call in machine.calls if call.startswith("stop")] == ["stop npu-affinity-irq.timer", "stop npu-1.slice"]
 
 
@@ -465,7 +466,8 @@ def test_what_our_programs_and_killed_runs_left_goes_too(machine):
     before = snapshot(machine.root)
     bind(machine)
     cache = "/usr/local/lib/npu-affinity/npu_affinity/__pycache__"
-    for path in (UNITS + "/.npu-affinity-x1", UNITS + "/inside.service.d/.npu-affinity-x2", cache + "/_irq.cpython-39.pyc"):
+    folders = (UNITS, UNITS + "/inside.service.d", "/etc/udev/rules.d", "/etc/npu-affinity")
+    for path in ["%s/.npu-affinity-x1" % folder for folder in folders] + [cache + "/_irq.cpython-39.pyc"]:
         machine.put(path, "")
     unbind(machine)
     assert snapshot(machine.root) == before
