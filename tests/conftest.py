@@ -9,6 +9,7 @@ disk takes five times the CPU. ``PYTEST_DEBUG_TEMPROOT`` or ``--basetemp`` names
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -26,3 +27,10 @@ def pytest_configure(config):
         usable = False
     if usable:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
+
+with contextlib.suppress(ImportError):  # which the environment for old Pythons does not have
+    import hypothesis
+
+    hypothesis.settings.register_profile("untimed", deadline=None)  # machines are shared: how long an example takes proves nothing
+    hypothesis.settings.load_profile("untimed")
