@@ -23,7 +23,7 @@ def small(tmp_path_factory):
     evil["topology"]["npus"][0]["name"] = NASTY
     evil["topology"]["machine"]["product"] = NASTY
     evil["host"] = f"gpu-01 {NASTY}"
-    path.write_text(report_html(hosts, title="Demo", generated="today", strategies=["even_split"]))
+    path.write_text(report_html(hosts, title="Demo", generated="today", strategies=["global_slice"]))
     return path
 
 
@@ -182,17 +182,17 @@ def choose(page, label, words):
 def test_two_strategies_are_compared_cpu_by_cpu(page, small):
     page.open(small, "#host=a3-02")
     assert page.all(".picture .split") == []
-    choose(page, "Compare with", "strategy even_split")
+    choose(page, "Compare with", "strategy global_slice")
     assert len(page.all(".picture .split")) == 640
-    assert "strategy even_split" in page.one(".legend").text
+    assert "strategy global_slice" in page.one(".legend").text
     page.run("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", cell(page, 0))
     before = page.one(".readout").text
-    assert before.startswith("CPU 0 · NUMA node 0 · sibling 1 · cache 0-79 · plan in force: NPU 0, IRQ → strategy even_split: NPU 12, IRQ")
+    assert before.startswith("CPU 0 · NUMA node 0 · sibling 1 · cache 0-79 · plan in force: NPU 12, IRQ → strategy global_slice: NPU 0, IRQ")
     page.one("h1").send_keys("x")
     page.run("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", cell(page, 0))
-    assert "strategy even_split: NPU 12, IRQ → plan in force: NPU 0, IRQ" in page.one(".readout").text
+    assert "strategy global_slice: NPU 0, IRQ → plan in force: NPU 12, IRQ" in page.one(".readout").text
     page.one("input[type=checkbox]").click()
-    assert page.texts("figcaption") == ["strategy even_split", "plan in force"]
+    assert page.texts("figcaption") == ["strategy global_slice", "plan in force"]
     assert len(page.all("svg.picture")) == 2
 
 
