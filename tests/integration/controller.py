@@ -104,7 +104,7 @@ def serve():
         child = os.fork()
         if not child:
             run_once(PlaybookCLI, request)
-        _, status = os.waitpid(child, 0)
+        _child, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 

@@ -19,7 +19,7 @@ from tests.simulator.generate import generate
 
 OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-23", "npu_affinity_smt": "threads", "npu_affinity_replan": True}
 UNITS = "/etc/systemd/system"
-RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json")
+RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/run/npu-affinity.lock")
 GLOBS = f"{UNITS}/npu* /usr/local/lib/npu-affinity/npu_affinity/*.py /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
 COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
 """Files of a bind that are there, in a shell's ``n``. Without a process, which would take 0.1 s."""
@@ -36,7 +36,7 @@ READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc"
 
 
 def ours(files):
-    """Those of the machine's files that carry the collection's name, without the record, which grows."""
+    """The machine's files that carry the collection's name, without the record, which grows, and the lock, which a killed bind leaves."""
     return {path: state for path, state in files.items() if "npu" in path and path not in RECORD}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import fnmatch
+import importlib
 import json
 import os
 import pathlib
@@ -23,12 +24,11 @@ import sys
 import tempfile
 import time
 
-import hypothesis.stateful  # noqa: F401
-import jinja2  # noqa: F401
 import pytest
-import yaml  # noqa: F401
-from ansible.module_utils import basic  # noqa: F401
 from targets import LEAST, TARGETS
+
+for module in ("hypothesis.stateful", "jinja2", "yaml", "ansible.module_utils.basic"):
+    importlib.import_module(module)  # once, and not in every fork
 
 KILLED, SURVIVED, TIMED_OUT = "killed", "survived", "timed out"
 SPARE_SECONDS = 20
@@ -86,7 +86,7 @@ def run(checkout, tests, seconds, log, recorder=None):
             os.dup2(output, stream)
         options = ["-x", "-q", "--tb=short", "-p", "no:xdist", "--hypothesis-seed=0", f"--basetemp={tempfile.gettempdir()}/tests"]
         os._exit(pytest.main([*options, *tests], plugins=[Recorder(*recorder)] if recorder else []))
-    ended, _, _ = select.select([os.pidfd_open(child)], [], [], 10 * seconds)
+    ended = select.select([os.pidfd_open(child)], [], [], 10 * seconds)[0]
     os.killpg(child, signal.SIGKILL)
     _child, status = os.waitpid(child, 0)
     if not ended or os.WIFSIGNALED(status):

@@ -22,7 +22,8 @@ def compile_once(path, source):
         with open(file, "rb") as cached:
             return marshal.load(cached)
     except FileNotFoundError:
-        code = compile_source(path, source)
+        pass
+    code = compile_source(path, source)
     temporary = "%s.%d" % (file, os.getpid())
     with open(temporary, "wb") as cached:
         marshal.dump(code, cached)

@@ -95,7 +95,11 @@ def test_a_kubelet_that_does_not_start_is_said_and_its_note_stays(tmp_path):
     node = Node(str(tmp_path))
     _previous.record(node, _journal.SECTION, [KUBELET])
     node.running = set()
-    start, node.interrupt = node.interrupt, lambda: (_ for _ in ()).throw(OSError(5, "Input/output error"))
+
+    def fail():
+        raise OSError(5, "Input/output error")
+
+    start, node.interrupt = node.interrupt, fail
     report = apply_files(node, Request())
     assert "kubelet.service was stopped by a run that ended too early, and does not start" in report.not_started[0]
     undone = _unbind.unbind(node)

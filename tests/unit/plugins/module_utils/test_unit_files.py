@@ -62,8 +62,8 @@ JOINED = [
 @pytest.mark.parametrize("files, expected", [row[1:] for row in JOINED], ids=[row[0] for row in JOINED])
 def test_what_all_files_say_together(tmp_path, files, expected):
     found = list(differences(host_with(tmp_path, {OURS: TEXT, **files}), UNIT, WANTED))
-    assert [(key, value) for key, _wanted, value, _path in found] == [(key, value) for key, value, _path in expected]
-    assert [path and path[len(ETC + UNIT) :] for *_, path in found] == [path for *_, path in expected]
+    assert [(row[0], row[2]) for row in found] == [row[:2] for row in expected]
+    assert [row[-1] and row[-1][len(ETC + UNIT) :] for row in found] == [row[-1] for row in expected]
 
 
 def test_without_the_reset_the_lists_of_a_service_stay(tmp_path):
