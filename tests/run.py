@@ -6,7 +6,7 @@
 ``python -m tests.run [--minutes N] [--shared DIR] test|test-all ...``
 
 A part that fails does not stop the others. Parts that keep one core busy run beside each other. What a part prints is kept in build/logs,
-and the end of it is shown when the part fails. Nothing is left out in silence: a part that this machine cannot run, or that the minutes did
+and the end of it is shown when the part fails, and again after the table. Nothing is left out in silence: a part that this machine cannot run, or that the minutes did
 not allow, is in the table and fails the run. Only what passed on the same tree before may lack time.
 """
 
@@ -30,6 +30,8 @@ from tests.parts import REST, TEST, Part, Row, conformance, counts, table
 LOGS = green.REPOSITORY / "build/logs"
 SHOWN = 60
 """Lines of the log of a failed part that are shown."""
+SHOWN_AGAIN = 8
+"""Lines that are shown once more after the table: of a long run, many keep only the end."""
 GRACE = 60
 """Seconds that a part gets to end after it was told to."""
 LACKING = re.compile(r"^incomplete: (\d+ tests not run)", re.MULTILINE)
@@ -58,7 +60,7 @@ class Runner:
         until: float = float("inf"),
         cores: int = 0,
         make: Sequence[str] = ("make", "--no-print-directory"),
-        logs: Path = LOGS,
+        logs: Path | None = None,
     ) -> None:
         self._tree = green.tree()
         self._until = until
@@ -181,6 +183,16 @@ class Runner:
             os.killpg(running.process.pid, number)
 
 
+def last_words(rows: Iterable[Row]) -> str:
+    """Return how the logs of the parts that failed end."""
+    lines = []
+    for row in rows:
+        if row.result.startswith("FAILED"):
+            log = (LOGS / row.part.log).read_text(errors="replace").splitlines() or ["(it printed nothing)"]
+            lines += ["", f"{row.part.name} ended with:", *(f"  {line}" for line in log[-SHOWN_AGAIN:])]
+    return "\n".join(lines)
+
+
 def prepare(rows: Iterable[Row]) -> None:
     """Install what parts need before any part runs; for one that this fails for, the reason is the result."""
     for row in rows:
@@ -215,6 +227,7 @@ def main(words: Sequence[str]) -> int:
     print("\n" + table(rows, time.monotonic() - begun))
     if "test-all" in asked.suites and not asked.shared:
         print("conformance needs SHARED=<directory with cases/ and captures/> and was not asked for.")
+    print(last_words(rows))
     return 0 if all(row.good for row in rows) else 1
 
 

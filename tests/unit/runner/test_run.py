@@ -193,3 +193,17 @@ def test_the_status_of_a_run(monkeypatch, tmp_path, capsys):
     assert re.search(r"^together +0 +\d+ +\d+  passed$", capsys.readouterr().out, re.MULTILINE)
     monkeypatch.setattr(run, "TEST", (Part("unit", ("no-such-target",)),))
     assert run.main(["test"]) == 1
+
+
+def test_the_end_of_what_a_failed_part_printed_comes_after_the_table(monkeypatch, tmp_path, capsys):
+    broken = Part("whole sanity", (f"seq 20; {FAILS}",))
+    silent = Part("site", ("false",))
+    monkeypatch.setattr(run, "LOGS", tmp_path)
+    monkeypatch.setattr(run, "TEST", (broken, Part("unit", (PASSES,)), silent))
+    monkeypatch.setattr(run.Runner.__init__, "__defaults__", (float("inf"), 0, ("sh", "-c"), None))
+    assert run.main(["test"]) == 1
+    end = capsys.readouterr().out.rpartition("FAILED: whole sanity, site\n")[2]
+    assert end.splitlines() == [
+        *("", "whole sanity ended with:", *(f"  {number}" for number in range(14, 21)), "  2 failed, 3 passed in 0.10s"),
+        *("", "site ended with:", "  (it printed nothing)"),
+    ]
