@@ -6,8 +6,8 @@
 ``python -m tests.run [--minutes N] [--shared DIR] test|test-all ...``
 
 A part that fails does not stop the others. Parts that keep one core busy run beside each other. What a part prints is kept in build/logs,
-and the end of it is shown when the part fails, and again after the table. Nothing is left out in silence: a part that this machine cannot run, or that the minutes did
-not allow, is in the table and fails the run. Only what passed on the same tree before may lack time.
+and the end of it is shown when the part fails, and again after the table. Nothing is left out in silence: a part that this machine cannot
+run, or that the minutes did not allow, is in the table and fails the run. Only what passed on the same tree before may lack time.
 """
 
 from __future__ import annotations
