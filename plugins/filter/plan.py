@@ -296,7 +296,7 @@ _value:
       description: The arguments that shaped the plan. With other ones, a plan in force is not kept when cards are missing.
       type: dict
     poll:
-      description: The CPUs of the host's poll threads, those of node 0 that are in no pool, without CPU 0.
+      description: The CPUs of the kernel's poll threads (C(uvb_poll_window)), those of node 0 that are in no pool, without CPU 0.
       returned: for hosts with Ascend 950
       type: str
       sample: 65-127

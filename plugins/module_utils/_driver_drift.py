@@ -41,33 +41,36 @@ def check_interrupts(findings, host, plan, online, there, tolerant=False):
     report = bind(host, plan, check=True)
     failed = set() if tolerant else {sentence.partition(": ")[0] for sentence in report["failed"]}
     findings.remarks += report["unchangeable"] + (report["failed"] if tolerant else [])
+    wrong = ("changed", "stuck") if tolerant else ("changed", "failed", "stuck")
     for npu, row in zip(plan["npus"], report["npus"]):
-        pool, role = set(expand(npu["pool"])), set(expand(npu.get("irq") or ""))
-        if not (role or row["threads"]) or title_of(npu) not in there or online and not pool & online:
+        if not npu.get("irq") or title_of(npu) not in there or online and not set(expand(npu["pool"])) & online:
             continue
         known = {entry["name"] for entry in row["interrupts"]}
         for name in (SQ, CQ) if "NPU %s (%s)" % (row["id"], row["pci"]) in failed else ():
             if name not in known:
                 cause = because(DRIVER_RELOAD, "the driver is not loaded, or still loading")
                 findings.differs("interrupts", "%s %s" % (title_of(npu), name), "requested", "not requested", cause, npu["id"])
-        _compare_row(findings, npu, row, online, free(row["pci"]), ("changed", "stuck") if tolerant else ("changed", "failed", "stuck"))
+        _compare_row(findings, row, wrong, online, choices(npu, set(expand(npu["irq"]))), free(row["pci"]), title_of(npu) + " ")
+    for row in report["npus"][len(plan["npus"]) :]:
+        _compare_row(findings, row, wrong, online)
+        findings.remarks += ["%s: %s" % (row["pci"], row["text"])] if row["text"] else []
 
 
-def _compare_row(findings, npu, row, online, free, wrong):
-    first = choices(npu, set(expand(npu["irq"]))) if npu["irq"] else {}
+def _compare_row(findings, row, wrong, online, first=None, free="", prefix=""):
+    """Compare a row of the report; ``first`` is what :func:`_irq.choices` gives with all IRQ CPUs online, where it is that of an NPU."""
     placed = [entry for kind in KINDS for entry in row[kind] if entry["state"] not in ("managed", "full")]
     everything = bool(row["workqueues"] or row["threads"]) and all(entry["state"] == "changed" for entry in placed)
     for kind in KINDS:
         for name in sorted({entry["name"] for entry in row[kind]}):
-            title = "%s %s" % (title_of(npu), name)
+            title = prefix + name
             moved = [entry for entry in grouped(row[kind]) if entry["name"] == name and entry["state"] in wrong]
             if moved:
-                own = first.get(name, first.get(SQ, moved[0]["wanted"]))[0]
-                offline = str(own) if first and str(own) != moved[0]["wanted"] else ""
+                own = str(first.get(name, first[SQ])[0]) if first else moved[0]["wanted"]
+                offline = own if own != moved[0]["wanted"] else ""
                 cause = _STUCK
                 if moved[0]["state"] != "stuck":
                     cause = cause_of_move(kind, moved[0], everything, online, offline, free)
-                findings.differs(kind, title, "CPUs " + moved[0]["wanted"], _places(moved), cause, npu["id"])
+                findings.differs(kind, title, "CPUs " + moved[0]["wanted"], _places(moved), cause, row["id"])
             else:
                 findings.same(kind, title)
 

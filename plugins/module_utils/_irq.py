@@ -38,6 +38,8 @@ THREAD = "dev%d_sq_task"
 POLL_THREAD = "uvb_poll_window"
 """A kernel thread of the 950's bus that polls for the whole host (vllm-project/vllm-ascend@182b75ea, ``uvb_poll_window_thread``; the kernel
 keeps 15 characters)."""
+HOST = "host"
+"""In the place of a PCI function: what belongs to no NPU."""
 SECTION = "interrupts"
 MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
@@ -140,8 +142,8 @@ class _Survey:
             for (row, npu), (_npu, device, own) in zip(members, share_out([npu for _row, npu in members], found)):
                 self._place(row, npu, device, own, bool(found))
         self._threads()
-        if pci is None and self.rows and plan.get("poll"):
-            self._poll_threads(self.rows[0], plan["poll"])
+        if pci is None and plan.get("poll"):
+            self.rows.append(self._poll_threads(plan["poll"]))
 
     def _nothing_to_bind(self, row, npu):
         if not npu.get("irq"):
@@ -193,14 +195,19 @@ class _Survey:
         for name, pid in kernel_threads(self.host, names).items():
             self._thread(*names[base_name(name)], name, pid)
 
-    def _poll_threads(self, row, poll):
-        """They belong to no NPU; the first one speaks for them."""
+    def _poll_threads(self, poll):
+        """Return the row of the host itself: they belong to no NPU."""
+        row = Row(HOST)
         cpus = set(expand(poll, "poll")) & (self.online or set(expand(poll)))
-        if not cpus:
-            self._warn(row, "no CPU of %s for the host's poll threads is online; they are left alone" % poll)
-            return
-        for name, pid in kernel_threads(self.host, [POLL_THREAD]).items():
-            self._thread(row, compress(cpus), name, pid)
+        threads = kernel_threads(self.host, [POLL_THREAD])
+        if not threads:
+            row.text = "it runs no kernel thread %s, which would be placed on CPUs %s" % (POLL_THREAD, poll)
+        elif not cpus:
+            row.text = self._warn(row, "no CPU of %s for its threads %s is online; they are left alone" % (poll, POLL_THREAD))
+        else:
+            for name, pid in threads.items():
+                self._thread(row, compress(cpus), name, pid)
+        return row
 
     def _thread(self, row, cpus, name, pid):
         row.steps["threads"].append(Step(Thread(name, pid), [cpus], name, self.memory.get(row.pci, {}).get(name)))
@@ -213,8 +220,8 @@ def bind(host, plan, pci=None, check=False, tolerant=False):
     check expects no better. States of an entry: bound (was right), changed,
     pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
     (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), busy and failed.
-    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Before the first write what was there is recorded in
-    previous.json, where it is not yet.
+    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Where the plan has CPUs for the host's poll threads, a last
+    row has them (:data:`HOST`). Before the first write what was there is recorded in previous.json, where it is not yet.
     """
     survey = _Survey(host, plan, pci)
     steps = [step for row in survey.rows for step in row.all_steps()]
@@ -347,7 +354,7 @@ def await_vectors(host, plan, seconds, pci=None):
 def lines(bound):
     """Yield a sentence for every entry of a report that moved or did not do what was wanted, and for every remark on an NPU."""
     for npu in bound["npus"]:
-        title = "NPU %s (%s)" % (npu["id"], npu["pci"])
+        title = npu["pci"] if npu["id"] is None else "NPU %s (%s)" % (npu["id"], npu["pci"])
         if npu["text"]:
             yield "%s: %s" % (title, npu["text"])
         for kind in KINDS:

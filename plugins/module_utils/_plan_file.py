@@ -33,7 +33,8 @@ def plan_npus(plan):
         raise ValueError("the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan")
     for npu in npus:
         _check_npu(npu)
-    _check_set(plan, "housekeeping", "housekeeping")
+    for key in ("housekeeping", "poll"):
+        _check_set(plan, key, key)
     return npus
 
 

@@ -16,7 +16,7 @@ from ._kubelet import kubelet
 from ._machine import machine
 from ._unit_files import fragment
 
-_APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost")
+_APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
 _APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
 
 

@@ -137,13 +137,14 @@ def _check_record(findings, host):
 
 
 def _sets_of(plan):
-    """Return ``{title: {pool, irq, mems}}`` of a plan's NPUs. Raises ``ValueError`` for what is no plan."""
+    """Return ``{title: {pool, irq, mems}}`` of a plan's NPUs, and of the poll threads. Raises ``ValueError`` for what is no plan."""
     result = {}
     for npu in plan_npus(plan):
         for key in _SETS:
             expand(npu.get(key) or "", "%s of %s" % (key, title_of(npu)))
         result[title_of(npu)] = {key: npu.get(key) or "" for key in _SETS}
-    expand(plan.get("housekeeping") or "", "housekeeping")
+    if plan.get("poll"):
+        result["place for poll threads"] = {"poll": plan["poll"]}
     return result
 
 

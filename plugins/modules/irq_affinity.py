@@ -17,6 +17,7 @@ description:
   - Reads back what the kernel really does. Interrupts that the kernel manages itself cannot be moved; they are reported, and are no failure.
   - A CPU that is offline, or has no interrupt vectors left, gives way to another CPU of the role, then of the pool.
   - NPUs without CPUs in the role irq, such as Ascend 950 and GPUs, are left alone.
+  - The kernel's threads C(uvb_poll_window) of hosts with Ascend 950 go to the CPUs that the plan has for them (C(poll)).
   - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
 options:
   root:
@@ -63,7 +64,8 @@ EXAMPLES = r"""
 RETURN = r"""
 npus:
   description:
-    - What was found and done for each NPU of the plan.
+    - What was found and done for each NPU of the plan. Where the plan has CPUs for poll threads a last entry has these, with the id
+      V(null) and V(host) in the place of the PCI function.
     - Entries have C(name), C(before), C(wanted) and C(after) (cpulists), C(state) and C(text); interrupts that differ in their number only
       are one entry with the numbers in C(irqs).
     - C(state) is V(bound) (was right), V(changed), V(pending) (right, but the interrupt must fire once), V(managed) (the kernel refuses for

@@ -85,7 +85,8 @@ def plan(
     warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
     if options.repair and kept.entries is None:
         warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
-    poll = _poll(machine, division.pools, warnings if options.repair else [])
+    reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
+    poll = _poll(machine, reserved, (topology.get("applied") or {}).get("poll", ""), warnings if options.repair else [])
     return {
         "schema": 1,
         "strategy": division.strategy,
@@ -104,14 +105,15 @@ def plan(
     }
 
 
-def _poll(machine: Machine, pools: Mapping[Card, int], warnings: list[str]) -> dict[str, str]:
+def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> dict[str, str]:
     """Return the CPUs of the poll threads of a host with 950s as the plan has them: the published ones that no pool has.
 
-    Where none is left, a sentence is added to ``warnings``; published results have no such sentence.
+    A host whose 950s are all lost is told by the plan in force having had such CPUs. Where none is left, a sentence is added to
+    ``warnings``; published results have no such sentence.
     """
-    if not any(card.family == "a5" for card in machine.cards):
+    if not (any(card.family == "a5" for card in machine.cards) or (applied and not machine.cards)):
         return {}
-    cpus = cluster.poll_cpus(machine) & ~union(pools.values())
+    cpus = cluster.poll_cpus(machine) & ~union(pools)
     if not cpus:
         warnings.append(
             "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "

@@ -507,7 +507,10 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     report = bind(kernel, plan)
     placed = {pid: kernel.read("/proc/%d/status" % pid).rpartition("\t")[2] for pid in (95, 810, 4000)}
     assert placed == {95: "1-23", 810: "1-23", 4000: EVERYWHERE}, "a program of that name is no thread of the kernel"
-    assert [entry["name"] for entry in report["npus"][0]["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
+    (entry, of_the_host) = report["npus"]
+    assert (entry["threads"], of_the_host["id"], of_the_host["pci"]) == ([], None, "host")
+    assert [thread["name"] for thread in of_the_host["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
+    assert "host: thread uvb_poll_window moved from CPUs %s to 1-23" % EVERYWHERE in list(_irq.lines(report))
     assert report["failed"] == []
     assert not bind(kernel, plan)["changed"]
     assert bind(kernel, plan, pci=FIRST)["npus"][0]["threads"] == [], "they are no thread of that function"
@@ -521,7 +524,13 @@ def test_poll_threads_are_left_alone_when_none_of_their_cpus_is_online(kernel):
     kernel.put("/sys/devices/system/cpu/online", "24-47")
     report = bind(kernel, {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]})
     assert kernel.read("/proc/95/status").endswith(EVERYWHERE)
-    assert report["warnings"] == ["NPU 0 (%s): no CPU of 1-23 for the host's poll threads is online; they are left alone" % FIRST]
+    assert report["warnings"] == ["host: no CPU of 1-23 for its threads uvb_poll_window is online; they are left alone"]
+
+
+def test_a_kernel_without_poll_threads_is_said_and_no_failure(kernel):
+    report = bind(kernel, {"poll": "1-23", "npus": []})
+    assert list(_irq.lines(report)) == ["host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-23"]
+    assert not (report["changed"] or report["warnings"] or report["failed"])
 
 
 def test_undo_puts_every_file_back_byte_by_byte(kernel):
@@ -650,6 +659,7 @@ ENDINGS = [
     (json.dumps(PLAN_OF_TWO), ["--pci", "0000:7d:00.0"], 0, "/etc/npu-affinity/plan.json has no NPU at 0000:7d:00.0: nothing is bound."),
     (json.dumps({"npus": []}), [], 0, "/etc/npu-affinity/plan.json has no NPU: nothing is bound."),
     (json.dumps({"npus": [npu(pci="0000:30:00.0")]}), [], 1, "NPU 0 (0000:30:00.0): its driver has not requested"),
+    (json.dumps({"npus": [], "poll": "1-x"}), [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is no plan (poll: '1-x' in '1-x'"),
     (json.dumps({"npus": [npu(irq="")]}), [], 0, "NPU 0 (%s): the plan has no IRQ CPUs for it" % FIRST),
 ]
 

@@ -534,12 +534,12 @@ def test_the_plan_in_force_without_what_the_next_plan_does_not_need(tree):
         "release": "23",
     }
     npu.update({"mems": "3", "slice": "npu-0.slice"})
-    plan = {"schema": 1, "strategy": "topo_affinity", "requested": "auto", "cpus": "0-23", "housekeeping": "", "lost": [], "quality": {}}
+    values = {"strategy": "topo_affinity", "requested": "auto", "cpus": "0-23", "housekeeping": "", "lost": [], "poll": "1-17"}
+    plan = dict(values, schema=1, quality={})
     tree.write(machine())
     tree.write({"/etc/npu-affinity/plan.json": json.dumps(dict(plan, npus=[dict(npu, picture="...")], warnings=["w"]))})
     facts = gather(tree.host)
-    kept = {"strategy": "topo_affinity", "requested": "auto", "cpus": "0-23", "housekeeping": "", "lost": [], "npus": [npu]}
-    assert (facts["applied"], facts["problems"]) == (kept, [])
+    assert (facts["applied"], facts["problems"]) == (dict(values, npus=[npu]), [])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"npus": 5}', '{"npus": [5]}', "null"])

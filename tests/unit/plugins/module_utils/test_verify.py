@@ -380,6 +380,8 @@ def test_a_given_plan_is_compared_with_the_one_in_force(bound):
     assert said.startswith("%s: %s" % (_irq.PLAN, expected))
     (said,) = lines(compared(bound, WANTED, {"npus": NPUS[:1]})[1])
     assert "no NPU 1, not NPU 1 has irq 0-1" in said
+    (said,) = lines(compared(bound, WANTED._replace(interrupts=False), dict(PLAN, poll="1-3"))[1])
+    assert "place for poll threads has poll 1-3, not no place for poll threads" in said
     remove(bound, _irq.PLAN)
     (said,) = lines(compared(bound, WANTED, PLAN)[1])
     assert said.startswith(_irq.PLAN + ": the plan in force, not no such file")

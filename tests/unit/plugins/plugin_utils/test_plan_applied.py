@@ -82,6 +82,14 @@ def test_all_cards_are_gone():
     assert after["quality"]["idle"] == ""
 
 
+@pytest.mark.parametrize("lost", [[0], [0, 1]], ids=["the one on node 0", "all"])
+def test_poll_threads_keep_their_cpus_when_950s_are_gone(lost):
+    topology = host([0, 1], nodes=2, cores=24, family="a5")
+    before = plan(topology)
+    assert before["poll"] and plan(without(lost, before, topology))["poll"] == before["poll"]
+    assert "poll" not in plan(without(lost, None, topology)) or len(lost) == 1
+
+
 def test_a_subset_is_asked_for():
     before = plan(host(NODES), npus=[0, 3, 4])
     after = plan(without([3], before), npus=[0, 3, 4])
