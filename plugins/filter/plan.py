@@ -304,6 +304,8 @@ _value:
       description:
         - The entries of cards that were there when the plan in force was applied. Their pools stay reserved.
         - Where the others were planned anew, the pools are empty, and C(released) says why.
+        - Also the NPUs on the PCI bus that C(npu-smi) does not list, with C(unlisted). They take part from the first plan on, with
+          O(repair=true), so that the others keep their CPUs when they are listed.
       type: list
       elements: dict
     violations:

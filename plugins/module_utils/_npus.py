@@ -50,6 +50,12 @@ def _ascend(devices):
     return {pci: device for pci, device in devices.items() if device["family"] != "gpu"}
 
 
+def unlisted(devices, chips):
+    """Return the NPUs of the bus that npu-smi does not list: ``[{pci, family, numa}]`` by address."""
+    listed = {chip["pci"] for chip in chips}
+    return [dict(device, pci=pci) for pci, device in sorted(_ascend(devices).items()) if pci not in listed]
+
+
 def gather(host, tool, devices, nodes, device_share, problems):
     """Return ``(npus, {version, npu_smi})``: the NPUs ascending by logic id, and the versions of driver and tool.
 
@@ -73,14 +79,15 @@ def _ask(tool, device_share):
     """Return ``(info, chips)`` with as few calls as possible: a call takes up to seconds, and longer where an NPU is ill."""
     info = tool.ask(_info, "info")
     mapping = _mapping(tool)
-    ids = _ids_of_mapping(mapping, tool.problems) if mapping else _ids_of_info(info, tool.problems)
+    topo = tool.ask(parse_topo, "info", "-t", "topo") or [] if mapping or _shown(info) else []
+    ids = _ids_of_mapping(mapping, tool.problems) if mapping else _ids_of_info(info, topo, tool.problems)
     chips = _chips(info, ids)
     unknown = sorted(_shown(info).keys() - ids.keys())
     if mapping and unknown:
         tool.problems.append("npu-smi info lists %s, but 'info -m' has no logic id for it; left out." % _words(unknown))
     if chips:
         _add_boards(tool, chips, alone=bool(mapping) and all(row["logic_id"] is None for row in mapping))
-        _add_affinity(chips, tool.ask(parse_topo, "info", "-t", "topo") or [])
+        _add_affinity(chips, topo)
     if device_share:
         _add_device_share(tool, chips)
     return info, chips
@@ -152,27 +159,47 @@ def _ids_of_mapping(rows, problems):
     return ids
 
 
-def _ids_of_info(info, problems):
-    """Return the same without ``info -m``, where the table of ``info`` leaves no doubt about them; otherwise none.
+def _ids_of_info(info, topo, problems):
+    """Return the same without ``info -m``, where the tables of ``info`` and ``info -t topo`` tell; otherwise none.
 
-    It does in three cases: its column Device is the logic id (310 families); an A5 NPU's logic id is its NPU ID; physical ids that
-    count up from 0 without a gap are the logic ids, because those do the same in the same order.
+    The table of ``info`` leaves no doubt in three cases: its column Device is the logic id (310 families); an A5 NPU's logic id is its
+    NPU ID; physical ids that count up from 0 without a gap are the logic ids, because those do the same in the same order. Else
+    :func:`_counted`.
     """
     shown = _shown(info)
     rows = list(shown.values())
     if not rows:
         return {}
     if None not in {row["logic_id"] for row in rows} and len({row["logic_id"] for row in rows}) == len(rows):
-        ids, source = [row["logic_id"] for row in rows], "the column Device"
+        ids, source = [row["logic_id"] for row in rows], "the column Device of npu-smi info"
     elif all("950" in (row["name"] or "") for row in rows):
-        ids, source = [row["card"] for row in rows], "the NPU ids"
+        ids, source = [row["card"] for row in rows], "the NPU ids of npu-smi info"
     elif [row["phy_id"] for row in rows] == list(range(len(rows))):
-        ids, source = list(range(len(rows))), "the physical ids"
+        ids, source = list(range(len(rows))), "the physical ids of npu-smi info"
     else:
-        problems.append("The logic ids of %s are not known without npu-smi info -m; left out." % _words(sorted(shown)))
-        return {}
-    problems.append("Logic ids were taken from %s of npu-smi info, because 'info -m' gave none." % source)
-    return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in zip(shown.items(), ids)}
+        ids, source = _counted(shown, topo, info["processes"]), "the order of npu-smi info"
+    unknown = sorted(key for key, number in zip(shown, ids) if number is None)
+    if unknown:
+        problems.append("The logic ids of %s are not known without npu-smi info -m; left out." % _words(unknown))
+    if len(unknown) < len(rows):
+        problems.append("Logic ids were taken from %s, because 'info -m' gave none." % source)
+    found = zip(shown.items(), ids)
+    return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in found if number is not None}
+
+
+def _counted(shown, topo, processes):
+    """Return the positions in the table of ``info`` of the NPUs that have a row in the topology; where that has none, of those that run.
+
+    The others are None, and so is everybody in a table with two chips of one logic id. Order of fallbacks: vLLM-Ascend, "CPU Binding".
+    """
+    keys = sorted(shown)
+    if any(row["logic_id"] is not None for row in shown.values()):
+        return [None] * len(keys)
+    labels = {(_labelled(row), row["id"]) for row in topo}
+    listed = {key for key in keys if {(column, shown[key][column]) for column in ("card", "phy_id")} & labels}
+    running = {(process["card"], process["chip"]) for process in processes}
+    counted = listed or {key for key in keys if {key, (key[0], None)} & running}
+    return [keys.index(key) if key in counted else None for key in shown]
 
 
 def _add_boards(tool, chips, alone):
@@ -192,10 +219,13 @@ def _add_boards(tool, chips, alone):
 def _add_affinity(chips, topo):
     """A row of the topology is labelled with the NPU ID, that is the card, or on A3 with the physical id."""
     for row in topo:
-        key = "phy_id" if row["label"].startswith("Phy-ID") else "card"
         for chip in chips:
-            if chip[key] == row["id"]:
+            if chip[_labelled(row)] == row["id"]:
                 chip["affinity"] = row["affinity"]
+
+
+def _labelled(row):
+    return "phy_id" if row["label"].startswith("Phy-ID") else "card"
 
 
 def _add_device_share(tool, chips):
@@ -232,9 +262,10 @@ def _doubts(host, chips, present, nodes):
     missing = sorted(pci for pci in listed if not host.exists("%s/%s" % (DEVICE_FOLDER, pci)))
     if missing:
         yield "npu-smi lists PCI functions that %s does not have: %s." % (host.path(DEVICE_FOLDER), ", ".join(missing))
-    unlisted = sorted(set(present) - listed)
-    if unlisted:
-        yield "The PCI bus has Ascend accelerators that npu-smi does not list: %s." % ", ".join(unlisted)
+    left = [device["pci"] for device in unlisted(present, chips)]
+    if left:
+        words = ("NPU", "is") if len(left) == 1 else ("NPUs", "are")
+        yield "%s at %s %s on the PCI bus and not listed by npu-smi." % (words[0], ", ".join(left), words[1])
     for sentence, ids in _grouped(chips, lambda chip: None if chip["pci"] in missing else _disagreement(chip, nodes)):
         yield "NPU %s: %s" % (compress(ids), sentence)
 

@@ -43,6 +43,7 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), ho
         "cpus": cpus,
         "numa": nodes,
         "npus": npus + gpus,
+        "unlisted": _npus.unlisted(devices, npus),
         "driver": driver,
         "irqbalance": irqbalance(host),
         "kubelet": kubelet(host, online),

@@ -264,6 +264,12 @@ ansible_facts:
               description: Whether C(npu-smi) shows a process on the chip, or V(null) when it shows nothing at all.
               type: bool
               sample: false
+        unlisted:
+          description: NPUs on the PCI bus that C(npu-smi) does not list, with C(pci), C(family) and C(numa).
+          returned: always
+          type: list
+          elements: dict
+          sample: [{pci: "0000:41:00.0", family: a2, numa: 1}]
         driver:
           description: Versions of the NPU driver.
           type: dict

@@ -12,7 +12,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
@@ -41,9 +41,10 @@ class Kept(NamedTuple):
 NOTHING = Kept(None, [], {}, [])
 
 
-def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> Kept:
+def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, unlisted: Collection[str] = ()) -> Kept:
     """Return what to keep of the plan in force: nothing where no card is missing, or where ``replan`` asks for a new plan.
 
+    NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_unlisted`).
     ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions nobody can be told.
     """
     if not applied or options.replan:
@@ -53,12 +54,13 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options) 
         return NOTHING
     matched = match(machine.cards, records)
     missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=_number)
-    if not missing:
+    missing = [record if record["pci"] in unlisted else {**record, "unlisted": False} for record in missing]
+    if all(record.get("unlisted") for record in missing):
         return NOTHING
     numbers = _numbers(machine.cards, matched, records)
     family = machine.cards[0].family if machine.cards else ""
     lost = [_entry(machine, card_of(record, family), record, options) for record in missing]
-    if any(_whole(record) for record in missing):
+    if any(_whole(record) for record in missing if not record.get("unlisted")):
         why = _obstacle(machine, applied, options, matched, numbers)
         if not why:
             entries = {card: _entry(machine, card, record, options) for card, record in matched.items()}
@@ -72,7 +74,8 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options) 
 def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
     """Return the records of cards that have one, by PCI function and chip.
 
-    Plans of earlier versions know no chips. A record without one is that of the only chip of its function, or counted in the order of ids.
+    Plans of earlier versions know no chips, and npu-smi tells none of NPUs that it does not list. Such a record is that of the only chip of
+    its function, or counted in the order of ids.
     """
     matched: dict[Card, Entry] = {}
     by_function: dict[str, list[Entry]] = {}
@@ -81,7 +84,7 @@ def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
     for card in sorted(cards, key=lambda card: (card.chip, card.id)):
         same = [record for record in by_function.get(str(card.pci).lower(), ()) if record.get("kind", card.kind) == card.kind]
         found = next((record for record in same if record.get("chip") == card.chip), None)
-        unknown = [record for record in same if record.get("chip") is None]
+        unknown = [record for record in same if record.get("chip") is None or record.get("unlisted")]
         if found is None and unknown:
             place = card.chip if len(unknown) > 1 else 0
             found = unknown[place] if place < len(unknown) else None
@@ -140,6 +143,8 @@ def _gone(lost: Iterable[Entry]) -> Iterator[str]:
     """Yield who is missing and what became of the others; the same from one run to the next."""
     fates: dict[str, list[Entry]] = {}
     for entry in lost:
+        if entry.get("unlisted"):
+            continue
         fates.setdefault(entry.get("released") or "", []).append(entry)
     for why, entries in sorted(fates.items()):
         gone = ", ".join(f"{'GPU' if entry['kind'] == 'gpu' else 'NPU'} {entry['id']} (PCI {entry['pci']})" for entry in entries)
@@ -194,6 +199,5 @@ def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Ent
         entry |= {key: record[key] for key in SETS if key in record}
     if offline:
         entry["offline"] = text_of(offline)
-    if record.get("released"):
-        entry["released"] = record["released"]
+    entry |= {key: record[key] for key in ("released", "unlisted") if record.get(key)}
     return entry

@@ -27,7 +27,10 @@ NO_NODE = -1
 
 @dataclass(eq=False, slots=True)
 class Card:
-    """An NPU chip or a GPU. ``affinity`` is the cpulist that npu-smi printed, None when it printed nothing for any NPU."""
+    """An NPU chip or a GPU. ``affinity`` is the cpulist that npu-smi printed, None when it printed nothing for any NPU.
+
+    ``place`` is the logic id that a rule counts by: another one than ``id`` where npu-smi does not list all NPUs of the bus.
+    """
 
     kind: str
     id: int
@@ -37,6 +40,10 @@ class Card:
     numa: int | None
     affinity: str | None
     phy_id: int | None = None
+    place: int = -1
+
+    def __post_init__(self) -> None:
+        self.place = self.id
 
     @property
     def name(self) -> str:

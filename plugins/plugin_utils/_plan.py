@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles, _warnings
+from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles, _unlisted, _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._applied import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
@@ -69,19 +69,29 @@ def plan(
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
     if beside_workers:
         options = _as_published(machine, options)
-    kept = _applied.keep(machine, topology.get("applied"), options)
+    kept = _applied.keep(machine, topology.get("applied"), options, [device["pci"] for device in topology.get("unlisted") or ()])
     asked = _asked(machine, options, kept)
+    hidden = _unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     name, reason = _choose(machine, options)
     groups = Groups(machine, STRATEGIES[name].EVERYBODY)
     if kept.entries is None:
-        division = (_followed if beside_workers else _divided)(groups, name, reason, options, asked)
+        division = (_followed if beside_workers else _divided)(groups, name, reason, options, asked, hidden)
         for card, number in kept.numbers.items():
             if card in division.entries:
                 division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
     else:
         division = _kept(kept.entries, topology["applied"].get("strategy") or name, beside_workers)
-    result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in kept.lost))
-    warnings = [*machine.warnings, *kept.warnings, *division.warnings, *_warnings.isolated(machine, division.pools)]
+    functions = {card.pci for card in hidden}
+    lost = [entry for entry in kept.lost if entry["pci"] not in functions]
+    lost += [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
+    result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost))
+    warnings = [
+        *machine.warnings,
+        *kept.warnings,
+        *_unlisted.sentences(lost),
+        *division.warnings,
+        *_warnings.isolated(machine, division.pools),
+    ]
     warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
     if options.repair and kept.entries is None:
         warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
@@ -99,7 +109,7 @@ def plan(
         "warnings": warnings,
         "quality": result,
         "options": options.record(),
-        "lost": kept.lost,
+        "lost": lost,
         "violations": [f"{violation.sentence}." for violation in division.violations],
         **poll,
     }
@@ -138,11 +148,11 @@ def _as_published(machine: Machine, options: Options) -> Options:
     return replace(options, repair=False)
 
 
-def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
+def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
     """Return a published division beside the workers that make it: what is wrong with it is theirs, and to be looked at."""
     instead = "use bound_by: host, with in-process binding off"
     try:
-        division = _divided(groups, name, reason, options, asked)
+        division = _divided(groups, name, reason, options, asked, hidden)
     except ValueError as error:
         raise ValueError(f"bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}") from error
     if not division.entries:
@@ -200,10 +210,10 @@ def _kept(entries: Mapping[Card, Entry], strategy: str, beside_workers: bool) ->
     return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
 
 
-def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
-    """Return what a strategy gives to the cards, mended or as published."""
+def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
+    """Return what a strategy gives to the cards, mended or as published; ``hidden`` ones take part, but need not get anything."""
     made, mended = _pools(groups, name, options, asked)
-    entries, moved, unmet = _entries(groups.machine, made, options, asked)
+    entries, moved, unmet = _entries(groups.machine, made, options, asked.union(hidden))
     if made.strategy != name:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:

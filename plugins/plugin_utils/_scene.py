@@ -80,7 +80,9 @@ def npus_of(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[Np
     for entry in entries.values():
         yield npu(_kind(entry), entry, entry, "not in the topology")
     for entry in plan.get("lost") or ():
-        yield npu(_kind(entry), entry, entry, "lost; its pool is kept", lost=True)
+        yield npu(
+            _kind(entry), entry, entry, f"{'not listed by npu-smi' if entry.get('unlisted') else 'lost'}; its pool is kept", lost=True
+        )
 
 
 def _kind(entry: Mapping[str, Any]) -> str:

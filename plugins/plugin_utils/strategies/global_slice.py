@@ -44,6 +44,6 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         )
     slices = cut(machine.usable, (size + (number < extra) for number in range(total)))
     for card in machine.cards:
-        if card.id >= total and card in asked:
+        if card.place >= total and card in asked:
             raise ValueError(f"Invalid NPU id {card.id}, total_npus={total}.")
-    return Pools("global_slice", {card: slices[card.id] for card in machine.cards if card.id < total})
+    return Pools("global_slice", {card: slices[card.place] for card in machine.cards if card.place < total})

@@ -307,7 +307,7 @@ def test_exit_status_0_with_a_text_that_is_no_answer(tree, name, text):
     facts = a2(tree, **dict({"info_t_board -i %d -c 0" % card: "" for card in range(4)}, **{name: text}))
     words = {"info": "npu-smi info'", "info_m": "npu-smi info -m'", "info_t_topo": "npu-smi info -t topo'"}[name]
     assert any(words in problem for problem in facts["problems"])
-    assert (name == "info_m") == (facts["npus"] == [])
+    assert column(facts, "id") == [0, 1, 2, 3]
 
 
 def test_data_with_an_exit_status_is_used_and_told(tree):
@@ -322,7 +322,8 @@ def test_one_dead_npu_makes_the_topology_fail_for_all_and_the_others_are_reporte
     assert (column(facts, "id"), column(facts, "numa"), column(facts, "affinity")) == ([0, 1, 2], [3, 2, 0], [None] * 3)
     assert any("NPU ID -1" in problem for problem in facts["problems"])
     assert any("status 191" in problem for problem in facts["problems"])
-    assert any("does not list: 0000:41:00.0." in problem for problem in facts["problems"])
+    assert "NPU at 0000:41:00.0 is on the PCI bus and not listed by npu-smi." in facts["problems"]
+    assert facts["unlisted"] == [{"pci": "0000:41:00.0", "family": "a2", "numa": 1}]
 
 
 def test_a_card_that_left_the_bus_closes_up_logic_ids_but_not_npu_ids(tree):
@@ -338,7 +339,7 @@ def test_a_card_that_left_the_bus_closes_up_logic_ids_but_not_npu_ids(tree):
 def test_a_container_that_sees_a_part_of_the_bus(tree):
     facts = a2(tree, info=info(A2[2:]), info_m=mapping(A2[2:]), info_t_topo=topo({"NPU2": "0-5", "NPU3": "6-11"}))
     assert (column(facts, "id"), column(facts, "card")) == ([0, 1], [2, 3])
-    assert facts["problems"] == ["The PCI bus has Ascend accelerators that npu-smi does not list: 0000:81:00.0, 0000:c1:00.0."]
+    assert facts["problems"] == ["NPUs at 0000:81:00.0, 0000:c1:00.0 are on the PCI bus and not listed by npu-smi."]
 
 
 def test_soft_sharing_shows_a_die_twice(tree):
@@ -358,23 +359,32 @@ def test_one_logic_id_for_two_chips(tree):
     assert any("card 3 chip 0" in problem and "no logic id" in problem for problem in facts["problems"])
 
 
+NOBODY = {"rc": 191, "text": "This device does not support querying topo.\n"}
+
+
 @pytest.mark.parametrize(
-    "story, family, chips, ids, word",
+    "story, family, chips, topology, processes, ids, words",
     [
-        ("the Device column is the logic id", "310p", DUO, [0, 1, 2, 3], "the column Device"),
-        ("unless it repeats itself", "310p", DUO[:2] + DUO[:1] + [(5, 1, 0, "310P3", "0000:81:00.0", 2)], [], "left out"),
-        ("physical ids without a gap are", "a3", A3, [0, 1, 2, 3], "the physical ids"),
-        ("physical ids with a gap are not", "a3", A3[2:], [], "left out"),
-        ("the NPU ID is not", "a2", A2, [], "left out"),
+        ("the Device column is the logic id", "310p", DUO, topo({"NPU2": "0-5"}), (), [0, 1, 2, 3], ["the column Device"]),
+        ("unless it repeats itself", "310p", DUO[:2] + DUO[:1] + [(5, 1, 0, "310P3", "0000:81:00.0", 2)], NOBODY, (), [], ["left out"]),
+        ("physical ids without a gap are", "a3", A3, NOBODY, (), [0, 1, 2, 3], ["the physical ids"]),
+        ("rows of the topology", "a2", A2, A2_TOPO, [(1, 0)], [0, 1, 2, 3], ["the order of npu-smi info"]),
+        ("with gaps in the NPU IDs", "a2", [A2[0], *A2[2:]], A2_TOPO, (), [0, 1, 2], ["the order of npu-smi info"]),
+        ("of dies, by physical id", "a3", A3[2:], topo({"Phy-ID2": None, "Phy-ID3": None}), (), [0, 1], ["the order of npu-smi info"]),
+        ("of some", "a2", A2, topo({"NPU2": "0-5"}), (), [2], ["of card 0 chip 0 and card 1 chip 0 and card 3 chip 0 are not", "order"]),
+        ("no topology: those with a process", "a2", A2, NOBODY, [(1, 0), (3, 0)], [1, 3], ["of card 0 chip 0 and card 2", "order"]),
+        ("nothing runs either", "a2", A2, NOBODY, (), [], ["card 0 chip 0 and card 1 chip 0 and card 2 chip 0 and card 3 chip 0 are not"]),
     ],
-)
-def test_without_info_m_logic_ids_are_taken_only_where_the_table_leaves_no_doubt(tree, story, family, chips, ids, word):
+)  # fmt: skip
+def test_without_info_m_logic_ids_follow_the_published_order_of_fallbacks(tree, story, family, chips, topology, processes, ids, words):
     tree.write(machine(chips, family))
-    tree.tool(NPU_SMI, {"info": info(chips, family), "info -m": {"rc": 210, "text": ""}, "info -t topo": topo({"NPU2": "0-5"})})
+    tree.tool(NPU_SMI, {"info": info(chips, family, processes), "info -m": {"rc": 210, "text": ""}, "info -t topo": topology})
     facts = gather(tree.host)
     assert column(facts, "id") == ids, story
+    assert column(facts, "pci") == [chips[number][4] for number in ids]
     assert "info -m' ended with status 210" in facts["problems"][0]
-    assert word in facts["problems"][1]
+    told = [problem for problem in facts["problems"] if "logic id" in problem.lower()]
+    assert len(told) == len(words) and all(word in problem for word, problem in zip(words, told))
 
 
 def test_offline_cpus_are_no_contradiction(tree):

@@ -1,0 +1,162 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NPUs on the PCI bus that npu-smi does not list: the others neither grow at the first plan nor shrink when it lists them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._unlisted import sentences
+from tests.simulator.faults import set_faults
+from tests.simulator.generate import generate
+
+A2 = host([6, 4, 6, 4, 0, 2, 0, 2])
+ADJACENT = host([0, 0, 1, 1, 2, 2, 3, 3], nodes=4, cores=48)
+A3 = host([node for node in range(8) for _chip in range(2)], nodes=8, cores=80, family="a3", affinity=[None] * 16)
+for number, npu in enumerate(A3["npus"]):
+    npu.update(card=number // 2, chip=number % 2)
+DUO = host([0, 0, 0, 0, 1, 1, 1, 1], nodes=2, cores=32, family="310p")
+for number, npu in enumerate(DUO["npus"]):
+    npu.update(card=number // 2, chip=number % 2, pci=f"0000:{number // 2 + 1:02x}:00.0")
+
+
+def applied(made):
+    return json.loads(json.dumps(made))
+
+
+def unlisted(topology, *ids, **more):
+    """Return a host whose driver lists all NPUs but these; logic ids have closed up."""
+    gone = {npu["pci"]: npu for npu in topology["npus"] if npu["id"] in ids}
+    left = [npu for npu in topology["npus"] if npu["id"] not in ids]
+    devices = [{"pci": pci, "family": npu["family"], "numa": npu["numa"]} for pci, npu in sorted(gone.items())]
+    return {**topology, "npus": [{**npu, "id": number} for number, npu in enumerate(left)], "unlisted": devices, **more}
+
+
+def pools(made):
+    return {(entry["pci"], entry["chip"]): entry["pool"] for entry in made["npus"]}
+
+
+HOSTS = [
+    ("a2 first", A2, (0,)),
+    ("a2 last", A2, (7,)),
+    ("a2 two of one node", A2, (1, 3)),
+    ("adjacent nodes, repaired", ADJACENT, (2,)),
+    ("a3 one die", A3, (5,)),
+    ("a3 card", A3, (4, 5)),
+    ("duo card", DUO, (2, 3)),
+]
+
+
+@pytest.mark.parametrize("topology, ids", [row[1:] for row in HOSTS], ids=[row[0] for row in HOSTS])
+def test_the_others_have_the_cpus_that_they_have_on_the_whole_host(topology, ids):
+    whole, first = plan(topology), plan(unlisted(topology, *ids))
+    gone = {(npu["pci"], npu["chip"]) for npu in topology["npus"] if npu["id"] in ids}
+    assert pools(first) == {key: pool for key, pool in pools(whole).items() if key not in gone}
+    assert {(entry["pci"], entry["pool"]) for entry in first["lost"]} == {(key[0], pools(whole)[key]) for key in gone}
+    assert first["repaired"] == [] or whole["repaired"]
+    assert first["strategy"] == whole["strategy"]
+    again = plan(unlisted(topology, *ids, applied=applied(first)))
+    assert again == first, "the second run has nothing to change"
+    listed = plan({**topology, "applied": applied(first)})
+    assert (listed["npus"], listed["lost"]) == (whole["npus"], [])
+
+
+def test_it_is_named_with_the_cpus_that_are_kept_for_it():
+    first = plan(unlisted(A2, 3))
+    assert first["warnings"] == [
+        "NPU at 0000:04:00.0 is on the PCI bus and not listed by npu-smi: CPUs 120-143 are kept for it, in npu-7.slice. When it is "
+        "listed, the others keep their CPUs, and logic ids can change: name NPUs by PCI address."
+    ]
+    assert [entry["slice"] for entry in first["npus"]] == [f"npu-{number}.slice" for number in range(7)]
+    topology = {**unlisted(A2, 3), "machine": {"cgroup": "v2", "systemd": 255}}
+    cpus = {unit["name"]: unit["cpus"] for unit in binding(topology, first, [], "host")["slices"]}
+    assert cpus["npu-7.slice"] == "120-143"
+
+
+def test_numbers_with_gaps_do_not_tell_its_place_and_it_comes_last():
+    cards = [{**npu, "card": 2 * npu["id"] + 1} for npu in A2["npus"]]
+    first = plan(unlisted({**A2, "npus": cards}, 0))
+    assert {entry["pool"].count("-") for entry in first["npus"]} == {1}
+    assert (first["lost"][0]["pci"], first["lost"][0]["pool"]) == ("0000:01:00.0", "168-191")
+
+
+def test_a_host_that_is_bound_without_it_does_not_move_until_it_is_planned_anew():
+    topology = unlisted(A2, 3)
+    before = plan({**topology, "unlisted": []})
+    bound = {**topology, "applied": applied(before)}
+    assert plan(bound)["npus"] == before["npus"]
+    assert [entry["pci"] for entry in plan(bound, replan=True)["lost"]] == ["0000:04:00.0"]
+    again = plan({**topology, "applied": applied(plan(bound, replan=True))})
+    assert again["npus"] == plan(topology)["npus"]
+
+
+def test_one_that_was_listed_is_lost_and_one_that_leaves_the_bus_is_lost():
+    whole = plan(A2)
+    lost = plan(unlisted(A2, 3, applied=applied(whole)))
+    assert lost["lost"] == [whole["npus"][3]] and "of the plan in force cannot be found" in lost["warnings"][0]
+    first = plan(unlisted(A2, 3))
+    gone = plan(unlisted(A2, 3, applied=applied(first), unlisted=[]))
+    assert gone["npus"] == first["npus"]
+    assert [entry["pool"] for entry in gone["lost"]] == ["120-143"] and not list(sentences(gone["lost"]))
+    assert gone["warnings"][0].startswith("NPU 7 (PCI 0000:04:00.0) of the plan in force cannot be found")
+
+
+def test_a_card_is_lost_beside_one_that_is_not_listed():
+    first = plan(unlisted(A2, 3))
+    topology = unlisted(A2, 0, 3, applied=applied(first))
+    topology["unlisted"] = topology["unlisted"][1:]
+    after = plan(topology)
+    assert pools(after) == {key: pool for key, pool in pools(first).items() if key != ("0000:01:00.0", 0)}
+    assert [(entry["slice"], bool(entry.get("unlisted"))) for entry in after["lost"]] == [("npu-0.slice", False), ("npu-7.slice", True)]
+    assert plan({**topology, "applied": applied(after)}) == after, "the second run has nothing to change"
+    anew = plan(topology, housekeeping=1)
+    assert [(entry["pci"], bool(entry["pool"])) for entry in anew["lost"]] == [("0000:01:00.0", False), ("0000:04:00.0", True)]
+    assert plan({**topology, "applied": applied(anew)}, housekeeping=1) == anew, "the second run has nothing to change"
+
+
+@pytest.mark.parametrize("options", [{"repair": False}, {"bound_by": "workers"}], ids=str)
+def test_published_pools_count_what_npu_smi_lists(options):
+    topology = unlisted(A2, 3)
+    assert plan(topology, **options) == plan({**topology, "unlisted": []}, **options)
+
+
+@pytest.mark.parametrize("machine, card", [("a2_8x24", 3), ("a3_640_split", 2)])
+def test_a_dead_card_as_it_is_gathered(tmp_path, machine, card):
+    generate(machine, tmp_path)
+    whole = plan(gather(Host(str(tmp_path))))
+    set_faults(tmp_path, dead=[card])
+    topology = gather(Host(str(tmp_path)))
+    first = plan(topology)
+    assert len(first["lost"]) == len(whole["npus"]) - len(first["npus"]) > 0
+    assert {entry["pci"]: entry["pool"] for entry in [*first["npus"], *first["lost"]]} == {npu["pci"]: npu["pool"] for npu in whole["npus"]}
+    assert {entry["slice"] for entry in first["lost"]} == {f"npu-{entry['id']}.slice" for entry in whole["npus"]} - {
+        entry["slice"] for entry in first["npus"]
+    }
+    assert all(f"NPU at {device['pci']} is on the PCI bus" in " ".join(first["warnings"]) for device in topology["unlisted"])
+
+
+def test_a_host_of_which_nothing_is_listed_has_no_plan():
+    assert plan(unlisted(A2, *range(8)))["npus"] == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(topology=st.sampled_from([A2, ADJACENT, A3, DUO]), data=st.data())
+def test_whichever_cards_are_not_listed_pools_are_disjoint_and_stay(topology, data):
+    cards = sorted({npu["card"] for npu in topology["npus"]})
+    gone = data.draw(st.sets(st.sampled_from(cards), min_size=1, max_size=len(cards) - 1))
+    ids = [npu["id"] for npu in topology["npus"] if npu["card"] in gone]
+    first, whole = plan(unlisted(topology, *ids)), plan(topology)
+    everybody = [*first["npus"], *first["lost"]]
+    assert first["quality"]["disjoint"] and len({entry["slice"] for entry in everybody}) == len(topology["npus"])
+    assert sorted(entry["pool"] for entry in everybody) == sorted(entry["pool"] for entry in whole["npus"])
+    assert plan(unlisted(topology, *ids, applied=applied(first))) == first
