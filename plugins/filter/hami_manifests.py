@@ -52,6 +52,13 @@ options:
       - Without them, V(npu-<logic id>) stands for each in the expected annotations.
     type: dict
     default: {}
+  limiter:
+    description:
+      - The limiter's path in containers, V(/hami-vnpu-core/limiter) where the device plugin mounts it, for libraries of the published
+        layout. The sample pods then start it by a C(postStart) hook, as HAMi 2.9.0 did of itself.
+      - Empty for libraries that do without, as those of later device plugins.
+    type: str
+    default: ''
 seealso:
   - plugin: npu.affinity.fit_vnpus
     plugin_type: filter
@@ -72,7 +79,7 @@ EXAMPLES = r"""
   vars:
     manifests: >-
       {{ npu_affinity_topology | npu.affinity.hami_manifests(inventory_hostname, shares, mode='hami-core', namespace='kube-system',
-                                                              image='vllm-ascend', vdevice_count=10, uuids={}) }}
+                                                              image='vllm-ascend', vdevice_count=10, uuids={}, limiter='') }}
     shares:
       - {name: infer-a, memory_mib: 28672, core: 20}
       - {name: infer-b, memory_mib: 28672, core: 40}
@@ -109,9 +116,10 @@ def hami_manifests(
     image: str = "IMAGE",
     vdevice_count: int = 0,
     uuids: Mapping[int, str] | None = None,
+    limiter: str = "",
 ) -> dict[str, Any]:
     try:
-        return _hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {})
+        return _hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {}, limiter)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.hami_manifests: {error}") from error
 

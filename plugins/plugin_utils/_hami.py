@@ -24,6 +24,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit, _vn
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import Chip, chip_of
 
 MODE = "huawei.com/vnpu-mode"
+LIMITER = "/hami-vnpu-core/limiter"
+"""Where containers have the limiter of the published layout, whose directory the device plugin mounts."""
+_PROGRAM = re.compile(r"(/[A-Za-z0-9_.-]+)+\Z")
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
 _POD = ("name", "count", "memory_mib", "core")
 
@@ -55,11 +58,13 @@ def manifests(
     image: str,
     vdevice_count: int,
     uuids: Mapping[int, str],
+    limiter: str = "",
 ) -> dict[str, Any]:
     """Return what HAMi's chart, its device plugin and its users need for one node.
 
     ``requests`` are ``{name, count, memory_mib, core}`` of sample pods, fitted one after another on the unused node. ``uuids`` are HAMi's
-    ids of NPUs by logic id. ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words where a request is refused.
+    ids of NPUs by logic id. ``limiter`` is the path that the limiter has in containers, where the library wants one in every pod, or empty.
+    ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words where a request is refused.
     """
     if mode not in _vnpu_requests.MODES:
         raise ValueError(f"mode: expected one of {' or '.join(_vnpu_requests.MODES)}; got {mode!r}")
@@ -68,11 +73,17 @@ def manifests(
     soft = mode == _vnpu_requests.SOFT
     if soft and (why := _cannot_split(topology)):
         raise ValueError(f"mode: {_vnpu_requests.SOFT} cannot work on node {node}: {why}; use mode: {_vnpu_requests.HARD}")
+    if limiter and not soft:
+        raise ValueError(f"limiter: mode {_vnpu_requests.HARD} has none, for the driver itself limits its parts; leave it empty")
+    if limiter and not _PROGRAM.match(limiter):
+        raise ValueError(f"limiter: '{limiter}' is not the path of a program in the container, such as {LIMITER}")
     devices = _vnpu_fit.devices_of(topology, soft, vdevice_count)
     chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
     if not chips:
         raise ValueError(f"node {node} has no NPU that HAMi knows")
     pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids)
+    for container in (container for pod in pods for container in pod["spec"]["containers"] if limiter):
+        container["lifecycle"] = _start_of(limiter)
     per_node: dict[str, Any] = {"name": node, "hami-vnpu-core": soft}
     per_node |= {"vDeviceCount": vdevice_count} if vdevice_count else {}
     npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
@@ -186,6 +197,15 @@ def _pods(
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         annotations.append({chip.resource: json.dumps([_granted(part, uuids) for part in fitted.taken], separators=(",", ":"))})
     return pods, annotations
+
+
+def _start_of(limiter: str) -> dict[str, Any]:
+    """Return the hook of the published design, which starts the limiter beside the workload; the library waits a minute for it.
+
+    HAMi v2.9.0, ``pkg/device/ascend/device.go``, put it into every pod that had none; later releases do not.
+    """
+    script = f"export RUST_LOG=info\n{limiter} > /tmp/limiter_manager.log 2>&1 &"
+    return {"postStart": {"exec": {"command": ["/bin/sh", "-c", script]}}}
 
 
 def _granted(part: Mapping[str, Any], uuids: Mapping[int, str]) -> dict[str, Any]:

@@ -50,6 +50,14 @@ def test_two_containers_share_one_card_and_the_scheduler_will_say_so_on_the_pods
     assert found["values"] == {"devices": {"ascend": {"enabled": True}}}
 
 
+def test_pods_of_the_published_layout_start_their_limiter():
+    found = hami_manifests(host(), "node7", [A, B], limiter="/hami-vnpu-core/limiter")
+    valid(found)
+    hook = {"exec": {"command": ["/bin/sh", "-c", "export RUST_LOG=info\n/hami-vnpu-core/limiter > /tmp/limiter_manager.log 2>&1 &"]}}
+    assert [container["lifecycle"] for pod in found["pods"] for container in pod["spec"]["containers"]] == [{"postStart": hook}] * 2
+    assert all("lifecycle" not in pod["spec"]["containers"][0] for pod in hami_manifests(host(), "node7", [A, B])["pods"])
+
+
 CANNOT_SPLIT = [
     ({"driver": {"version": "25.3.rc1"}}, "its Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
     ({"machine": {"architecture": "x86_64"}}, "hami-vnpu-core, which there is for Arm only, and this host is x86_64"),
@@ -104,6 +112,8 @@ REFUSED = [
     ((host(), "node7", [{"name": "A B"}]), "'A B' cannot be a pod's name"),
     ((host(), "Node 7"), "'Node 7' is not the name of a node"),
     ((host("Ascend950DT"), "node7"), "node node7 has no NPU that HAMi knows"),
+    ((host(), "node7", [], "hard", "n", "i", 0, {}, "/limiter"), "limiter: mode hard has none"),
+    ((host(), "node7", [], "hami-core", "n", "i", 0, {}, "limiter; rm"), "'limiter; rm' is not the path of a program in the container"),
     ((host(), "node7", [], "soft"), "mode: expected one of hard or hami-core; got 'soft'"),
 ]
 
