@@ -11,6 +11,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import collections
 import os
 import re
 
@@ -35,6 +36,21 @@ def holders(host, nodes, processes=()):
     return ", ".join(containers[:_SHOWN] or (["process " + _listed(found[None])] if None in found else [])) + _rest(containers)
 
 
+User = collections.namedtuple("User", "name cgroup devices")
+"""A process that has accelerators open: its command, its cgroup as systemd has it, and the paths of the devices below ``/dev``."""
+
+
+def users_of_accelerators(host):
+    """Return ``{process: User}`` of the processes that have accelerators open, in the order of their numbers."""
+    found = {}
+    for process, target in _open_files(host):
+        group = _GROUP.search(host.read("/proc/%s/cgroup" % process) or "") if _ACCELERATOR.match(target) else None
+        if group:
+            name = host.read("/proc/%s/comm" % process) or "ended"
+            found.setdefault(int(process), User(name, group.group(1), set())).devices.add(target)
+    return dict(sorted(found.items()))
+
+
 def groups_of_holders(host):
     """Return who has accelerators open, by cgroup: ``[{cgroup, processes, devices}]``.
 
@@ -42,16 +58,22 @@ def groups_of_holders(host):
     below ``/dev``.
     """
     found = {}
-    for process, target in _open_files(host):
-        group = _GROUP.search(host.read("/proc/%s/cgroup" % process) or "") if _ACCELERATOR.match(target) else None
-        if group:
-            processes, devices = found.setdefault(group.group(1), ({}, set()))
-            processes[int(process)] = host.read("/proc/%s/comm" % process) or "ended"
-            devices.add(target)
-    return [
-        {"cgroup": path, "processes": ["%d %s" % pair for pair in sorted(processes.items())], "devices": sorted(devices)}
-        for path, (processes, devices) in sorted(found.items())
-    ]
+    for process, user in users_of_accelerators(host).items():
+        processes, devices = found.setdefault(user.cgroup, ([], set()))
+        processes.append("%d %s" % (process, user.name))
+        devices.update(user.devices)
+    return [{"cgroup": path, "processes": processes, "devices": sorted(devices)} for path, (processes, devices) in sorted(found.items())]
+
+
+def in_group(cgroup, unit):
+    """Whether a cgroup's path leads to a unit or below it."""
+    return "/%s/" % unit in cgroup + "/"
+
+
+def processes_below(host, unit):
+    """Return the numbers of the processes in the cgroup of a unit or below it."""
+    groups = ((process, _GROUP.search(host.read("/proc/%s/cgroup" % process) or "")) for process in host.names("/proc", "[0-9]*"))
+    return [int(process) for process, group in groups if group and in_group(group.group(1), unit)]
 
 
 def _with_open_file(host, nodes):

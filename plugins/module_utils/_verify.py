@@ -21,6 +21,7 @@ from ._host_files import Request, compare
 from ._pci import DEVICE_FOLDER
 from ._plan_file import PATH as PLAN
 from ._plan_file import Newer, plan_npus, refuse_newer
+from ._soft_split import check_soft_split
 from ._systemd import Systemd, unit_of
 from ._thread_drift import check_threads
 from ._vnpu_layout import checksum, complete, look
@@ -31,8 +32,8 @@ _SETS = ("pool", "irq", "mems")
 Wanted = collections.namedtuple(
     "Wanted",
     "files owned folders binding enabled started stopped interrupts device_share topology npu_smi must_be_bound threads layout tuning"
-    " irq_failure programs",
-    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None, "fail", ()),
+    " irq_failure programs soft_split",
+    defaults=((), (), {}, {}, (), (), (), True, None, None, None, False, None, None, None, "fail", (), None),
 )
 """What a host is compared with.
 
@@ -42,7 +43,7 @@ look at them; ``device_share``, ``topology``, ``npu_smi``: as :func:`_driver_dri
 ``must_be_bound``: whether a host without a plan is drift; ``threads``: ``{processes, patterns}`` of :func:`_processes.place`, where
 the threads of processes are looked at; ``layout``: a :class:`_vnpu_layout.Layout` that the host should have, or None; ``tuning``:
 ``{setting: value}`` as :func:`_tuning.settle` has them; ``irq_failure``: ``warn`` where interrupts that cannot be bound are no drift;
-``programs``: paths of what units start.
+``programs``: paths of what units start; ``soft_split``: the directory of hami-vnpu-core, where containers share NPUs.
 """
 
 
@@ -85,6 +86,9 @@ def verify(host, wanted, given=None):
         check_threads(findings, host, plan, wanted.threads["processes"], wanted.threads["patterns"])
     if wanted.layout:
         _check_layout(findings, host, wanted.layout)
+    if wanted.soft_split:
+        ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
+        check_soft_split(findings, host, wanted.soft_split, wanted.binding.get("vnpus") or (), idle, ours)
     return bound, findings
 
 

@@ -210,6 +210,12 @@ options:
     type: list
     elements: str
     default: []
+  soft_split:
+    description:
+      - The directory of hami-vnpu-core, where containers of the host share NPUs.
+      - Its library and preload file must be there when O(binding) has vNPUs. Every process with an NPU open that is in the slice of a vNPU,
+        or that has C(NPU_MEM_QUOTA), must have loaded the library, and one in the slice of a vNPU must have its limiter beside it.
+    type: path
   must_be_bound:
     description: Whether it is drift that a host was never bound.
     type: bool
@@ -273,6 +279,7 @@ EXAMPLES = r"""
         - unit: vllm@0.service
           npus: [0]
     programs: [/usr/local/hami-vnpu-core/limiter]
+    soft_split: /usr/local/hami-vnpu-core
 """
 
 RETURN = r"""
@@ -358,6 +365,7 @@ AS_GIVEN = (
     "must_be_bound",
     "threads",
     "programs",
+    "soft_split",
 )
 
 
@@ -388,6 +396,7 @@ def argument_spec():
         "tuning": TUNING,
         "topology": {"type": "dict"},
         "programs": STRINGS,
+        "soft_split": {"type": "path"},
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 60},

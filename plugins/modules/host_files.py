@@ -160,6 +160,11 @@ options:
     type: list
     elements: str
     default: []
+  soft_split:
+    description:
+      - The directory of hami-vnpu-core, where containers of the host share NPUs. Where its library or its preload file is not there, nothing
+        is written.
+    type: path
   move_memory:
     description:
       - Whether the memory nodes of a unit with running processes may be changed. The kernel then moves their pages, at hundreds of
@@ -198,6 +203,7 @@ EXAMPLES = r"""
         cpus: 144-167
         mems: '6'
     programs: [/usr/local/hami-vnpu-core/limiter]
+    soft_split: /usr/local/hami-vnpu-core
     move_memory: false
     timeout: 90
 
@@ -325,7 +331,7 @@ untried:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime, _soft_split, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, STRINGS, TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
@@ -370,6 +376,7 @@ def argument_spec():
             },
         },
         "programs": STRINGS,
+        "soft_split": {"type": "path"},
         "move_memory": {"type": "bool", "default": False},
         "timeout": {"type": "int", "default": 90},
     }
@@ -410,6 +417,8 @@ def main():
     try:
         host = Host(module.params["root"], module.params["timeout"])
         require_programs(host, module.params["programs"])
+        if module.params["soft_split"]:
+            _soft_split.require(host, module.params["soft_split"])
         with changing(host, "module host_files", check):
             looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
             report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)

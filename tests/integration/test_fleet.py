@@ -264,7 +264,7 @@ def test_device_share_is_set_per_chip_verified_and_kept(fleet):
 
 def test_the_demo_fleet_can_be_bound(fleet):
     demo = yaml.safe_load((REPOSITORY / "tests/simulator/fleet.yml").read_text())["hosts"]
-    hosts = fleet(**{name: host["machine"] for name, host in demo.items()})
+    hosts = fleet(**{name: {**load(host["machine"]), **host.get("change", {})} for name, host in demo.items()})
     hosts.give({name: host["vars"] for name, host in demo.items() if "vars" in host})
     run = hosts.play("bind", "--check", npu_affinity_batches=["100%"])
     assert run.status == 0, run.output

@@ -102,6 +102,16 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     assert len(again.modules("a2")) <= 5, again.modules("a2")
     assert hosts.play("verify", **variables).status == 0
 
+    scope = "0::/npu.slice/npu-0.slice/npu-0-a.slice/docker-1.scope"
+    started(tree, 4711, scope, "/hami-vnpu-core/libvnpu.so")
+    started(tree, 4712, scope, "")
+    without = hosts.play("verify", **variables)
+    assert without.status != 0
+    for line in ("libvnpu.so of vNPU a: expected in every process, found none in process 4712 python", "limiter of vNPU a: expected"):
+        assert line in without.output
+    for process in (4711, 4712):
+        shutil.rmtree(tree / "proc" / str(process))
+
     (tree / "usr/local/hami-vnpu-core/libvnpu.so").write_text("another")
     (tree / "usr/local/hami-shared-region").chmod(0o777)
     (tree / "etc/npu-affinity/vnpu/b.env").unlink()
@@ -116,12 +126,22 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     assert not (tree / "usr/local/hami-vnpu-core").exists()
 
 
+def started(tree, process, group, library):
+    """Put a container's process with an open NPU into the host's /proc."""
+    folder = tree / "proc" / str(process)
+    (folder / "fd").mkdir(parents=True)
+    for name, text in {"comm": "python\n", "cgroup": group + "\n", "maps": f"7f00 r-xp {library}\n", "environ": ""}.items():
+        (folder / name).write_text(text)
+    (folder / "fd/40").symlink_to("/dev/davinci0")
+
+
 REFUSED = [
     ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
     ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
     ({"npu_affinity_device_share_min_driver": "99.1"}, "and 99.1 or newer is required"),
     ({"npu_affinity_vnpus": VNPUS, "npu_affinity_device_share_enabled": False}, "device share of NPU 0 is off and stays off"),
     ({"npu_affinity_vnpus": VNPUS}, "/usr/local/hami-vnpu-core/limiter is not on the host, and the units of vNPUs start it"),
+    ({"npu_affinity_vnpus": VNPUS, "npu_affinity_vnpu_limiter": ""}, "containers of vNPUs would run without any limit. Place it"),
 ]
 
 

@@ -20,6 +20,7 @@ SHEBANG = "#!/usr/bin/env python3\n"
 HERE = pathlib.Path(__file__).parent
 ASCEND = "/usr/local/Ascend"
 NPU_SMI = ASCEND + "/driver/tools/npu-smi"
+SOFT_SPLIT = "/usr/local/hami-vnpu-core"
 NVIDIA_SMI = "/usr/bin/nvidia-smi"
 SIMULATOR = "/simulator"
 DESCRIPTION = SIMULATOR + "/machine.json"
@@ -50,6 +51,9 @@ def write(tree: Tree, machine: Machine) -> None:
         _write_ascend(tree, machine)
     if machine.gpus:
         _write_nvidia(tree, machine)
+    if machine.soft_split:
+        tree.bytes(SOFT_SPLIT + "/libvnpu.so", b"\x7fELF")
+        tree.text(SOFT_SPLIT + "/ld.so.preload", "/hami-vnpu-core/libvnpu.so\n")
     tree.write(DESCRIPTION, json.dumps(_for_the_tools(machine), indent=1))
 
 

@@ -64,6 +64,7 @@ driver
   layout        newest: the published source; release: releases up to 25.5 (narrower tables, no NIC columns, queries without -i
                 loop over all cards), on a5 25.7; wide: 26.0 on a3
   installed     false: the package's installation is not marked complete
+soft_split      true: the library and the preload file that HAMi's device plugin places are there
 irqbalance      {installed, active, unit: rhel or debian (which environment file and key), options: value of the key}
 kubelet         {policy, topology_policy, reserved: cpulist, default_cpus: cpulist, exclusive: {pod: {container: cpulist}}}
 faults          what the vendor tools do wrong: see npu_smi.py and nvidia_smi.py

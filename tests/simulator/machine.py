@@ -126,6 +126,7 @@ class Machine:
     gpus: tuple[Gpu, ...]
     processes: tuple[Process, ...]
     driver: dict[str, Any]
+    soft_split: bool
     irqbalance: dict[str, Any]
     kubelet: dict[str, Any] | None
     npu_tool: dict[str, Any]
@@ -217,6 +218,7 @@ def resolve(description: dict[str, Any]) -> Machine:
         gpus=cards,
         processes=processes,
         driver=dict({"version": "25.5.1", "npu_smi": None, "installed": True, "layout": "newest"}, **reader.get("driver", {})),
+        soft_split=bool(reader.get("soft_split", False)),
         irqbalance=dict(
             {"installed": True, "active": True, "unit": "rhel", "options": ""},
             **reader.get("irqbalance", {}),
