@@ -11,20 +11,27 @@ from tests.lab.conftest import changes, drift, plan_of, said, success
 from tests.lab.kernel import allowed_to, main_process, on_their_cpus, policies, run_service
 from tests.lab.shapes import HYBRID, V1
 
+EVERYTHING = "CPUAffinity=0-11\nNUMAPolicy=interleave\nNUMAMask=0-1"
+"""What a service says itself, and systemd would add to ours."""
+POLICIES = ["default", "interleave:0-1"]
+"""Of the memory of the two services before a bind and after unbind."""
 HIERARCHIES = {"v1": ["tmpfs"], "hybrid": ["tmpfs", "cgroup2fs"]}
+SITE = "/etc/systemd/system/worker@1.service.d/90-site.conf"
 WORKER = "import time\nheld = b'x' * (20 << 20)\nwhile True:\n    time.sleep(60)\n"
 
 
 @pytest.mark.parametrize("shape", [V1, HYBRID], ids=lambda shape: shape.name)
 def test_services_without_cpusets(lab, claims, tmp_path, shape):
-    """cgroup v1 machine: two named services, bound by CPUAffinity= and NUMAMask=, verified and unbound"""
+    """cgroup v1 machine: two named services, one with CPUs of its own, bound by CPUAffinity= and NUMAMask=, verified and unbound"""
     machine = lab.fresh(shape)
     found = machine.run("stat --file-system --format=%T /sys/fs/cgroup /sys/fs/cgroup/unified 2>/dev/null || true").split()
     claims.equal(f"{shape.about}: file systems of the hierarchies", found, HIERARCHIES[shape.name])
     units = ["worker@0.service", "worker@1.service"]
-    for unit in units:
-        run_service(machine, unit, WORKER)
+    run_service(machine, units[0], WORKER)
+    run_service(machine, units[1], WORKER, EVERYTHING)
     before = {unit: main_process(machine, unit) for unit in units}
+    for unit, policy in zip(units, POLICIES, strict=True):
+        claims.equal(f"{unit}: memory policies", policies(machine, before[unit]), {policy})
     files, look = machine.files(), machine.look()
     services = {"npu_affinity_services": [{"unit": unit, "npus": [npu]} for npu, unit in enumerate(units)]}
     run = lab.play(machine, "bind", **services)
@@ -47,12 +54,18 @@ def test_services_without_cpusets(lab, claims, tmp_path, shape):
     status, found = drift(lab, machine, tmp_path, **services)
     claims.true(f"after {units[0]} was given every CPU by hand, verify names it: {found}", any(units[0] in name for name in found))
     claims.equal("its exit status", status, 2)
+    machine.write(SITE, "[Service]\nCPUAffinity=0-11\n")
+    machine.run("systemctl daemon-reload")
+    run = lab.play(machine, "verify", **services)
+    claims.equal("exit status of verify beside another drop-in", run.status, 2)
+    claims.true(f"it names {SITE}", SITE in said(run), said(run))
+    machine.run(f"rm {SITE} && systemctl daemon-reload")
     run = lab.play(machine, "unbind")
     claims.equal("exit status of unbind", success(run), (0, ""))
     claims.true("it says what waits for a restart", all(unit in said(run) for unit in units), said(run))
     claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
     machine.run(f"systemctl restart {' '.join(units)}")
-    for unit in units:
+    for unit, policy in zip(units, POLICIES, strict=True):
         process = main_process(machine, unit)
         claims.equal(f"{unit}: CPUs after a restart", allowed_to(machine, f"cat /proc/{process}/status")[0], look["online"])
-        claims.equal(f"{unit}: memory policies", policies(machine, process), {"default"})
+        claims.equal(f"{unit}: memory policies", policies(machine, process), {policy})
