@@ -18,6 +18,13 @@ options:
     description: The oldest driver with which device share may be switched on, where that is wanted. Empty takes any.
     type: str
     default: ''
+  pods_stay:
+    description:
+      - Whether containers stay on the CPUs that the kubelet gave them. A plan that would take some of these is refused then, with the pods
+        and the CPUs that they hold. CPUs of the plan in force are not taken.
+      - V(false) is for a node that the same bind drains.
+    type: bool
+    default: true
   confine_holders:
     description: Whether housekeeping may confine processes that use accelerators and run outside their slices.
     type: bool
@@ -34,7 +41,7 @@ EXAMPLES = r"""
     that: >-
       npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
                                                      workloads=workloads, vnpus=vnpus, device_share=true,
-                                                     needs_driver='25.5', confine_holders=false) | length == 0
+                                                     needs_driver='25.5', confine_holders=false, pods_stay=true) | length == 0
   vars:
     services:
       - unit: vllm@0.service
@@ -61,7 +68,7 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
+from ansible_collections.npu.affinity.plugins.plugin_utils import _binding, _pods
 
 
 def preflight(
@@ -74,9 +81,11 @@ def preflight(
     needs_driver: str = "",
     device_share: bool | None = None,
     confine_holders: bool = False,
+    pods_stay: bool = True,
 ) -> list[str]:
     refusals = _binding.refusals(topology, plan, services, bound_by, workloads, vnpus, device_share)
     refusals += _binding.driver_refusals(topology, needs_driver)
+    refusals += _pods.refusals(topology, plan) if pods_stay else []
     return refusals + _binding.holder_refusals(topology, plan, confine_holders)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
-from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus, _workers, _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils import _pods, _vnpus, _workers, _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._moves import moves
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import union
@@ -145,11 +145,11 @@ def remarks(
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
 ) -> list[str]:
-    """Return what a bind of this plan would move, and the :func:`warnings`; nothing where there is no NPU to bind."""
+    """Return what a bind of this plan would move, which CPUs pods hold, and the :func:`warnings`; nothing where there is no NPU to bind."""
     if not plan["npus"]:
         return []
     moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
-    return moved + warnings(topology, plan, services, workloads, vnpus, device_share)
+    return moved + _pods.remarks(topology, plan) + warnings(topology, plan, services, workloads, vnpus, device_share)
 
 
 def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:

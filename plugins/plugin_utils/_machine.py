@@ -10,7 +10,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -223,7 +223,6 @@ def read(topology: object, options: Options) -> Machine:
     )
     _restrict(machine, options)
     _set_aside(machine, options)
-    _leave_to_containers(machine, topology.get("kubelet") or {})
     return machine
 
 
@@ -335,29 +334,3 @@ def _set_aside(machine: Machine, options: Options) -> None:
             f"housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(allowed)}; "
             "keep fewer CPUs for the system"
         )
-
-
-def _leave_to_containers(machine: Machine, kubelet: Mapping[str, Any]) -> None:
-    """Take away what the kubelet has given to containers."""
-    taken = dict(_exclusive(kubelet.get("exclusive") or {}))
-    bits = 0
-    for name, cpulist in taken.items():
-        bits |= mask(cpulist, f"kubelet's CPUs of {name}")
-    if bits & machine.usable:
-        owners = ", ".join(f"{cpulist} ({name})" for name, cpulist in sorted(taken.items()))
-        machine.warnings.append(f"CPUs that the kubelet gave to containers were left out: {owners}.")
-        machine.usable &= ~bits
-        if machine.exhausted:
-            raise ValueError(
-                f"The kubelet gave all CPUs that could be divided to containers: {owners}; plan when those have ended, or leave this host "
-                "to the kubelet"
-            )
-
-
-def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield ``(pod/container, cpulist)`` of the kubelet's exclusive sets, whether nested by pod or flat."""
-    for name, value in sets.items():
-        if isinstance(value, Mapping):
-            yield from _exclusive(value, f"{path}{name}/")
-        else:
-            yield f"{path}{name}", str(value)

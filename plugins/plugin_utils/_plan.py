@@ -75,7 +75,8 @@ def plan(
     name, reason = _choose(machine, options)
     groups = Groups(machine, STRATEGIES[name].EVERYBODY)
     if kept.entries is None:
-        division = (_followed if beside_workers else _divided)(groups, name, reason, options, asked, hidden)
+        followed = _followed(groups, name, reason, options, asked) if beside_workers else None
+        division = followed or _divided(groups, name, reason, options, asked, hidden)
         for card, number in kept.numbers.items():
             if card in division.entries:
                 division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
@@ -148,11 +149,11 @@ def _as_published(machine: Machine, options: Options) -> Options:
     return replace(options, repair=False)
 
 
-def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
+def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
     """Return a published division beside the workers that make it: what is wrong with it is theirs, and to be looked at."""
     instead = "use bound_by: host, with in-process binding off"
     try:
-        division = _divided(groups, name, reason, options, asked, hidden)
+        division = _divided(groups, name, reason, options, asked, ())
     except ValueError as error:
         raise ValueError(f"bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}") from error
     if not division.entries:

@@ -58,7 +58,8 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
 
 
 def test_what_a_kubelet_would_not_take_is_refused_before_anything_is_touched(fleet):
-    hosts = fleet(blind=NODE, greedy=NODE)
+    held = {"policy": "static", "default_cpus": "0-15,20-31", "exclusive": {"0f2a4c1e": {"worker": "16-19"}}}
+    hosts = fleet(blind=NODE, greedy=NODE, held={**MACHINE, "kubelet": held})
     (hosts.tree("greedy") / "etc/default").mkdir(parents=True, exist_ok=True)
     (hosts.tree("greedy") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
     hosts.give({"greedy": {"npu_affinity_kubelet_reserved": "0-31"}})
@@ -67,4 +68,7 @@ def test_what_a_kubelet_would_not_take_is_refused_before_anything_is_touched(fle
     assert run.status
     assert "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("blind")
     assert "are all CPUs of the host" in run.failure("greedy")
+    assert "gave to containers: 16-17 of 0f2a4c1e/worker (which holds 16-19)" in run.failure("held")
     assert {host: hosts.snapshot(host) for host in hosts.hosts} == before
+    shown = hosts.play("plan", "--limit", "held")
+    assert shown.status == 0 and "The plan needs CPUs for interrupts" in " ".join(shown.output.split())

@@ -89,8 +89,6 @@ def look(topology, cpus=None, housekeeping="", smt="cores", min_cpus=5, roles=No
     usable = allowed & cpu_set(cpus) if cpus else allowed
     cores = cores_of(topology["cpus"]["online"], tuple(topology["cpus"]["siblings"]))
     usable -= set_aside(topology, cores, allowed, housekeeping, smt)
-    for text in ((topology["kubelet"] or {}).get("exclusive") or {}).values():
-        usable -= cpu_set(text)
     return Look(topology, smt, min_cpus, {**PUBLISHED, **(roles or {})}, usable, cores)
 
 

@@ -450,11 +450,11 @@ def test_with_threads_a_reserved_thread_leaves_its_sibling():
     assert plan(host([0], nodes=1, cores=8), housekeeping="0-1,99")["warnings"] == ["housekeeping: 99 are not online."]
 
 
-def test_kubelets_containers_keep_their_cpus():
-    kubelet = {"policy": "static", "exclusive": {"pod/worker": "2-3", "other": {"c": "12"}}, "warnings": []}
-    made = plan(host([0, 1], nodes=2, cores=8, kubelet=kubelet), strategy="even_split")
-    assert pools(made) == {0: "0-1,4-7", 1: "8-11,13-15"}
-    assert made["warnings"] == ["CPUs that the kubelet gave to containers were left out: 12 (other/c), 2-3 (pod/worker)."]
+def test_a_plan_does_not_move_when_pods_come_and_go():
+    topology = host([0, 1], nodes=2, cores=8)
+    empty = plan(topology)
+    for exclusive in ({"pod/worker": "2-3", "other": {"c": "12"}}, {"pod/worker": "0-15"}):
+        assert plan({**topology, "kubelet": {"policy": "static", "exclusive": exclusive, "warnings": []}}) == empty
 
 
 def test_isolated_cpus_are_used_and_pointed_out():

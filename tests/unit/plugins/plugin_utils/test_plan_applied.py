@@ -119,12 +119,6 @@ ANEW = [
         "3 CPUs of NPU 0 are online, and at least 5 are needed",
     ),
     (
-        "CPUs given to containers",
-        lambda applied, topology: topology.update(kubelet={"exclusive": {"pod/c": "150-151"}}),
-        {},
-        "CPUs 150-151 of NPU 0 can no longer be used",
-    ),
-    (
         "a card that nobody knows",
         lambda applied, topology: topology["npus"][5].update(pci="0000:77:00.0"),
         {},
@@ -153,6 +147,12 @@ def test_where_pools_cannot_be_kept_the_host_is_planned_anew_and_told_why(change
     assert all(entry["slice"] == slices.get(entry["pci"], "npu-8.slice") for entry in after["npus"])
     again = plan({**topology, "applied": json.loads(json.dumps(after))}, **options)
     assert again == after, "the second run has nothing to change"
+
+
+def test_cpus_of_a_kept_pool_that_are_isolated_since_and_left_out():
+    topology = without([3], plan(host(NODES), exclude_isolated=True))
+    topology["cpus"]["isolated"] = "150-151"
+    assert "planned anew: CPUs 150-151 of NPU 0 can no longer be used" in plan(topology, exclude_isolated=True)["warnings"][0]
 
 
 def test_options_that_say_the_same_in_other_words_are_the_same():

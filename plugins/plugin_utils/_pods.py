@@ -1,0 +1,64 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CPUs that a plan needs and the kubelet has given to containers, told by pod.
+
+A plan does not look at them: pods come and go, and a plan that followed them would move. Beside a static CPU manager a bind places the
+interrupts alone, elsewhere the pools and what is kept for the system. Pods that got CPUs of a plan in force afterwards refuse nothing.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
+
+Plan = Mapping[str, Any]
+_NEXT = (
+    "Let the kubelet reserve these CPUs (reservedSystemCPUs, role kubelet with npu_affinity_kubelet_enabled), bind when these pods have "
+    "ended, or allow other CPUs with npu_affinity_cpus."
+)
+
+
+def refusals(topology: Mapping[str, Any], plan: Plan) -> list[str]:
+    """Return why a plan cannot be applied now: it would take CPUs that it does not have yet from containers."""
+    static = _is_static(topology)
+    return _sentences(topology, static, _needed(plan, static) & ~_needed(topology.get("applied") or {}, static), "would take")
+
+
+def remarks(topology: Mapping[str, Any], plan: Plan) -> list[str]:
+    static = _is_static(topology)
+    return _sentences(topology, static, _needed(plan, static), "needs")
+
+
+def _is_static(topology: Mapping[str, Any]) -> bool:
+    return (topology.get("kubelet") or {}).get("policy") == "static"
+
+
+def _needed(plan: Plan, static: bool) -> int:
+    cpus = union(mask(entry.get("irq" if static else "pool") or "") for entry in plan.get("npus") or ())
+    return cpus if static else cpus | mask(plan.get("housekeeping") or "")
+
+
+def _sentences(topology: Mapping[str, Any], static: bool, needed: int, verb: str) -> list[str]:
+    holders = [
+        f"{text_of(mask(cpulist) & needed)} of {name} (which holds {cpulist})"
+        for name, cpulist in sorted(_exclusive((topology.get("kubelet") or {}).get("exclusive") or {}))
+        if mask(cpulist, f"kubelet's CPUs of {name}") & needed
+    ]
+    if not holders:
+        return []
+    what = "for interrupts" if static else "for pools and the system"
+    return [f"The plan {verb} CPUs {what} that the kubelet gave to containers: {', '.join(holders)}. {_NEXT}"]
+
+
+def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield ``(pod/container, cpulist)`` of the kubelet's exclusive sets, whether nested by pod or flat."""
+    for name, value in sets.items():
+        if isinstance(value, Mapping):
+            yield from _exclusive(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", str(value)
