@@ -38,6 +38,7 @@ RESERVED_PER_NODE = 2
 
 
 def write(site: pathlib.Path, folder: pathlib.Path) -> None:
+    folder = folder.absolute()
     (folder / "facts").mkdir(parents=True, exist_ok=True)
     for old in (folder / "facts").glob("*.json"):
         old.unlink()

@@ -23,6 +23,7 @@ from tests.simulator import driver, npu_smi
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import generate, generate_fleet, load, merge
 from tests.simulator.reboot import reboot
+from tests.simulator.site import write as write_site
 
 SIMULATOR = pathlib.Path(driver.__file__).parent
 MACHINES = sorted(path.stem for path in (SIMULATOR / "machines").glob("*.yml"))
@@ -929,3 +930,13 @@ def test_same_recovery_file_as_the_real_program(host, product):
         assert simulated(words, stdin="Y\n")[0] == 0
         recorded = pathlib.Path(SHARED, "npu-smi-runs", "%s-etc-device_share.cfg-%s.txt" % (product, name)).read_text()
         assert "\n".join(simulated.recovery_file) + "\n" == recorded
+
+
+def test_a_site_is_written_to_a_folder_that_is_named_from_here(tmp_path, monkeypatch):
+    site = tmp_path / "site.yml"
+    group = {"machine": "duo", "hosts": 2, "busy": [[0]], "kubelet": [None], "cpus_per_npu": 4}
+    site.write_text(json.dumps({"groups": {"duo": group}}))
+    monkeypatch.chdir(tmp_path)
+    write_site(site, pathlib.Path("out"))
+    facts = json.loads((tmp_path / "out/facts/duo-02.json").read_text())["npu_affinity_topology"]
+    assert [npu["busy"] for npu in facts["npus"]] == [True] + [False] * (len(facts["npus"]) - 1)
