@@ -48,6 +48,14 @@ options:
         description: Number of tasks. They are placed one after the other; with more than one, the sizes of distributed jobs hold.
         type: int
         default: 1
+      tasks:
+        description:
+          - Tasks that differ, each with its O(request.npus), O(request.cpus) and O(request.replicas), which are then said here only. They
+            run together or not at all. Each may have a C(name), and O(request.policy), O(request.family) and O(request.mode) of its own.
+          - The largest are placed first; where that leaves some out, once more in the order given.
+          - O(request.switch) and O(request.superpod) are for jobs whose tasks are all alike.
+        type: list
+        elements: dict
       family:
         description: The product that is wanted, as in P(npu.affinity.select_npus#filter). V(auto) takes any.
         type: str
@@ -127,6 +135,17 @@ EXAMPLES = r"""
     request: {npus: 2, cpus: 32, policy: single-numa-node}
     hosts: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'npu_affinity_topology'))) }}"
 
+- name: A job of two prefill tasks, a decode task and a router, together or not at all
+  ansible.builtin.debug:
+    msg: "{{ (hosts | npu.affinity.place(request)).message }}"
+  vars:
+    request:
+      family: a2
+      tasks:
+        - {name: prefill, npus: 4, cpus: 40, replicas: 2}
+        - {name: decode, npus: 8, policy: best-effort}
+        - {name: router, cpus: 8}
+
 - name: Sixteen whole hosts in blocks of two, inside as few SuperPods as possible
   ansible.builtin.debug:
     msg: "{{ (hosts | npu.affinity.place(request)).tasks | map(attribute='host') }}"
@@ -160,6 +179,11 @@ _value:
           description: Number of the task.
           type: int
           sample: 0
+        name:
+          description: The name of its shape, by default C(task) and its number in O(request.tasks).
+          returned: with O(request.tasks), here and in RV(_value.hosts) and RV(_value.refused)
+          type: str
+          sample: prefill
         host:
           description: Its host.
           type: str
@@ -187,7 +211,7 @@ _value:
           elements: int
           sample: [4]
     hosts:
-      description: The best hosts for a task, the best first.
+      description: The best hosts for a task, the best first. With O(request.tasks), those for each of them, as if nothing else ran.
       type: list
       elements: dict
       contains:
@@ -228,8 +252,8 @@ _value:
           elements: int
           sample: [4]
     fitting:
-      description: Number of hosts that can take a task.
-      type: int
+      description: Number of hosts that can take a task. With O(request.tasks), a dictionary of numbers by name.
+      type: raw
       sample: 17
     refused:
       description: The other hosts with the reason.
@@ -256,12 +280,12 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _place
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job
 
 
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return _place.place(hosts, request)
+        return _job.place(hosts, request)
     except ValueError as error:
         raise AnsibleFilterError(f"place: {error}") from error
 

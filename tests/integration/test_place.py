@@ -48,6 +48,15 @@ def test_live_hosts_and_what_was_saved_of_them_give_the_same_answer(fleet, tmp_p
     assert refused.keys() == {"busy", "cached", "torn"}
     assert "its saved facts are no JSON" in refused["torn"]
 
+    job = {"tasks": [{"name": "decode", "npus": 1, "cpus": 8, "replicas": 2}, {"name": "router", "cpus": 4}]}
+    run, found = answer(hosts, tmp_path, npu_affinity_request=job, npu_affinity_facts=str(facts))
+    assert [(task["name"], task["host"], task["npus"]) for task in found["tasks"]] == [
+        ("decode", "idle", [0]),
+        ("decode", "idle", [1]),
+        ("router", "busy", []),
+    ]
+    assert "The job can run: 2 tasks decode with 1 NPU and 8 CPUs each on idle; a task router" in " ".join(run.output.split())
+
 
 def test_a_request_that_is_missing_or_wrong_says_what_to_write(fleet, tmp_path):
     hosts = fleet(idle=MACHINE)

@@ -112,7 +112,7 @@ def _chips(host: Host, request: Request) -> tuple[str, _Chosen]:
         raise Refused(f"mode {request.mode} hands out inference cards, and its product is {placement.RULES[own].PRODUCT} ({own})")
     if request.family not in ("auto", own):
         raise Refused(f"its product is {placement.RULES[own].PRODUCT} ({own}), and {request.family} is wanted")
-    chosen = _choose(tuple(host.chips), request.npus, own, request.replicas > 1, host.healthy)
+    chosen = _choose(tuple(host.chips), request.npus, own, request.multi, host.healthy)
     if isinstance(chosen, str):
         raise Refused(chosen)
     return own, chosen

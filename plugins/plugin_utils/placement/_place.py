@@ -12,8 +12,8 @@ This module is private to the collection.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
@@ -71,46 +71,58 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     or a host that is none; a job that finds no place is no error.
     """
     wanted = checked(request)
-    if not isinstance(hosts, Mapping):
-        raise ValueError(f"hosts: expected a dictionary of hosts by name; got {type(hosts).__name__}")
-    refused: list[Entry] = []
-    fits: dict[str, Fit] = {}
-    known: dict[str, Host] = {}
-    for name, given in hosts.items():
-        try:
-            known[name] = read(name, given)
-            fits[name] = fit(known[name], wanted)
-        except Refused as reason:
-            refused.append({"host": name, "reason": str(reason)})
-        except ValueError as error:
-            refused.append({"host": name, "reason": str(error).removeprefix(f"{name}: ")})
-    ranking = Ranking(wanted, fits, max((found.nodes_used for found in fits.values()), default=0))
+    known, refused = read_all(hosts)
+    ranking, unfit = ranked(known, wanted)
+    refused += unfit
     while True:
         order, message = _selected(known, ranking)
-        entries, no_cpus = _details(ranking, order or ())
+        entries, no_cpus = details(ranking, order or ())
         if not no_cpus:
             break
         refused += no_cpus
-        for entry in no_cpus:
-            del ranking.fits[entry["host"]]
-    tasks: list[Entry] = []
-    if not message:
-        tasks, message = _tasks(ranking, order)
-    refused.sort(key=lambda entry: str(entry["host"]))
+    tasks = [] if message else tasks_of(ranking, order)
+    if not message and len(tasks) < wanted.replicas:
+        message = _too_few(wanted, len(tasks))
     result = {
-        "request": asdict(wanted),
+        "request": wanted.told(),
         "placed": not message,
-        "message": message or f"{_tasks_told(wanted)} can run on {_hosts_told(tasks)}.",
-        "tasks": tasks,
+        "message": message or f"{tasks_told(wanted)} can run on {hosts_told(tasks)}.",
+        "tasks": [] if message else tasks,
         "hosts": entries,
         "fitting": len(ranking.fits),
-        "refused": refused,
+        "refused": sorted(refused, key=lambda entry: str(entry["host"])),
     }
     return {**result, "table": list(_lines(result))}
 
 
-def _details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries of the best hosts, the best first, and those that fail when their CPUs are chosen."""
+def read_all(hosts: Mapping[str, Any]) -> tuple[dict[str, Host], list[Entry]]:
+    """Return the hosts by name, and those that cannot be read with the reason."""
+    if not isinstance(hosts, Mapping):
+        raise ValueError(f"hosts: expected a dictionary of hosts by name; got {type(hosts).__name__}")
+    known: dict[str, Host] = {}
+    refused: list[Entry] = []
+    for name, given in hosts.items():
+        try:
+            known[name] = read(name, given)
+        except ValueError as error:
+            refused.append({"host": name, "reason": str(error).removeprefix(f"{name}: ")})
+    return known, refused
+
+
+def ranked(known: Mapping[str, Host], request: Request) -> tuple[Ranking, list[Entry]]:
+    """Return the hosts that can take a task, and the others with the reason."""
+    fits: dict[str, Fit] = {}
+    refused: list[Entry] = []
+    for name, host in known.items():
+        try:
+            fits[name] = fit(host, request)
+        except ValueError as error:
+            refused.append({"host": name, "reason": str(error).removeprefix(f"{name}: ")})
+    return Ranking(request, fits, max((found.nodes_used for found in fits.values()), default=0)), refused
+
+
+def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries of the best hosts, the best first, and those that fail when their CPUs are chosen: they fit no more."""
     entries: list[Entry] = []
     refused: list[Entry] = []
     chosen = frozenset(selected)
@@ -130,6 +142,8 @@ def _details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], 
         entry["scores"]["affinity"] = SELECTED if found.host.name in chosen else 0
         entry["score"] = sum(entry["scores"].values())
         entries.append({**entry, "preferred": found.hint.preferred, "family": found.family})
+    for entry in refused:
+        del ranking.fits[entry["host"]]
     return entries, refused
 
 
@@ -151,8 +165,11 @@ def _entry(found: Fit, cpus: int | None, ranking: Ranking) -> Entry:
     }
 
 
-def _tasks(ranking: Ranking, order: list[str] | None) -> tuple[list[Entry], str]:
-    """Return the tasks one after the other, each on the host that is best by then or that was selected for it, and why one has none."""
+def tasks_of(ranking: Ranking, order: list[str] | None = None) -> list[Entry]:
+    """Return the tasks one after the other, each on the host that is best by then or that was selected for it: as many as have a place.
+
+    What tasks get that are not on selected hosts is taken away from their hosts.
+    """
     request = ranking.request
     tasks: list[Entry] = []
     queue = [(*ranking.key(found), 0) for found in ranking.fits.values()]
@@ -164,11 +181,7 @@ def _tasks(ranking: Ranking, order: list[str] | None) -> tuple[list[Entry], str]
         elif queue:
             name = heapq.heappop(queue)[1]
         else:
-            return [], (
-                f"{_tasks_told(request)} cannot all run at once: the hosts that fit have room for {len(tasks)}"
-                if tasks
-                else f"No host can take {_tasks_told(request)}: {_reasons_told(request)}"
-            )
+            break
         found = ranking.fits[name]
         try:
             cpus = cpus_of(found, request)
@@ -177,7 +190,7 @@ def _tasks(ranking: Ranking, order: list[str] | None) -> tuple[list[Entry], str]
                 continue
             raise
         tasks.append({"task": len(tasks), **_entry(found, cpus, ranking)})
-        if order is None and len(tasks) < request.replicas:
+        if order is None:
             _use(found, cpus, request)
             try:
                 again = fit(found.host, request)
@@ -185,7 +198,13 @@ def _tasks(ranking: Ranking, order: list[str] | None) -> tuple[list[Entry], str]
                 continue
             ranking.fits[name] = again
             heapq.heappush(queue, (*ranking.key(again), len(tasks)))
-    return tasks, ""
+    return tasks
+
+
+def _too_few(request: Request, placed: int) -> str:
+    if placed:
+        return f"{tasks_told(request)} cannot all run at once: the hosts that fit have room for {placed}"
+    return f"No host can take {tasks_told(request)}: {_reasons_told(request)}"
 
 
 def _use(found: Fit, cpus: int | None, request: Request) -> None:
@@ -279,17 +298,18 @@ def _by_superpod(ranking: Ranking) -> list[str]:
     return hosts
 
 
-def _tasks_told(request: Request) -> str:
+def tasks_told(request: Request, name: str = "") -> str:
     parts = [counted(request.npus, "NPU") if request.npus else "", counted(request.cpus, "CPU") if request.cpus else ""]
     each = " and ".join(part for part in parts if part)
-    return f"a task with {each}" if request.replicas == 1 else f"{request.replicas} tasks with {each} each"
+    name = f" {name}" if name else ""
+    return f"a task{name} with {each}" if request.replicas == 1 else f"{request.replicas} tasks{name} with {each} each"
 
 
 def _reasons_told(request: Request) -> str:
     return "every host is refused, with its reason in refused" if request.policy == "none" else f"none admits it by policy {request.policy}"
 
 
-def _hosts_told(tasks: list[Entry]) -> str:
+def hosts_told(tasks: list[Entry]) -> str:
     names = list(dict.fromkeys(task["host"] for task in tasks))
     return ", ".join(names[:TOLD]) + (f" and {counted(len(names) - TOLD, 'more host')}" if len(names) > TOLD else "")
 
@@ -300,19 +320,24 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     if result["tasks"] and result["request"]["replicas"] > 1:
         yield ""
         rows = [("task", "host", "NPUs", "CPUs", "NUMA")]
-        rows += [(str(task["task"]), task["host"], *_cells(task)) for task in result["tasks"]]
+        rows += [(str(task["task"]), task["host"], *cells(task)) for task in result["tasks"]]
         yield from columns(rows)
-    if result["hosts"]:
+    yield from ranking_lines(result["hosts"], result["fitting"], result["refused"])
+
+
+def ranking_lines(hosts: Sequence[Entry], fitting: int, refused: Iterable[Entry]) -> Iterator[str]:
+    """Yield the ranked hosts and the reasons of refused ones."""
+    if hosts:
         yield ""
         heads = [("rank", "host", "score", "numa", "npu", "affinity", "NPUs", "CPUs", "NUMA")]
-        for rank, entry in enumerate(result["hosts"], 1):
+        for rank, entry in enumerate(hosts, 1):
             scores = (str(entry["scores"][name]) for name in ("numa", "npu", "affinity"))
-            heads.append((str(rank), entry["host"], str(entry["score"]), *scores, *_cells(entry)))
+            heads.append((str(rank), entry["host"], str(entry["score"]), *scores, *cells(entry)))
         yield from columns(heads)
-        if result["fitting"] > len(result["hosts"]):
-            yield f"… and {counted(result['fitting'] - len(result['hosts']), 'more host')} that fit"
+        if fitting > len(hosts):
+            yield f"… and {counted(fitting - len(hosts), 'more host')} that fit"
     reasons: dict[str, list[str]] = {}
-    for entry in result["refused"]:
+    for entry in refused:
         reasons.setdefault(entry["reason"], []).append(entry["host"])
     if reasons:
         yield ""
@@ -321,6 +346,6 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"refused {', '.join(names[:TOLD])}{more}: {reason}"
 
 
-def _cells(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+def cells(entry: Mapping[str, Any]) -> tuple[str, str, str]:
     npus = str(compress(entry["npus"]))
     return npus or "-", "?" if entry["cpus"] is None else entry["cpus"] or "-", ",".join(str(node) for node in entry["numa"]) or "-"

@@ -9,7 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import placement
@@ -39,7 +39,7 @@ class SuperPods:
 
 @dataclass(frozen=True)
 class Request:
-    """``cpus`` and ``npus`` are those of one task, and ``replicas`` the number of tasks."""
+    """``cpus`` and ``npus`` are those of one task, ``replicas`` is the number of tasks, and ``multi`` whether the job has several."""
 
     cpus: int
     npus: int
@@ -52,6 +52,13 @@ class Request:
     limit: int
     switch: Switches | None
     superpod: SuperPods | None
+    multi: bool
+
+    def told(self) -> dict[str, Any]:
+        """Return the request with its defaults, as plain data."""
+        fields = asdict(self)
+        del fields["multi"]
+        return fields
 
 
 DEFAULTS: Mapping[str, Any] = {
@@ -73,7 +80,7 @@ SUPERPOD: Mapping[str, Any] = {"sp_block": None, "reserve_nodes": 0, "soft": Fal
 
 def checked(request: object) -> Request:
     """Return a request with its defaults. ``ValueError`` names the field, what was found and what is expected."""
-    given = _fields("request", request, DEFAULTS)
+    given = fields_of("request", request, DEFAULTS)
     if given["policy"] not in POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
     if given["mode"] is not None and given["mode"] not in placement.MODES:
@@ -95,6 +102,7 @@ def checked(request: object) -> Request:
         limit=_number("limit", given["limit"], 1),
         switch=_switch(given["switch"]),
         superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"]),
+        multi=numbers["replicas"] > 1,
     )
     if made.switch and made.superpod:
         raise ValueError("switch and superpod: a job has affinity to switches or to SuperPods, not to both; leave one out")
@@ -104,7 +112,7 @@ def checked(request: object) -> Request:
 def _switch(given: object) -> Switches | None:
     if given is None:
         return None
-    fields = _fields("switch", given, SWITCH)
+    fields = fields_of("switch", given, SWITCH)
     version = str(fields["version"])
     if version not in _switches.VERSIONS or fields["schema"] not in _switches.SCHEMAS:
         raise ValueError(
@@ -121,7 +129,7 @@ def _switch(given: object) -> Switches | None:
 def _superpod(given: object, npus: int, replicas: int) -> SuperPods | None:
     if given is None:
         return None
-    fields = _fields("superpod", given, SUPERPOD)
+    fields = fields_of("superpod", given, SUPERPOD)
     if not npus:
         raise ValueError("superpod: blocks are made of NPUs, and npus is 0")
     block = npus * replicas if fields["sp_block"] is None else _number("sp_block", fields["sp_block"], 1)
@@ -130,7 +138,7 @@ def _superpod(given: object, npus: int, replicas: int) -> SuperPods | None:
     return SuperPods(block, _number("reserve_nodes", fields["reserve_nodes"], 0), bool(fields["soft"]))
 
 
-def _fields(what: str, given: object, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(what: str, given: object, defaults: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise ValueError(f"{what}: expected a dictionary with some of {', '.join(defaults)}; got {given!r}")
     if unknown := [str(name) for name in given if name not in defaults]:

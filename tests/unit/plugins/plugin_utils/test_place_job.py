@@ -1,0 +1,173 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Jobs whose tasks differ: placed together or not at all."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.filter.place import place
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _place
+
+
+def a2(busy=()):
+    topology = host([6, 6, 4, 4, 0, 0, 2, 2])
+    for npu in topology["npus"]:
+        npu["busy"] = npu["id"] in busy
+    return topology
+
+
+ROUTER = {"name": "router", "cpus": 8}
+EVERY_NODE = {"name": "near", "cpus": 22, "replicas": 5, "policy": "single-numa-node"}
+JOBS = [
+    (
+        "two shapes share a host",
+        {"h": a2()},
+        [{"name": "big", "npus": 4, "cpus": 40}, {"name": "small", "npus": 2, "cpus": 8, "replicas": 2}],
+        [("big", "h", [0, 1, 2, 3]), ("small", "h", [4, 5]), ("small", "h", [6, 7])],
+    ),
+    (
+        "the largest is placed first, and told in the order given",
+        {"h": a2(), "i": a2(busy=(0,))},
+        [ROUTER, {"name": "half", "npus": 4, "cpus": 1}, {"name": "whole", "npus": 8, "cpus": 1}],
+        [("router", "h", []), ("half", "i", [1, 2, 3, 4]), ("whole", "h", [0, 1, 2, 3, 4, 5, 6, 7])],
+    ),
+    (
+        "where that leaves a task out, the order given decides",
+        {"h": a2()},
+        [EVERY_NODE, {"name": "wide", "npus": 1, "cpus": 80}],
+        [*[("near", "h", [])] * 5, ("wide", "h", [0])],
+    ),
+    (
+        "and only that",
+        {"h": a2()},
+        [{"name": "wide", "npus": 1, "cpus": 80}, EVERY_NODE],
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("hosts, tasks, expected", [row[1:] for row in JOBS], ids=[row[0] for row in JOBS])
+def test_tasks_of_several_shapes(hosts, tasks, expected):
+    found = place(hosts, {"tasks": tasks})
+    assert [(task["name"], task["host"], task["npus"]) for task in found["tasks"]] == expected, found["table"]
+    assert found["placed"] == bool(expected)
+    assert [task["task"] for task in found["tasks"]] == list(range(len(expected)))
+
+
+@pytest.mark.parametrize(
+    "tasks, message",
+    [
+        (
+            [{"name": "prefill", "npus": 4, "replicas": 2}, {"name": "decode", "npus": 2, "replicas": 3}],
+            "The job cannot run, for its tasks run together or not at all: 3 tasks decode with 2 NPUs each beside prefill would find room "
+            "for 2 of 3.",
+        ),
+        (
+            [{"npus": 4, "replicas": 4}, ROUTER],
+            "The job cannot run, for its tasks run together or not at all: 4 tasks task0 with 4 NPUs each beside router would find room "
+            "for 3 of 4.",
+        ),
+        (
+            [{"name": "huge", "cpus": 500}, ROUTER],
+            "The job cannot run: no host can take a task huge with 500 CPUs, with its reason in refused.",
+        ),
+    ],
+)
+def test_all_or_nothing(tasks, message):
+    found = place({"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"tasks": tasks})
+    assert (found["placed"], found["tasks"], found["message"]) == (False, [], message)
+    assert found["table"][0] == message
+
+
+def test_the_summary_names_host_and_npus_of_every_task():
+    found = place(
+        {"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"tasks": [{"name": "decode", "npus": 4, "cpus": 10, "replicas": 2}, ROUTER]}
+    )
+    assert found["message"] == "The job can run: 2 tasks decode with 4 NPUs and 10 CPUs each on two, one; a task router with 8 CPUs on one."
+    start = found["table"].index("task  name    host  NPUs  CPUs   NUMA")
+    assert [line.split()[:4] for line in found["table"][start + 1 : start + 4]] == [
+        ["0", "decode", "two", "4-7"],
+        ["1", "decode", "one", "0-3"],
+        ["2", "router", "one", "-"],
+    ]
+    assert found["fitting"] == {"decode": 2, "router": 2}
+    assert {(entry["name"], entry["host"]) for entry in found["hosts"]} == {(n, h) for n in ("decode", "router") for h in ("one", "two")}
+    assert found["request"]["tasks"][1] == {
+        "name": "router", "cpus": 8, "npus": 0, "replicas": 1, "policy": "none", "family": "auto", "mode": None,
+    }  # fmt: skip
+
+
+def test_tasks_have_a_policy_and_a_product_of_their_own():
+    hosts = {"a2": a2(), "a3": host([0, 0, 1, 1] * 4, nodes=2, family="a3")}
+    tasks = [{"name": "decode", "npus": 2, "family": "a3"}, {"name": "prefill", "npus": 2, "cpus": 4, "policy": "single-numa-node"}]
+    found = place(hosts, {"family": "a2", "tasks": tasks})
+    assert [(task["name"], task["host"]) for task in found["tasks"]] == [("decode", "a3"), ("prefill", "a2")]
+    assert found["tasks"][1]["numa"] == [6]
+
+
+@pytest.mark.parametrize(
+    "request_, words",
+    [
+        ({"tasks": []}, "tasks: expected a list of {npus, cpus, replicas}; got []"),
+        ({"tasks": "two"}, "tasks: expected a list"),
+        ({"tasks": [ROUTER], "npus": 2}, "tasks: npus beside it is that of which tasks? Say it in each of tasks"),
+        ({"tasks": [ROUTER], "switch": {}}, "tasks: switch is for jobs whose tasks are all alike"),
+        ({"tasks": [ROUTER, ROUTER]}, "tasks: router is the name of several"),
+        ({"tasks": [ROUTER, {"npus": 0}]}, "tasks[1]: cpus and npus: a task needs at least one CPU or one NPU"),
+        ({"tasks": [{"gpus": 1}]}, "tasks[0]: gpus is not known; known are"),
+        ({"tasks": [{"cpus": 1, "limit": 3}]}, "tasks[0]: limit is not known"),
+        ({"tasks": [7]}, "tasks[0]: expected a dictionary"),
+        ({"tasks": [ROUTER], "gang": True}, "request: gang is not known"),
+    ],
+)
+def test_jobs_that_make_no_sense(request_, words):
+    with pytest.raises(Exception, match=".") as refused:
+        place({"h": a2()}, request_)
+    assert words in str(refused.value)
+
+
+SHAPE = st.fixed_dictionaries(
+    {"npus": st.sampled_from([0, 0, 1, 2, 4, 8]), "cpus": st.integers(1, 70), "replicas": st.integers(1, 3)},
+    optional={"policy": st.sampled_from(["none", "best-effort", "single-numa-node"])},
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    tasks=st.lists(SHAPE, min_size=1, max_size=4),
+    busy=st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=1, max_size=3),
+    order=st.randoms(use_true_random=False),
+)
+def test_no_npu_and_no_cpu_is_given_twice_all_or_nothing_and_always_the_same(tasks, busy, order):
+    hosts = {f"h{number}": a2(taken) for number, taken in enumerate(busy)}
+    before = copy.deepcopy(hosts)
+    found = place(hosts, {"tasks": tasks})
+    assert hosts == before
+    shuffled = order.sample(list(hosts.items()), len(hosts))
+    assert place(dict(shuffled), {"tasks": tasks}) == found
+    assert found["placed"] == bool(found["tasks"])
+    if found["placed"]:
+        wanted = [(f"task{number}", task["npus"], task["cpus"]) for number, task in enumerate(tasks) for _copy in range(task["replicas"])]
+        assert [(task["name"], len(task["npus"]), len(expand(task["cpus"]))) for task in found["tasks"]] == wanted
+    for name, taken in zip(hosts, busy, strict=True):
+        mine = [task for task in found["tasks"] if task["host"] == name]
+        for given_away in ([npu for task in mine for npu in task["npus"]], [cpu for task in mine for cpu in expand(task["cpus"])]):
+            assert len(given_away) == len(set(given_away))
+        assert not {npu for task in mine for npu in task["npus"]} & taken
+
+
+@settings(max_examples=40, deadline=None)
+@given(task=SHAPE, busy=st.sets(st.integers(0, 7), max_size=6))
+def test_one_shape_has_the_place_of_a_plain_request(task, busy):
+    hosts = {"one": a2(busy), "two": a2()}
+    found, plain = place(hosts, {"tasks": [task]}), _place.place(hosts, task)
+    assert [{key: value for key, value in entry.items() if key != "name"} for entry in found["tasks"]] == plain["tasks"]
+    assert found["fitting"] == {"task0": plain["fitting"]}
