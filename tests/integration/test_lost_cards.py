@@ -12,7 +12,7 @@ from tests.integration.conftest import touched
 from tests.integration.test_fleet import UNITS, slices
 from tests.integration.test_verify import said
 from tests.simulator.driver import DESCRIPTION
-from tests.simulator.faults import lose_card, lose_chip
+from tests.simulator.faults import lose_card, lose_chip, set_faults
 
 MACHINE = {
     "cpus": {"per_node": 16},
@@ -152,6 +152,23 @@ def test_a_lost_chip_of_a_card_leaves_the_other_one_its_cpus(fleet):
     assert [(entry["id"], entry["chip"], entry["slice"]) for entry in plan["npus"]] == [
         (0, 1, "npu-1.slice"), (1, 0, "npu-2.slice"), (2, 1, "npu-3.slice"),
     ]  # fmt: skip
+
+
+def test_a_card_that_npu_smi_does_not_list_at_the_first_bind_has_its_cpus_when_it_does(fleet):
+    hosts = fleet(a2=MACHINE)
+    tree = hosts.tree("a2")
+    set_faults(tree, dead=[1])
+    first = hosts.play("bind")
+    assert first.status == 0, first.output
+    pools = slices(tree)
+    assert [pools[f"npu-{number}.slice"][0] for number in range(4)] == ["0-15", "16-31", "32-47", "48-63"]
+    plan = json.loads((tree / "etc/npu-affinity/plan.json").read_text())
+    assert [entry["id"] for entry in plan["npus"]] == [0, 2, 3]
+    assert any(warning.startswith("NPU at 0000:02:00.0 is on the PCI bus and not listed by npu-smi") for warning in plan["warnings"])
+    assert hosts.play("bind").changed("a2") == 0
+    set_faults(tree)
+    assert hosts.play("bind").status == 0
+    assert slices(tree) == pools
 
 
 def test_a_lost_card_and_an_offline_cpu_in_its_pool_do_not_block_a_bind(fleet):

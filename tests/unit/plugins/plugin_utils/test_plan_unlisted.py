@@ -74,8 +74,8 @@ def test_the_others_have_the_cpus_that_they_have_on_the_whole_host(topology, ids
 def test_it_is_named_with_the_cpus_that_are_kept_for_it():
     first = plan(unlisted(A2, 3))
     assert first["warnings"] == [
-        "NPU at 0000:04:00.0 is on the PCI bus and not listed by npu-smi: CPUs 120-143 are kept for it, in npu-7.slice. When it is "
-        "listed, the others keep their CPUs, and logic ids can change: name NPUs by PCI address."
+        "NPU at 0000:04:00.0 is on the PCI bus and not listed by npu-smi: CPUs 120-143 are kept for it, in npu-7.slice, so that "
+        "nobody shrinks when it is listed. Logic ids can change then: name NPUs by PCI address."
     ]
     assert [entry["slice"] for entry in first["npus"]] == [f"npu-{number}.slice" for number in range(7)]
     topology = {**unlisted(A2, 3), "machine": {"cgroup": "v2", "systemd": 255}}
