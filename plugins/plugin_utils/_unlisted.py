@@ -94,6 +94,6 @@ def sentences(lost: Iterable[Entry]) -> Iterator[str]:
         if entry.get("unlisted"):
             kept = f"CPUs {entry['pool']} are kept for it" if entry["pool"] else "no CPUs are kept for it"
             yield (
-                f"NPU at {entry['pci']} is on the PCI bus and not listed by npu-smi: {kept}, in {entry['slice']}, so that nobody shrinks when "
-                "it is listed. Logic ids can change then: name NPUs by PCI address."
+                f"NPU at {entry['pci']} is on the PCI bus and not listed by npu-smi: {kept}, in {entry['slice']}, so that nobody shrinks "
+                "when it is listed. Logic ids can change then: name NPUs by PCI address."
             )
