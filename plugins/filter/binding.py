@@ -19,6 +19,12 @@ options:
     description: Whether vNPUs have a limiter that runs on the host, in a unit of its own before that of the container.
     type: bool
     default: true
+  visible_devices:
+    description:
+      - Whether the drop-ins of services name their devices, in E(ASCEND_RT_VISIBLE_DEVICES) or E(CUDA_VISIBLE_DEVICES).
+      - A drop-in never overrides what another file of the unit sets. P(npu.affinity.remarks#filter) tells where that names other devices.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - npu.affinity._binding
 """
@@ -29,7 +35,8 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: >-
       {{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host',
-                                                       workloads=workloads, vnpus=vnpus, limiter=true)).says }}
+                                                       workloads=workloads, vnpus=vnpus, limiter=true,
+                                                       visible_devices=true)).says }}
   vars:
     services:
       - unit: vllm@0.service
@@ -73,9 +80,10 @@ def binding(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     limiter: bool = True,
+    visible_devices: bool = True,
 ) -> dict[str, Any]:
     try:
-        return _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter)
+        return _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter, visible_devices)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.binding: {error}") from error
 

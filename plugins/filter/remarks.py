@@ -15,6 +15,13 @@ description:
   - Says which of them are left where they are because their NPU is lost, and what may keep vNPUs from working.
   - The plan must not be one that P(npu.affinity.preflight#filter) refuses.
 positional: plan
+options:
+  visible_devices:
+    description:
+      - Whether services are told their devices, in E(ASCEND_RT_VISIBLE_DEVICES) or E(CUDA_VISIBLE_DEVICES).
+      - A service of which another file names other devices is then a remark.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - npu.affinity._binding
   - npu.affinity._binding.device_share
@@ -26,7 +33,7 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_topology | npu.affinity.remarks(npu_affinity_plan, services=services, bound_by='host', workloads=workloads,
-                                                      vnpus=vnpus, device_share=true) }}
+                                                      vnpus=vnpus, device_share=true, visible_devices=true) }}
   vars:
     services:
       - unit: vllm@0.service
@@ -67,9 +74,10 @@ def remarks(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
+    visible_devices: bool = True,
 ) -> list[str]:
     try:
-        return _binding.remarks(topology, plan, services, workloads, vnpus, device_share)
+        return _binding.remarks(topology, plan, services, workloads, vnpus, device_share, visible_devices)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.remarks: {error}") from error
 

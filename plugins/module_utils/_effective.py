@@ -17,6 +17,7 @@ from ._cpulist import compress, expand
 from ._drift import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
 from ._host_files import runs_or_would
 from ._systemd import CGROUPS, UNIT_FOLDER, settings, slice_path
+from ._unit_environment import agrees, environment
 from ._unit_files import differences, drop_in_of, fragment, numbers, others
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
@@ -116,13 +117,14 @@ def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
     return False
 
 
-def check_services(findings, host, systemd, services, edited, expected=()):
-    """Compare services with the settings of their drop-ins: ``[{name, settings}]`` of filter ``npu.affinity.binding``.
+def check_services(findings, host, systemd, services, edited, expected=(), renumbered=False):
+    """Compare services with the settings of their drop-ins: ``[{name, settings, devices}]`` of filter ``npu.affinity.binding``.
 
-    ``expected`` are the sets of slices, as :func:`check_cpusets` has them. Returns what that has to look at besides, for services with a
+    ``expected`` are the sets of slices, as :func:`check_cpusets` has them; ``renumbered``: whether ids may mean other devices than when
+    services were started, as they do while cards are lost. Returns what that has to look at besides, for services with a
     set of their own.
     """
-    properties = ["LoadState", "ActiveState", "ControlGroup", *_LOADED]
+    properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
     states = systemd.show(properties, [service["name"] for service in services]) if host.live else {}
     sets_of = {entry["unit"]: {"cpus": entry["cpus"], "mems": entry["mems"]} for entry in expected}
     with_sets = []
@@ -135,8 +137,12 @@ def check_services(findings, host, systemd, services, edited, expected=()):
             )
         if unit not in edited and host.exists(drop_in_of(unit)):
             _check_settings(findings, host, unit, wanted, state)
+        devices = service.get("devices") or {}
+        files = _check_devices(findings, host, unit, devices, unit in edited)
         if state.get("ActiveState") != "active":
             continue
+        if not renumbered:
+            _check_main_process(findings, host, unit, devices, files, state.get("MainPID", "0"), unit in edited)
         group = state.get("ControlGroup", "")
         if "Slice" in wanted:
             if posixpath.dirname(group) == slice_path(wanted["Slice"]):
@@ -176,6 +182,41 @@ def _check_settings(findings, host, unit, wanted, state):
             findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause, unit=unit)
         else:
             findings.same("services", name)
+
+
+def _check_devices(findings, host, unit, wanted, edited):
+    """Compare the devices that the files of a service name. Others by a file that is not ours are its owner's wish, and a remark."""
+    found = environment(host, unit) if wanted else {}
+    for name, value in wanted.items():
+        here, path = found.get(name, ("", ""))
+        title = "%s %s" % (unit, name)
+        if agrees(name, here, value):
+            findings.same("services", title)
+        elif path not in ("", drop_in_of(unit)):
+            text = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: take it out there, or name the NPUs that it uses"
+            findings.remarks.append(text % (path, name, here, unit, name, value))
+        elif not edited:
+            cause = because(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
+            findings.differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause, unit=unit)
+    return {name: here for name, (here, _path) in found.items()}
+
+
+def _check_main_process(findings, host, unit, wanted, files, pid, edited):
+    """Compare the devices that a service was started with, which its program may have set itself, with what its files say now."""
+    words = (host.read("/proc/%s/environ" % pid) or "").split("\0") if pid != "0" else []
+    started = dict(word.partition("=")[::2] for word in words)
+    for name, value in wanted.items() if started else ():
+        title = "main process of %s %s" % (unit, name)
+        expected = files.get(name, value)
+        here = started.get(name, "")
+        if here == expected or agrees(name, here, value):
+            findings.same("processes", title)
+        else:
+            cause = because(OLD_PROCESS, "it still runs as it was started, or its program sets this itself")
+            if edited:
+                cause = because(EDIT, "its drop-in was changed")
+            shown = "%s=%s" % (name, here) if name in started else "no %s" % name
+            findings.differs("processes", title, "%s=%s" % (name, expected), shown, cause, unit=unit)
 
 
 def processes(host, folder, without=()):

@@ -19,6 +19,7 @@ import shlex
 
 from ._machine import CGROUP_FOLDER, runs
 from ._systemd import UNIT_FOLDERS
+from ._unit_environment import in_files, in_settings
 
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
@@ -29,9 +30,6 @@ _SELINUX = "/sys/fs/selinux/"
 _BOOLEAN = "irqbalance_run_unconfined"
 _GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in ("", "/systemd", "/unified")]
 _VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
-_ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
-_PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
-_ESCAPED = re.compile(r"\\([\"\\$`])")
 _INTERVAL = re.compile(r" (?:--interval|-t)[= ]?(\d+)")
 _USUAL_INTERVAL = 10
 _SLACK = 2
@@ -105,23 +103,9 @@ def _arguments(host, settings):
 
 def _value(host, settings, key):
     """Return the value that a variable has for the unit: environment files win over ``Environment=``, the later over the earlier."""
-    value = ""
-    for line in settings.get("Environment", []):
-        for word in shlex.split(line):
-            name, _equals, text = word.partition("=")
-            value = text if name == key else value
-    for path in settings.get("EnvironmentFile", []):
-        text = host.read(path.lstrip("-").strip("'\"")) or ""
-        for raw in re.findall(_ASSIGNMENT % key, text.replace("\\\n", ""), re.MULTILINE | re.DOTALL):
-            value = _unquoted(raw)
-    return value
-
-
-def _unquoted(raw):
-    parts = []
-    for double, single, escaped, plain in _PART.findall(raw.strip()):
-        parts.append(_ESCAPED.sub(r"\1", double) + single + escaped + plain)
-    return "".join(parts)
+    found = in_settings([("", line) for line in settings.get("Environment", [])], key)
+    found += in_files(host, settings.get("EnvironmentFile", []), key)
+    return found[-1][1] if found else ""
 
 
 def _without_policy(words):

@@ -14,6 +14,7 @@ from ._holders import groups_of_holders
 from ._irqbalance import irqbalance
 from ._kubelet import kubelet
 from ._machine import machine
+from ._unit_environment import set_elsewhere
 from ._unit_files import fragment
 
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
@@ -25,7 +26,7 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), ho
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
     ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there, and ``holders`` asks who
-    has accelerators open: the result then has ``missing_units`` and ``holders``.
+    has accelerators open: the result then has ``missing_units`` and ``unit_environment``, and ``holders``.
     """
     problems = []
     devices = _pci.accelerators(host)
@@ -52,6 +53,8 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), ho
     }
     if units:
         facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
+        found = {unit: set_elsewhere(host, unit) for unit in units}
+        facts["unit_environment"] = {unit: variables for unit, variables in found.items() if variables}
     if holders:
         facts["holders"] = groups_of_holders(host)
     return facts

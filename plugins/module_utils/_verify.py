@@ -74,8 +74,9 @@ def verify(host, wanted, given=None):
     check_failures(findings, host, systemd)
     others = [entry["unit"] for entry in wanted.binding.get("expected", ()) if entry["unit"] not in started]
     idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
-    with_sets = check_services(findings, host, systemd, wanted.binding.get("services", ()), edited, wanted.binding.get("expected", ()))
-    expected = [entry for entry in wanted.binding.get("expected", ()) if entry["unit"] not in idle]
+    expected, services = (wanted.binding.get(key, ()) for key in ("expected", "services"))
+    with_sets = check_services(findings, host, systemd, services, edited, expected, bool(plan.get("lost")))
+    expected = [entry for entry in expected if entry["unit"] not in idle]
     check_cpusets(findings, host, systemd, expected + with_sets, edited)
     _check_tuning(findings, host, wanted.tuning or {})
     if wanted.interrupts:

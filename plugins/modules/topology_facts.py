@@ -42,7 +42,9 @@ options:
         V(/), on E(PATH), and only on hosts with NVIDIA GPUs on the PCI bus.
     type: str
   units:
-    description: Services of systemd that should be there, by name. Those that no folder of systemd has a file of are returned.
+    description:
+      - Services of systemd that should be there, by name. Those that no folder of systemd has a file of are returned, and what the files of
+        the others set of the variables that confine a process to its devices.
     type: list
     elements: str
     default: []
@@ -391,6 +393,14 @@ ansible_facts:
           type: list
           elements: str
           sample: [vllm@0.service]
+        unit_environment:
+          description:
+            - What files other than the collection's drop-in set of E(ASCEND_RT_VISIBLE_DEVICES), E(CUDA_VISIBLE_DEVICES) and
+              E(CUDA_DEVICE_ORDER), for those of O(units) that set any.
+            - C(wins) is whether systemd takes it although the drop-in says something else.
+          returned: with O(units)
+          type: dict
+          sample: {"tp.service": {"ASCEND_RT_VISIBLE_DEVICES": {"value": "3", "file": "/etc/systemd/system/tp.service", "wins": false}}}
         holders:
           description: Who has accelerators open, by C(cgroup), with C(processes) (number and command) and C(devices).
           returned: with O(holders)

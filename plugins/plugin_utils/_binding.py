@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
-from ansible_collections.npu.affinity.plugins.plugin_utils import _pods, _vnpus, _workers, _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils import _pods, _visible_devices, _vnpus, _workers, _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._moves import moves
 from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import union
@@ -110,6 +110,7 @@ def warnings(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
+    visible_devices: bool = True,
 ) -> list[str]:
     """Return one sentence for everything that the user should look at in what the settings name. They must not be :func:`refusals`."""
     sentences = []
@@ -123,7 +124,24 @@ def warnings(
         for entry in entries if user.endswith(".service") else ():
             users.setdefault(title(entry), []).append(user)
     sentences += [f"{' and '.join(units)} all use {npu}, and share its CPUs." for npu, units in users.items() if len(units) > 1]
+    for unit, entries in _units(plan, services, workloads) if visible_devices and way(topology, plan)[0] != NONE else ():
+        wanted, found = _visible_devices.of_entries(plan, entries), _set_elsewhere(topology, unit)
+        sentences += _visible_devices.differing(unit, entries, wanted, found)
     return sentences + _vnpus.doubts(topology, plan, vnpus, device_share)
+
+
+def _units(
+    plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Return the units of services, then of workloads, each with the entries of its NPUs."""
+    named = [(str(service["unit"]), service["npus"]) for service in services]
+    named += [(str(unit), workload["npus"]) for workload in workloads for unit in workload.get("units") or ()]
+    return [(unit, members(plan, npus)[0]) for unit, npus in named]
+
+
+def _set_elsewhere(topology: Mapping[str, Any], unit: str) -> _visible_devices.Found:
+    found: _visible_devices.Found = (topology.get("unit_environment") or {}).get(unit) or {}
+    return found
 
 
 def _users(
@@ -144,12 +162,14 @@ def remarks(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
+    visible_devices: bool = True,
 ) -> list[str]:
     """Return what a bind of this plan would move, which CPUs pods hold, and the :func:`warnings`; nothing where there is no NPU to bind."""
     if not plan["npus"]:
         return []
     moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
-    return moved + _pods.remarks(topology, plan) + warnings(topology, plan, services, workloads, vnpus, device_share)
+    looked_at = warnings(topology, plan, services, workloads, vnpus, device_share, visible_devices)
+    return moved + _pods.remarks(topology, plan) + looked_at
 
 
 def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
@@ -197,12 +217,15 @@ def binding(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     limiter: bool = True,
+    visible_devices: bool = True,
 ) -> dict[str, Any]:
-    """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host.
+    """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host; ``visible_devices``: whether services are
+    told their devices.
 
     Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``,
-    ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, needs}`` with
-    the lines of the drop-in in order and a unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with
+    ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, environment,
+    devices, needs}`` with the lines of the drop-in in order, the variables that it sets, those that name the devices, set or not, and a
+    unit that must run before, or None), ``vnpus`` (those of :func:`_vnpus.vnpus`, with
     ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and run now; a limiter that its
     container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are
     cpulists.
@@ -240,20 +263,21 @@ def binding(
         result["services"] = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and vnpu["limiter"]]
         return result
     together = _workloads.workloads(plan, workloads, topology)
-    units = [(service["unit"], members(plan, service["npus"])[0], None) for service in services]
-    units += [
-        (unit, members(plan, wanted["npus"])[0], workload["slice"])
-        for wanted, workload in zip(workloads, together, strict=True)
-        for unit in workload["units"]
+    homes = [*(None for _service in services), *(workload["slice"] for workload in together for _unit in workload["units"])]
+    units = [
+        (unit, entries, home, _devices(topology, plan, unit, entries) if visible_devices else {})
+        for (unit, entries), home in zip(_units(plan, services, workloads), homes, strict=True)
     ]
     if method == SERVICES:
         with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
-        result["services"] = [_drop_in(unit, entries, _affinity(entries, with_memory)) for unit, entries, _home in units if _pool(entries)]
+        result["services"] = [
+            _drop_in(unit, entries, _affinity(entries, with_memory), devices) for unit, entries, _home, devices in units if _pool(entries)
+        ]
         for vnpu in result["vnpus"]:
             vnpu["settings"] = _affinity([vnpu], with_memory)
         result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
-    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by)) for unit, entries, home in units]
+    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), devices) for unit, entries, home, devices in units]
     for vnpu in result["vnpus"]:
         vnpu["settings"] = {"Slice": vnpu["slice"]}
     result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
@@ -332,9 +356,26 @@ def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str
     return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
 
 
-def _drop_in(unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str]) -> dict[str, Any]:
+def _devices(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], unit: str, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Return the variables that name the devices of a service, and those of them that our drop-in sets."""
+    wanted = _visible_devices.of_entries(plan, entries)
+    return {
+        "environment": _visible_devices.not_overriding(wanted, _set_elsewhere(topology, unit)),
+        "devices": {name: value for variables in wanted for name, value in variables.items()},
+    }
+
+
+def _drop_in(
+    unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str], devices: dict[str, dict[str, str]]
+) -> dict[str, Any]:
     names = ", ".join(str(kind_and_number(entry["slice"])[1]) for entry in entries)
-    return {"name": unit, "description": f"CPUs and memory of NPU {names}.", "settings": settings, "needs": None}
+    return _service(unit, f"CPUs and memory of NPU {names}.", settings) | devices
+
+
+def _service(unit: str, description: str, settings: dict[str, str], needs: str | None = None) -> dict[str, Any]:
+    return {"name": unit, "description": description, "settings": settings, "environment": {}, "devices": {}, "needs": needs}
 
 
 def _title(vnpu: Mapping[str, Any]) -> str:
@@ -343,4 +384,4 @@ def _title(vnpu: Mapping[str, Any]) -> str:
 
 
 def _shared(vnpu: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": vnpu["unit"], "description": _title(vnpu) + ".", "settings": vnpu["settings"], "needs": vnpu["limiter"]}
+    return _service(vnpu["unit"], _title(vnpu) + ".", vnpu["settings"], vnpu["limiter"])

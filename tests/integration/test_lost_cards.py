@@ -48,13 +48,17 @@ VARIABLES = {
 }
 
 
-def homes(tree):
+def homes(tree, key="Slice"):
     """``{service: slice}`` of the drop-ins of a host's tree."""
     found = {}
     for path in sorted((tree / UNITS[1:]).glob("*.service.d/50-npu-affinity.conf")):
-        values = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
-        found[path.parent.name.removesuffix(".d")] = values["Slice"]
+        values = dict(line.removeprefix("Environment=").split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+        found[path.parent.name.removesuffix(".d")] = values[key]
     return found
+
+
+def devices(tree):
+    return homes(tree, "ASCEND_RT_VISIBLE_DEVICES")
 
 
 def remarks(run, host):
@@ -75,7 +79,8 @@ def test_services_stay_where_they_are_while_a_card_is_lost_and_until_it_is_back(
     tree, whole = hosts.tree("a2"), tmp_path / "whole"
     first = hosts.play("bind", **VARIABLES)
     assert (first.status, remarks(first, "a2")) == (0, []), first.output
-    bound, where = hosts.snapshot("a2"), homes(tree)
+    bound, where, seen = hosts.snapshot("a2"), homes(tree), devices(tree)
+    assert seen == {**{f"vllm@{number}.service": str(number) for number in range(4)}, "pair.service": "0,1"}
     assert where == {**{f"vllm@{number}.service": f"npu-{number}.slice" for number in range(4)}, "pair.service": "npu-pair.slice"}
     shutil.copytree(tree, whole, symlinks=True)
 
@@ -89,7 +94,9 @@ def test_services_stay_where_they_are_while_a_card_is_lost_and_until_it_is_back(
         run = hosts.play("bind", *arguments, **VARIABLES)
         assert (run.status, remarks(run, "a2")) == (0, expected), run.output
     assert homes(tree) == where
-    owned = {path for path in touched(bound, hosts.snapshot("a2")) if path.startswith(("/etc/", "/usr/"))}
+    now = {"vllm@0.service": "-1", "vllm@1.service": "0", "vllm@2.service": "1", "vllm@3.service": "2", "pair.service": "0"}
+    assert devices(tree) == now, "ids close up, and NPU 0 is another's"
+    owned = {path for path in touched(bound, hosts.snapshot("a2")) if path.startswith(("/etc/", "/usr/")) and ".service.d/" not in path}
     assert owned - {"/etc/udev/rules.d/90-npu-affinity.rules"} == {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/threads.json"}
     placed = json.loads((tree / "etc/npu-affinity/threads.json").read_text())["processes"]
     units = {entry["unit"]: entry["npus"] for entry in placed if "unit" in entry}
@@ -108,7 +115,7 @@ def test_services_stay_where_they_are_while_a_card_is_lost_and_until_it_is_back(
     assert hosts.play("bind", **VARIABLES).status == 0
     verified = hosts.play("verify", **VARIABLES)
     assert verified.status == 0, verified.output
-    assert homes(tree) == where
+    assert (homes(tree), devices(tree)) == (where, seen)
 
 
 def test_what_moves_is_listed_before_and_after_when_a_host_is_planned_anew(fleet):

@@ -24,6 +24,13 @@ LATER = {
 }
 
 
+DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
+TOLD = {
+    "v1": {"vllm@.service": f"Environment={DEVICES}=%i\n", "tp.service": ""},
+    "v2": {"vllm@.service": "", "tp.service": f"Environment={DEVICES}=1,7\n"},
+}
+
+
 def put(tree, path, text):
     (tree / path[1:]).parent.mkdir(parents=True, exist_ok=True)
     (tree / path[1:]).write_text(text)
@@ -37,7 +44,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
     hosts = fleet(v1={**MACHINE, "cgroup": "v1"}, v2=MACHINE)
     for host in hosts.hosts:
         for name in ("vllm@.service", "tp.service"):
-            put(hosts.tree(host), VENDOR + name, OWN)
+            put(hosts.tree(host), VENDOR + name, OWN + TOLD[host][name])
         put(hosts.tree(host), UNITS + "system.slice.d/10-site.conf", "[Slice]\nAllowedCPUs=0-15\n")
     bound = hosts.play("bind", **SERVICES)
     assert bound.status == 0, bound.output
@@ -52,8 +59,17 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
         in (hosts.tree("v2") / (drop_in % "tp.service")).read_text()
     )
     assert "AllowedCPUs=\nAllowedCPUs=0,16\n" in (hosts.tree("v2") / (drop_in % "system.slice")).read_text()
+    files = {
+        (host, name): (hosts.tree(host) / (drop_in % name)).read_text() for host in hosts.hosts for name in ("vllm@0.service", "tp.service")
+    }
+    told = {key: text.partition(f"Environment={DEVICES}=")[2] for key, text in files.items()}
+    assert told[("v1", "tp.service")] == "0,1\n" and told[("v2", "vllm@0.service")] == "0\n"
+    assert told[("v1", "vllm@0.service")] == told[("v2", "tp.service")] == "", "what a unit says itself is not overridden"
+    left = f"/usr/lib/systemd/system/tp.service sets {DEVICES}=1,7"
+    assert f"tp.service has the CPUs of NPU 0 and NPU 1, and {left} instead of 0,1. It is left so" in said(bound)
     verified = hosts.play("verify", **SERVICES)
     assert verified.status == 0, verified.output
+    assert f"remark: {left}, and the CPUs of tp.service are those of {DEVICES}=0,1" in said(verified)
 
     for host, (path, text, _name, _found) in LATER.items():
         put(hosts.tree(host), UNITS + path, text)

@@ -634,6 +634,71 @@ def test_a_running_service_is_compared_with_what_systemd_loaded(live):
     assert "old.service does not exist" in compared(live, wanted)[1].remarks[0]
 
 
+DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
+SITE = UNITS + "/vllm@0.service.d/%s-npu-affinity.conf"
+
+
+def start_with(host, *variables):
+    host.put("/proc/100/environ", "\0".join(("HOME=/", *variables)) + "\0")
+
+
+def disagree(host, number, text):
+    host.put(SITE % number, "[Service]\n%s\n" % text)
+
+
+LEFT = "remark: %s sets ASCEND_RT_VISIBLE_DEVICES=3, and the CPUs of vllm@0.service are those of ASCEND_RT_VISIBLE_DEVICES=0" % (SITE % 60)
+OLD = "main process of vllm@0.service ASCEND_RT_VISIBLE_DEVICES: ASCEND_RT_VISIBLE_DEVICES=%s, not %s; not restarted: it still runs as"
+STARTED = [
+    ("as it was told", lambda host: start_with(host, DEVICES + "=0"), []),
+    ("not started since", start_with, [OLD % ("0", "no " + DEVICES)]),
+    ("with the NPU of another", lambda host: start_with(host, DEVICES + "=3"), [OLD % ("0", DEVICES + "=3")]),
+    (
+        "another file wins",
+        lambda host: [disagree(host, 60, "Environment=%s=3" % DEVICES), start_with(host, DEVICES + "=3")],
+        [LEFT],
+    ),
+    (
+        "another file wins since it started",
+        lambda host: [disagree(host, 60, "Environment=%s=4" % DEVICES), start_with(host, DEVICES + "=2")],
+        [OLD % ("4", DEVICES + "=2"), LEFT.replace("=3", "=4")],
+    ),
+    (
+        "another file takes it away",
+        lambda host: [disagree(host, 60, "Environment="), start_with(host, DEVICES + "=0")],
+        ["vllm@0.service %s: %s=0, not no %s; someone's edit: another file of the service takes away" % (DEVICES, DEVICES, DEVICES)],
+    ),
+    ("it is not running", lambda host: host.shown["vllm@0.service"].update(MainPID="0"), []),
+]
+
+
+@pytest.mark.parametrize("change, expected", [row[1:] for row in STARTED], ids=[row[0] for row in STARTED])
+def test_the_devices_of_a_running_service_are_compared(live, change, expected):
+    service = {"name": "vllm@0.service", "settings": {"Slice": "npu-0.slice"}, "devices": {DEVICES: "0"}}
+    live.put(UNITS + "/vllm@0.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    ours = {"path": SITE % 50, "content": MARK + "[Service]\nSlice=npu-0.slice\nEnvironment=%s=0\n" % DEVICES}
+    live.put(ours["path"], ours["content"])
+    live.shown["vllm@0.service"]["MainPID"] = "100"
+    change(live)
+    findings = compared(live, LIVE_WANTED._replace(files=LIVE_FILES + [ours], binding={**BINDING, "services": [service]}))[1]
+    said = lines(findings) + ["remark: " + remark for remark in findings.remarks]
+    assert len(said) == len(expected), said
+    assert all(line.startswith(start) for line, start in zip(said, expected)), said
+
+
+def test_ids_of_running_services_are_not_compared_while_cards_are_lost(live):
+    """A process keeps the device that it opened, whatever id that has by now."""
+    live.shown["vllm@0.service"]["MainPID"] = "100"
+    live.put(SITE % 60, "[Service]\nEnvironment=%s=0\n" % DEVICES)
+    start_with(live, DEVICES + "=1")
+    service = {"name": "vllm@0.service", "settings": {"Slice": "npu-0.slice"}, "devices": {DEVICES: "0"}}
+    wanted = LIVE_WANTED._replace(binding={**BINDING, "services": [service]})
+    (said,) = lines(compared(live, wanted)[1])
+    assert said.startswith(OLD % ("0", DEVICES + "=1"))
+    lost = {"id": 0, "pci": "0000:01:00.0", "pool": "4-5", "slice": "npu-1.slice"}
+    put_plan(live, {**json.loads(live.read(_irq.PLAN)), "lost": [lost]})
+    assert compared(live, wanted)[1].drift == []
+
+
 def test_a_service_in_its_slice_is_compared_with_the_sets_of_the_slice(live):
     group = GROUP + "/vllm@0.service"
     live.put(group + "/cpuset.cpus.effective", "0-1")

@@ -103,6 +103,47 @@ def test_what_a_service_gets(topology, service, bound_by, settings):
     assert (found["name"], found["settings"]) == (service["unit"], settings)
 
 
+NPUS = "ASCEND_RT_VISIBLE_DEVICES"
+GPUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}
+WITH_GPU = {**PLAN, "npus": [PLAN["npus"][0], {**PLAN["npus"][1], "kind": "gpu", "slice": "gpu-1.slice"}]}
+ORDER = "vllm@0.service has the CPUs of GPU 1, and /etc/a.conf sets CUDA_DEVICE_ORDER=FASTEST_FIRST instead of PCI_BUS_ID. It is left so"
+
+
+def elsewhere(name, value, wins=False):
+    return {name: {"value": value, "file": "/etc/a.conf", "wins": wins}}
+
+
+# What other files of the service set, the plan, NPUs of the service, what its drop-in says, and the remark.
+SET_ELSEWHERE = [
+    ("nothing", {}, PLAN, [0], {NPUS: "0"}, None),
+    ("nothing, two NPUs", {}, PLAN, [1, 0], {NPUS: "0,1"}, None),
+    ("nothing, a GPU", {}, WITH_GPU, [1], GPUS, None),
+    ("nothing, an NPU and a GPU", {}, WITH_GPU, [0, 1], {NPUS: "0", **GPUS}, None),
+    ("the same", elsewhere(NPUS, "0"), PLAN, [0], {}, None),
+    ("a part", elsewhere(NPUS, "1"), PLAN, [0, 1], {}, None),
+    ("other ids", elsewhere(NPUS, "0,3"), PLAN, [0], {}, f"/etc/a.conf sets {NPUS}=0,3 instead of 0. It is left so"),
+    ("no ids", elsewhere(NPUS, "%E"), PLAN, [0], {}, f"{NPUS}=%E instead of 0"),
+    ("other ids that win anyway", elsewhere(NPUS, "3", wins=True), PLAN, [0], {NPUS: "0"}, f"{NPUS}=3 instead of 0"),
+    ("those of GPUs on a host with NPUs", elsewhere("CUDA_VISIBLE_DEVICES", "3"), PLAN, [0], {NPUS: "0"}, None),
+    ("the order alone", elsewhere("CUDA_DEVICE_ORDER", "FASTEST_FIRST"), WITH_GPU, [1], {}, ORDER),
+    ("the same order alone", elsewhere("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), WITH_GPU, [1], GPUS, None),
+]
+
+
+@pytest.mark.parametrize("found, plan, npus, says, remark", [row[1:] for row in SET_ELSEWHERE], ids=[row[0] for row in SET_ELSEWHERE])
+def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
+    topology, services = changed(TOPOLOGY, unit_environment={"vllm@0.service": found}), [{"unit": "vllm@0.service", "npus": npus}]
+    (service,) = binding(topology, plan, services, "host")["services"]
+    assert service["environment"] == says
+    said = remarks(topology, plan, services)
+    assert (said == []) if remark is None else remark in said[0]
+    (service,) = binding(topology, plan, services, "host", visible_devices=False)["services"]
+    assert (service["environment"], service["devices"]) == ({}, {})
+    assert remarks(topology, plan, services, visible_devices=False) == []
+    static = changed(topology, kubelet={"policy": "static"})
+    assert (binding(static, plan, services, "host")["services"], remarks(static, plan, services)) == ([], [])
+
+
 PAIR = {"name": "llm-a", "npus": [1, 0], "units": ["llm.service"]}
 
 
@@ -115,6 +156,8 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
             "name": "llm.service",
             "description": "CPUs and memory of NPU 0, 1.",
             "settings": {"Slice": "npu-llm_a.slice"},
+            "environment": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
+            "devices": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
             "needs": None,
         }
     ]
@@ -190,7 +233,10 @@ LOST = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"]
 @pytest.mark.parametrize("topology", [TOPOLOGY, on(cgroup="v1")], ids=["v2", "v1"])
 def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
     services, pair = [ONE, {"unit": "b.service", "npus": [1]}], {**PAIR, "share": True}
-    assert binding(topology, LOST, services, "host", [pair])["services"] == binding(topology, PLAN, services, "host", [pair])["services"]
+    made, before = (binding(topology, plan, services, "host", [pair])["services"] for plan in (LOST, PLAN))
+    assert [service["settings"] for service in made] == [service["settings"] for service in before]
+    ids = [service["environment"]["ASCEND_RT_VISIBLE_DEVICES"] for service in made]
+    assert ids == ["-1", "0", "0"], "the ids of now, and none in place of one that is lost: 0 is another's"
     (said, _pair) = remarks(topology, LOST, services, [pair])
     assert said.startswith("vllm@0.service is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
 

@@ -89,6 +89,8 @@ def test_slices_are_inside_that_of_the_npu_and_the_unit_waits_for_its_limiter():
             "name": "infer-a.service",
             "description": "vNPU a: 28672 MiB and 20 percent of NPU 0.",
             "settings": {"Slice": "npu-0-a.slice"},
+            "environment": {},
+            "devices": {},
             "needs": "npu-affinity-limiter-a.service",
         }
     ]
