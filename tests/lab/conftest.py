@@ -105,7 +105,9 @@ class Lab:
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
         words, environment = self._command(machine, playbook, arguments, variables, self._journal)
-        return Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
+        run = Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
+        machine.keep_compiled()
+        return run
 
     def begin(self, machine, playbook, *arguments, **variables):
         """Start such a run by the command itself, and return ``(its process, its journal)``, of which :meth:`ended` makes the result."""
@@ -143,9 +145,12 @@ class Lab:
 
 
 def pytest_collection_modifyitems(items):
-    """Tests of one machine follow each other, so that each machine starts once; faults, which take longest, come last."""
+    """Tests of one machine follow each other, so that each machine starts once.
+
+    Faults, which take longest, come first of theirs, so that no process waits long for the other at the end.
+    """
     shapes = {item: item.callspec.params.get("shape", A2) if hasattr(item, "callspec") else A2 for item in items}
-    items.sort(key=lambda item: (SHAPES.index(shapes[item]), item.path.stem == "test_faults"))
+    items.sort(key=lambda item: (SHAPES.index(shapes[item]), item.path.stem != "test_faults"))
 
 
 def kill(process, _journal):

@@ -37,12 +37,17 @@ LOOK, FILES = ((HERE / name).read_text() for name in ("look.py", "files.py"))
 NPU_SMI = HERE.parents[1] / "tests/simulator/npu_smi.py"
 TOOL = "/usr/local/Ascend/driver/tools/npu-smi"
 """Where the guest's npu-smi is, which finds its tree from its own place in it."""
+BYTECODE = "/run/lab"
+"""Where the guest's Python keeps what it compiled of Ansible's archives (``guest/customize``)."""
 NPU_NAMES = {"a2": "910B3", "a3": "Ascend910"}
 CHIPS_PER_CARD = {"a2": 1, "a3": 2}
 
 
 class Machine:
     """A guest of the given shape, on a fresh overlay of the image. Ends with :meth:`stop`, or with this process."""
+
+    _compiled = (0, "")
+    """The number of files that Python compiled in the guests of this process, and an archive of them."""
 
     def __init__(self, shape):
         self.shape = shape
@@ -67,10 +72,12 @@ class Machine:
                 disk.unlink()
         if not self.shape.saveable:
             self._first_boot()
+            self._give_compiled()
             return
         kept = cache.folder("lab-booted", self._made_of(), self._keep, KEPT)
         shutil.copy(kept / "disk.qcow2", self._disk)
         self._start("-loadvm", BOOTED)
+        self._give_compiled()
 
     def _made_of(self):
         """All that decides what a guest is after its first boot."""
@@ -189,6 +196,17 @@ class Machine:
                 raise RuntimeError(f"still busy after {PATIENCE} s: {busy}")
             time.sleep(0.5)
 
+    def keep_compiled(self):
+        """Take along what Python has compiled, for every guest that starts or is restored later: here it lies in memory only."""
+        command = f"cd {BYTECODE}; set -- *; [ $# -le {Machine._compiled[0]} ] || {{ echo $#; tar -cz -- * | base64 --wrap=0; }}"
+        count, _newline, archive = self.run(command).partition("\n")
+        if count:
+            Machine._compiled = int(count), archive
+
+    def _give_compiled(self):
+        if Machine._compiled[1]:
+            self.run(f"base64 --decode | tar -xz -C {BYTECODE}", stdin=Machine._compiled[1])
+
     # --- state ----------------------------------------------------------------------------------------------------------------
 
     def _answer(self, *keys):
@@ -222,6 +240,7 @@ class Machine:
         self._disconnect()
         self._control("human-monitor-command", **{"command-line": f"loadvm {name}"})
         self._await_answer(f"after its state {name} was restored")
+        self._give_compiled()
 
     def _await_answer(self, when, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
@@ -251,6 +270,7 @@ class Machine:
         self._qemu.communicate(timeout=PATIENCE)
         self._start()
         self.run("systemctl is-system-running --wait || true", timeout=BOOT_SECONDS)
+        self._give_compiled()
 
     def pull_network(self):
         """Cut the guest off. ssh, which would find out after a while without answers, ends at once."""

@@ -20,6 +20,8 @@ VECTORS = 80
 # Five levels of page tables and checks of accesses to user memory, which only make emulated programs slower.
 SLOW = "la57=off,smap=off,smep=off,umip=off,pku=off,pks=off"
 
+IDLE = ("systemd-sysusers", "systemd-random-seed", "systemd-update-utmp", "systemd-update-utmp-runlevel")
+"""Units of a boot that nothing here needs; each takes an emulated guest a second or more."""
 CGROUP = {
     "v2": "systemd.unified_cgroup_hierarchy=1",
     "hybrid": "systemd.unified_cgroup_hierarchy=0",
@@ -133,6 +135,7 @@ class Shape:
         words += ["intel_iommu=off no_timer_check"] if ARCHITECTURE == "amd64" else []
         # On a busy host nothing in the guest is stuck that takes long.
         words += ["nowatchdog systemd.service_watchdogs=0 rcupdate.rcu_cpu_stall_suppress=1"]
+        words += [f"systemd.mask={unit}.service" for unit in IDLE]
         words += [f"nr_cpus={self.cpus}", "modprobe.blacklist=kvm_amd,kvm_intel"]
         words += [f"davinci_mock.device_id={'0xd803' if self.family == 'a3' else '0xd802'}"]
         return ["-kernel", str(KERNEL), "-initrd", str(INITRD), "-append", " ".join(words)]
