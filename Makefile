@@ -122,10 +122,15 @@ browser: setup-test ## the report in a headless Chromium (root on Debian install
 	tests/browser/setup
 	$(BIN)/python -m pytest -q tests/browser
 
-lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); twenty minutes, apart from make test
+LAB = $(BIN)/python -m pytest -q -rs --no-fold-skipped -o addopts= --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
+
+lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it
 	tests/lab/setup
-	$(BIN)/python -m pytest -q -rs --no-fold-skipped -n 2 --maxschedchunk=1 -o addopts= -o cache_dir=build/lab-cache --durations=0 --durations-min=5 \
-	  --lab-minutes=$(LAB_MINUTES) tests/lab $(ARGS)
+	$(LAB) -n 2 --maxschedchunk=1 -o cache_dir=build/lab-cache $(ARGS)
+
+lab-arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 machine; half an hour, of which the image takes ten
+	LAB_ARCH=arm64 tests/lab/setup
+	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m architecture $(ARGS)
 
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }

@@ -223,6 +223,10 @@ def record_of(test):
     return f"{'lab' if ARCHITECTURE == 'amd64' else f'lab-{ARCHITECTURE}'}/{test}"
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "architecture: what make lab-arm runs on an aarch64 machine")
+
+
 def pytest_addoption(parser):
     parser.addoption("--lab-minutes", type=int, default=0, help="begin no test of the lab after so many minutes; 0: no limit")
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lab.conftest import PLAY_SECONDS, plan_of, success
 from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, await_another_place, in_their_slices, irqs, on_their_cpus, pin, where
 from tests.lab.shapes import A2
@@ -22,6 +24,7 @@ def settle(machine):
     machine.await_idle(UNITS)
 
 
+@pytest.mark.architecture
 def test_after_a_reboot(lab, claims):
     """A2-like machine: after a reboot"""
     machine = lab.bound(A2).machine
@@ -34,6 +37,7 @@ def test_after_a_reboot(lab, claims):
     on_their_cpus(claims, machine, plan, look)
 
 
+@pytest.mark.architecture
 def test_after_the_driver_was_loaded_again(lab, claims):
     """A2-like machine: rmmod and modprobe of the driver, which then has other interrupt numbers"""
     machine = lab.bound(A2).machine

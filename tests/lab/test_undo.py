@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
 from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, allowed_to, irqs, numbers, on_their_cpus, pages, start_worker, where
 from tests.lab.machine import PATIENCE
@@ -34,6 +36,7 @@ def as_before(claims, machine, look, files):
     claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
 
 
+@pytest.mark.architecture
 def test_drift_by_hand(lab, claims, tmp_path):
     """A2-like machine: verify after bind, and after somebody changed one thing of every kind"""
     machine = lab.bound(A2).machine
@@ -95,6 +98,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
     claims.equal(f"cause of {', '.join(sorted(moved))}", set(moved.values()), {"irqbalance"})
 
 
+@pytest.mark.architecture
 def test_unbind(lab, claims):
     """A2-like machine: unbind after bind, while a worker runs in a slice"""
     machine, _run, before, files = lab.bound(A2)
