@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """ansible-playbook that is started once: every run is a fork of a process that has it imported.
 
-Each run has arguments, environment, folder, output and exit status as the command has them, and runs the code that the command runs. Saved
-are the start and the imports (0.3 s), the archives of modules, which are built once (0.2 s for each module), and their compilation on every
-host (0.1 s; see ``bytecode/sitecustomize.py``): half of a run. What the settings of Ansible in the environment are cannot change after the
-imports, so that there is a process for each combination of them. Tests of ansible-runner and of real processes run the command itself.
+Each run has arguments, environment, folder, output and exit status as the command has them, and runs the code that the command runs.
+Saved are the start and the imports (0.3 s), the archives of modules, which are built once (0.2 s for each module), and what every module
+compiles and imports on every host (0.3 s; see ``modules/server.py``): two thirds of a run. What the settings of Ansible in the
+environment are cannot change after the imports, so that there is a process for each combination of them. Tests of ansible-runner and of
+real processes run the command itself.
 """
 
 from __future__ import annotations
@@ -18,20 +19,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-BYTECODE = Path(__file__).parent / "bytecode"
+HERE = Path(__file__).parent
 
 
 class Controller:
-    """A process that runs ansible-playbook when asked to, one run after the other."""
+    """A process that runs ansible-playbook when asked to, one run after the other, and one that runs modules for it."""
 
     def __init__(self, environment):
         self.folder = tempfile.TemporaryDirectory(prefix="npu-affinity-controller-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+        socket = str(Path(self.folder.name, "socket"))
         self.environment = {
             "ANSIBLE_LOCAL_TEMP": self.folder.name,
             "TMPDIR": self.folder.name,
-            "BYTECODE_CACHE": self.folder.name,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(BYTECODE), environment.get("PYTHONPATH")])),
+            "MODULE_SERVER": socket,
+            "PYTHONPATH": first_on_path(HERE / "modules", environment),
         }
+        self.modules = subprocess.Popen(
+            [sys.executable, "-P", str(HERE / "modules/server.py"), socket, str(Path(self.folder.name, "on_hosts"))],
+            env={**environment, "BYTECODE_CACHE": self.folder.name, "PYTHONPATH": first_on_path(HERE / "bytecode", environment)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        self.modules.stdout.readline()
         self.process = subprocess.Popen(
             [sys.executable, "-P", __file__],
             env={**environment, **self.environment},
@@ -56,7 +65,13 @@ class Controller:
 
     def close(self):
         self.process.communicate()
+        self.modules.terminate()
+        self.modules.communicate()
         self.folder.cleanup()
+
+
+def first_on_path(folder, environment):
+    return os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH")]))
 
 
 _controllers = {}
@@ -98,6 +113,9 @@ def serve():
     loader.shell_loader.get("sh", class_only=True)
     loader.filter_loader.get("ansible.builtin.bool")
     loader.filter_loader.get("npu.affinity.plan")
+    for kind in (loader.become_loader, loader.callback_loader, loader.connection_loader, loader.shell_loader):
+        list(kind.all(class_only=True))
+    gc.disable()
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
