@@ -40,7 +40,7 @@ def interrupts(tree, name):
     return found
 
 
-def test_the_first_bind_of_an_a2(fleet):
+def test_the_first_bind_of_an_a2_and_what_one_variable_changes(fleet):
     hosts = fleet(a2="a2_8x24")
     run = hosts.play("bind")
     assert run.status == 0, run.output
@@ -65,6 +65,16 @@ def test_the_first_bind_of_an_a2(fleet):
     assert json.loads((tree / "etc/npu-affinity/plan.json").read_text())["strategy"] == "topo_affinity"
     assert (tree / (UNITS[1:] + "multi-user.target.wants/npu-affinity-irq.service")).is_symlink()
     assert (tree / "etc/npu-affinity/previous.json").stat().st_mode & 0o777 == 0o600
+
+    run = hosts.play("bind", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp2.service", "npus": [2, 3]}])
+    assert run.files("a2") == ({UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"}, set())
+    drop_in = (hosts.tree("a2") / UNITS[1:] / "tp2.service.d/50-npu-affinity.conf").read_text()
+    assert "Slice=npu.slice\nAllowedCPUs=96-143\nAllowedMemoryNodes=4-5\n" in drop_in
+    run = hosts.play("bind", npu_affinity_irq_interval="1h")
+    assert run.files("a2") == (
+        {UNITS + "npu-affinity-irq.timer"},
+        {UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"},
+    )
 
 
 MACHINES = [
@@ -125,20 +135,6 @@ def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fl
         written, removed = done.files("a2")
         owned = {path for path in touched(before, hosts.snapshot("a2")) if path.startswith(("/etc/", "/usr/"))}
         assert owned - {"/etc/npu-affinity/previous.json"} - {path for path in owned if ".wants/" in path} == written | removed
-
-
-def test_one_variable_changes_exactly_the_files_that_it_concerns(fleet):
-    hosts = fleet(a2="a2_8x24")
-    hosts.play("bind")
-    run = hosts.play("bind", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp2.service", "npus": [2, 3]}])
-    assert run.files("a2") == ({UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"}, set())
-    drop_in = (hosts.tree("a2") / UNITS[1:] / "tp2.service.d/50-npu-affinity.conf").read_text()
-    assert "Slice=npu.slice\nAllowedCPUs=96-143\nAllowedMemoryNodes=4-5\n" in drop_in
-    run = hosts.play("bind", npu_affinity_irq_interval="1h")
-    assert run.files("a2") == (
-        {UNITS + "npu-affinity-irq.timer"},
-        {UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"},
-    )
 
 
 def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet):

@@ -21,7 +21,8 @@ def hosts_of(page):
 
 def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     hosts = fleet(bound="i310_pro", drifted="i310_pro", unbound="i310_pro", refused="a2_broken")
-    assert hosts.play("bind", "--limit", "bound,drifted", npu_affinity_batches=["100%"]).status == 0
+    assert hosts.play("bind", "--limit", "bound").status == 0
+    hosts.copy("bound", "drifted")
     write(hosts.tree("drifted"), interrupt(hosts.tree("drifted"), "sq_send_trigger_irq", 0), "30\n")
     inventory = yaml.safe_load(hosts.inventory.read_text())
     inventory["all"]["hosts"]["silent"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}

@@ -126,7 +126,8 @@ def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
 def test_a_busy_card_stops_the_fleet_at_the_canary_and_the_next_run_finishes(fleet):
     hosts = fleet(canary="duo", other="duo")
     before = {host: state(hosts.tree(host)) for host in hosts.hosts}
-    assert hosts.play("bind", **SHARED).status == 0
+    assert hosts.play("bind", "--limit", "canary", **SHARED).status == 0
+    hosts.copy("canary", "other")
     at_work = state(hosts.tree("other"))
     set_faults(hosts.tree("canary"), busy=["2:1"])
     run = hosts.play("unbind")
