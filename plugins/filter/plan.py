@@ -20,7 +20,7 @@ description:
   - What the kubelet has given to containers does not count, so that a plan does not move when pods come and go;
     P(npu.affinity.preflight#filter) refuses to take it from them. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
-positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by
+positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus
 options:
   _input:
     description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
@@ -118,6 +118,15 @@ options:
     type: str
     choices: [host, workers]
     default: host
+  visible_npus:
+    description:
+      - The logic ids of the NPUs that workers see, where C(npu-smi) lists these only, as in a container with their devices alone. By
+        default all of the host.
+      - The plan has these NPUs, with the pools that such workers take. They count and number the NPUs that they see, and know of no other.
+      - E(ASCEND_RT_VISIBLE_DEVICES) alone changes no pool, for C(npu-smi) lists what it hides. For that case, O(npus) tells what is shown.
+      - Only with O(bound_by=workers), and on hosts where workers bind themselves.
+    type: list
+    elements: int
 seealso:
   - module: npu.affinity.topology_facts
   - plugin: npu.affinity.log_lines
@@ -169,6 +178,10 @@ EXAMPLES = r"""
 - name: Bind interrupts to what workers take by themselves
   ansible.builtin.set_fact:
     npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(bound_by='workers') }}"
+
+- name: See what workers take in a container with the devices of four NPUs
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.plan(bound_by='workers', visible_npus=[0, 1, 2, 3])).npus }}"
 
 - name: Plan anew after a card was taken out for good
   ansible.builtin.set_fact:

@@ -200,13 +200,14 @@ def _by_function(npus):
 def _check_new_npus(findings, plan, present):
     """Note the NPUs that are there and have no CPUs by the plan, but for those that it leaves out because others were asked for."""
     known, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
-    asked = (plan.get("options") or {}).get("npus")
+    options = plan.get("options") or {}
+    asked = [options[name] for name in ("npus", "visible_npus") if options.get(name) is not None]
     for npu in present:
         pci, chip = (npu.get("pci") or "").lower(), npu.get("chip")
         if not pci or {chip, None} & set(known.get(pci, [])):
             continue
         back = bool({chip, None} & set(lost.get(pci, [])))
-        if back or asked is None or npu["id"] in asked:
+        if back or all(npu["id"] in numbers for numbers in asked):
             remark = "it is back; bind again, and it has its CPUs again" if back else "it was added since; bind again, and it gets CPUs"
             title = "%s %s (PCI %s)" % ("GPU" if npu.get("kind") == "gpu" else "NPU", npu["id"], pci)
             findings.differs("npus", title, "CPUs of its own", "no entry in the plan in force", because(NEW_CARD, remark))

@@ -53,11 +53,11 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
     if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
         return NOTHING
     matched = match(machine.cards, records)
-    missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=_number)
+    missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=number_of)
     missing = [record if record["pci"] in unlisted else {**record, "unlisted": False} for record in missing]
     if all(record.get("unlisted") for record in missing):
         return NOTHING
-    numbers = _numbers(machine.cards, matched, records)
+    numbers = numbers_of(machine.cards, matched, records)
     family = machine.cards[0].family if machine.cards else ""
     lost = [_entry(machine, card_of(record, family), record, options) for record in missing]
     if any(_whole(record) for record in missing if not record.get("unlisted")):
@@ -93,14 +93,14 @@ def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
     return matched
 
 
-def _number(record: Entry) -> int:
+def number_of(record: Entry) -> int:
     return kind_and_number(record["slice"])[1] if record.get("slice") else int(record["id"])
 
 
-def _numbers(cards: Iterable[Card], matched: Mapping[Card, Entry], records: Iterable[Entry]) -> dict[Card, int]:
+def numbers_of(cards: Iterable[Card], matched: Mapping[Card, Entry], records: Iterable[Entry]) -> dict[Card, int]:
     """Return the numbers of all cards: those of the plan in force, and for cards that it does not know their ids or the next free ones."""
-    taken = {_number(record) for record in records}
-    numbers = {card: _number(record) for card, record in matched.items()}
+    taken = {number_of(record) for record in records}
+    numbers = {card: number_of(record) for card, record in matched.items()}
     for card in cards:
         if card not in numbers:
             numbers[card] = card.id if card.id not in taken else max(taken) + 1
@@ -190,7 +190,7 @@ def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Ent
         "pool": text_in_order(pool),
         **dict.fromkeys(("irq", "main", "acl", "release"), ""),
         "mems": memory_nodes(machine, mask_of(pool)),
-        "slice": f"{card.kind}-{_number(record)}.slice",
+        "slice": f"{card.kind}-{number_of(record)}.slice",
     }
     if pool:
         roles = _roles.arranged(machine, card, pool, 1, options.repair).roles

@@ -319,7 +319,8 @@ def binding(
 
 def _is_part(plan: Mapping[str, Any]) -> bool:
     """Whether the plan has some NPUs of the host only. Workers divide by all of them, so that they need the CPUs of all."""
-    return (plan.get("options") or {}).get("npus") is not None
+    options = plan.get("options") or {}
+    return any(options.get(name) is not None for name in ("npus", "visible_npus"))
 
 
 def _pool(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -49,6 +49,7 @@ class Options:
     roles: RoleSizes = PUBLISHED
     exclude_isolated: bool = False
     bound_by: str = HOST
+    visible_npus: tuple[int, ...] | None = None
 
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
@@ -62,6 +63,7 @@ class Options:
             "repair": self.repair,
             "roles": self.roles._asdict(),
             "exclude_isolated": self.exclude_isolated,
+            "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
         }
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
@@ -89,13 +91,14 @@ def checked(
     roles: object = None,
     exclude_isolated: object = False,
     bound_by: object = HOST,
+    visible_npus: object = None,
 ) -> Options:
     """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
     options = Options(
         strategy=_choice("strategy", strategy, ["auto", *sorted(strategies)]),
         cpus="" if cpus is None else as_cpulist(cpus, "cpus"),
         housekeeping=_housekeeping(housekeeping),
-        npus=None if npus is None else _ids(npus),
+        npus=None if npus is None else _ids("npus", npus),
         smt=_choice("smt", smt, SMT),
         min_cpus=_number("min_cpus", min_cpus, 1),
         repair=flag("repair", repair),
@@ -103,6 +106,7 @@ def checked(
         roles=_roles(roles),
         exclude_isolated=flag("exclude_isolated", exclude_isolated),
         bound_by=_choice("bound_by", bound_by, BOUND_BY),
+        visible_npus=None if visible_npus is None else _ids("visible_npus", visible_npus),
     )
     if not options.repair and options.roles != PUBLISHED:
         raise ValueError(
@@ -152,8 +156,8 @@ def _housekeeping(value: object) -> str | int:
     return as_cpulist(value, "housekeeping")
 
 
-def _ids(value: object) -> tuple[int, ...]:
-    ids = expand(value, "npus") if isinstance(value, str) else value
+def _ids(name: str, value: object) -> tuple[int, ...]:
+    ids = expand(value, name) if isinstance(value, str) else value
     if isinstance(ids, Mapping) or not isinstance(ids, Iterable):
-        raise ValueError(f"npus: expected a list of logic ids such as [0, 1]; got {value!r}")
-    return tuple(sorted({_number("npus", number, 0) for number in ids}))
+        raise ValueError(f"{name}: expected a list of logic ids such as [0, 1]; got {value!r}")
+    return tuple(sorted({_number(name, number, 0) for number in ids}))

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles, _unlisted, _warnings
+from ansible_collections.npu.affinity.plugins.plugin_utils import _applied, _roles, _unlisted, _visible_npus, _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._applied import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
@@ -57,6 +57,7 @@ def plan(
     roles: Mapping[str, int] | None = None,
     exclude_isolated: bool = False,
     bound_by: str = "host",
+    visible_npus: Iterable[int] | str | None = None,
 ) -> dict[str, Any]:
     """Return the plan of a host, for the fact ``npu_affinity_plan``.
 
@@ -64,12 +65,15 @@ def plan(
     sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is
     not changed.
     """
-    options = checked(STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by)
+    options = checked(
+        STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus
+    )
     machine = read(topology, options)
+    applied = _visible_npus.restrict(machine, topology, options)
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
     if beside_workers:
         options = _as_published(machine, options)
-    kept = _applied.keep(machine, topology.get("applied"), options, [device["pci"] for device in topology.get("unlisted") or ()])
+    kept = _applied.keep(machine, applied, options, [device["pci"] for device in topology.get("unlisted") or ()])
     asked = _asked(machine, options, kept)
     hidden = _unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     name, reason = _choose(machine, options)
@@ -81,7 +85,7 @@ def plan(
             if card in division.entries:
                 division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
     else:
-        division = _kept(kept.entries, topology["applied"].get("strategy") or name, beside_workers)
+        division = _kept(kept.entries, (applied or {}).get("strategy") or name, beside_workers)
     functions = {card.pci for card in hidden}
     lost = [entry for entry in kept.lost if entry["pci"] not in functions]
     lost += [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
@@ -97,7 +101,7 @@ def plan(
     if options.repair and kept.entries is None:
         warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
     reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
-    poll = _poll(machine, reserved, (topology.get("applied") or {}).get("poll", ""), warnings if options.repair else [])
+    poll = _poll(machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair else [])
     return {
         "schema": 1,
         "strategy": division.strategy,

@@ -25,15 +25,12 @@ def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[
         yield f"{host['id']} repaired", lambda host=host: check_repaired(host["input"])
 
 
-def listed(given: dict, numbers: Sequence[str], first: int = 0) -> dict:
-    """Return a topology that lists some of the NPUs; ``first`` is the logic id of the first of them."""
+def listed(given: dict, numbers: Sequence[str]) -> dict:
+    """Return the topology of the host."""
     family = given["device_type"].lower()
     return _topology.topology(
         given["numa_map"],
-        [
-            _topology.npu(position, given["npu_affinity"][number], family, given["numa_map"])
-            for position, number in enumerate(numbers, start=first)
-        ],
+        [_topology.npu(position, given["npu_affinity"][number], family, given["numa_map"]) for position, number in enumerate(numbers)],
         online=[given["allowed_cpus"]],
         threads_per_core=given.get("threads_per_core", 1),
     )
@@ -46,11 +43,11 @@ def check_published(given: dict, expected: dict) -> None:
     cpus = as_cpulist(given["allowed_cpus"])
     pools, errors = {}, {}
     for number in everybody:
-        lists, shown = ([number], 0) if given["listing"] == "container_view" else (everybody, int(number))
+        alone = {"visible_npus": [int(number)], "bound_by": "workers"} if given["listing"] == "container_view" else {}
         try:
-            made = plan(listed(given, lists), cpus=cpus, npus=[shown], repair=False)
+            made = plan(listed(given, everybody), cpus=cpus, npus=[int(number)], repair=False, **alone)
         except ValueError as error:
-            errors[number] = str(error)
+            errors[number] = SKIPPED if "action: skip worker CPU binding" in str(error) else str(error)
             continue
         if made["npus"]:
             pools[number] = made["npus"][0]["pool"]

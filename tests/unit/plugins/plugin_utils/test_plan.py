@@ -138,6 +138,7 @@ def test_a_stock_a2_keeps_what_is_published():
         "repair": True,
         "roles": {"irq": 2, "acl": 1, "release": 1},
         "exclude_isolated": False,
+        "visible_npus": None,
     }
 
 
