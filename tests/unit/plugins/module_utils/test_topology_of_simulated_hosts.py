@@ -28,8 +28,8 @@ CALLS = "/var/log/npu-smi-calls.log"
 
 
 @pytest.fixture(scope="module")
-def folder():
-    with tempfile.TemporaryDirectory() as name:
+def folder(tmp_path_factory):
+    with tempfile.TemporaryDirectory(dir=str(tmp_path_factory.getbasetemp())) as name:
         yield name
 
 
