@@ -11,6 +11,7 @@ from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
 from tests.lab.kernel import allowed_to, main_process, on_their_cpus, run_service
 from tests.lab.shapes import A2, NONE
 
+NAME = "ASCEND_RT_VISIBLE_DEVICES="
 WORKER = "import time\ntime.sleep(3600)\n"
 
 
@@ -35,6 +36,8 @@ def test_a_card_that_is_lost_and_comes_back(lab, claims, tmp_path):
     claims.equal("pools by PCI function", {npu["pci"]: npu["pool"] for npu in plan["npus"]}, without(npus, lost))
     machine.run(f"systemctl restart {' '.join(units.values())}")
     claims.equal("CPUs of the services, restarted", cpus_of(machine, units), pools)
+    now = {npu: str(npu - (npu > 1)) for npu in npus} | {1: "-1"}
+    claims.equal("ids that they were told: those of now, and none for the one of the lost card", ids_of(machine, units), now)
     on_their_cpus(claims, machine, plan)
     machine.run("echo 1 >/sys/bus/pci/rescan && davinci-mock-bind")
     status, found = drift(lab, machine, tmp_path, **services)
@@ -45,11 +48,20 @@ def test_a_card_that_is_lost_and_comes_back(lab, claims, tmp_path):
     claims.equal("pools by PCI function", {npu["pci"]: npu["pool"] for npu in plan["npus"]}, without(npus, None))
     claims.equal("CPUs of the services", cpus_of(machine, units), pools)
     on_their_cpus(claims, machine, plan)
+    status, found = drift(lab, machine, tmp_path, **services)
+    claims.equal("causes of what verify finds: ids of the time without the card", set(found.values()), {"not restarted"})
+    machine.run(f"systemctl restart {' '.join(units.values())}")
+    claims.equal("ids that the services were told, restarted", ids_of(machine, units), {npu: str(npu) for npu in npus})
     claims.equal("exit status and drift", drift(lab, machine, tmp_path, **services), (0, {}))
 
 
 def cpus_of(machine, units):
     return {npu: allowed_to(machine, f"cat /proc/{main_process(machine, unit)}/status")[0] for npu, unit in units.items()}
+
+
+def ids_of(machine, units):
+    lines = {npu: machine.run(f"tr '\\0' '\\n' </proc/{main_process(machine, unit)}/environ").split() for npu, unit in units.items()}
+    return {npu: line.removeprefix(NAME) for npu, found in lines.items() for line in found if line.startswith(NAME)}
 
 
 def without(npus, lost):
