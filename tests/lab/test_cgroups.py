@@ -20,7 +20,7 @@ SITE = "/etc/systemd/system/worker@1.service.d/90-site.conf"
 WORKER = "import time\nheld = b'x' * (20 << 20)\nwhile True:\n    time.sleep(60)\n"
 
 
-@pytest.mark.parametrize("shape", [V1, HYBRID], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [pytest.param(V1, id="v1", marks=pytest.mark.architecture), pytest.param(HYBRID, id="hybrid")])
 def test_services_without_cpusets(lab, claims, tmp_path, shape):
     """cgroup v1 machine: two named services, one with CPUs of its own, bound by CPUAffinity= and NUMAMask=, verified and unbound"""
     machine = lab.fresh(shape)
