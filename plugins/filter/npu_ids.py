@@ -53,10 +53,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils import _entries
 
 
 def npu_ids(plan: Mapping[str, Any], npus: Sequence[Any]) -> list[int]:
-    if unknown := _entries.unknown_npus("npus", "the list", npus, plan):
-        raise AnsibleFilterError(f"npu.affinity.npu_ids: {unknown}")
-    found, _unknown = _entries.members(plan, npus)
-    return sorted(int(entry["id"]) for entry in found if not _entries.is_lost(plan, entry))
+    try:
+        return _entries.present_ids(plan, npus)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.npu_ids: {error}") from error
 
 
 class FilterModule:

@@ -116,3 +116,12 @@ def of_memory(migration, check):
         moved = sum(step["mib"] - step["left_mib"] for step in migration.steps if step["pid"] == process.pid)
         lines.append(("%s: MiB on foreign nodes " % process.title, "%.1f" % amount, "0.0" if check else "%.1f" % (amount - moved)))
     return _diff("memory", lines)
+
+
+def of_unbind(report):
+    """Return the diffs of a report of :mod:`_unbind`, without those in which nothing differs."""
+    diffs = of_files(report.changes) + [of_settings(report.settings)]
+    diffs += [of_affinities(report.affinities["npus"])] if report.affinities else []
+    diffs += [of_device_share(chips_of(report.share), recover_of(report.share))] if report.share else []
+    diffs += [of_threads(report.threads["processes"])] if report.threads else []
+    return [entry for entry in diffs if entry["before"] != entry["after"]]

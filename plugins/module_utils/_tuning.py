@@ -18,10 +18,12 @@ import re
 import sys
 
 from . import _previous
+from ._files import MARKER
 from ._host import Host
 from ._lock import changing
 
 FILE = "/etc/npu-affinity/tuning.json"
+ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
 UNIT = "npu-affinity-tuning.service"
 SECTION = "tuning"
 """The section of previous.json: ``{path: value}`` as they were before the first change."""
@@ -51,6 +53,11 @@ def value_of(host, path):
         raise ValueError("%s cannot be read; run as root (become: true)" % path)
     chosen = _CHOSEN.search(text)
     return chosen.group(1) if chosen else text.strip()
+
+
+def text(wanted):
+    """Return the text of :data:`FILE` for these settings."""
+    return _previous.dump(ABOUT, wanted)
 
 
 def missing(host, wanted):

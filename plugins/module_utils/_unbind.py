@@ -14,21 +14,21 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 
 from . import (
     _device_share,
     _irq,
-    _irqbalance,
     _journal,
     _kubelet_config,
-    _memory,
     _previous,
     _processes,
     _runtime,
     _tuning,
     _vnpu_layout,
 )
+from ._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
 from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
 from ._host_files import INTERRUPTED, Request, apply
@@ -37,33 +37,18 @@ from ._share_tool import Refusal, ShareTool
 from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._tasks import plan_in_force
 
-IRQBALANCE = "irqbalance.service"
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
 _CACHE = _runtime.FOLDER + "/__pycache__"
-_IRQBALANCE_FILES = [
-    "/etc/npu-affinity/irqbalance.env",
-    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
-    _irqbalance.POLICY,
-    _irqbalance.CONFINED_POLICY,
-]
-OWNED = _IRQBALANCE_FILES + [
+_SHARED = (
     _irq.PLAN,
-    _processes.SETTINGS,
-    "/etc/npu-affinity/vnpu/*.env",
-    _tuning.FILE,
-    UNIT_FOLDER + "/npu.slice",
-    UNIT_FOLDER + "/npu-*.slice",
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
-    UNIT_FOLDER + "/gpu.slice",
-    UNIT_FOLDER + "/gpu-*.slice",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
-    "/etc/udev/rules.d/90-npu-affinity.rules",
     _runtime.FOLDER + "/*.py",
-]
+)
+"""What goes with the last feature: files of all of them, and those of other versions."""
+OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(_irq.MEMORY), _LIBRARY, _runtime.FOLDER, _CACHE]
-_PROGRAMS = ["npu-affinity-*", "system-npu*affinity*.slice"]
-"""Our units that run programs, and the slice that systemd makes for the instances of a template."""
 _LIMITER = "npu-affinity-limiter-"
 """How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
 
@@ -99,15 +84,16 @@ class Report:
         return bool(self.changes or self.actions or self.settings) or restored_any
 
 
-def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False):
-    """Undo everything and return the :class:`Report`.
+def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False, features=tuple(FEATURES)):
+    """Undo some features, by default all, and return the :class:`Report`.
 
-    ``device_share``: whether it is put back, too. ``move_memory``: see :class:`_host_files.Request`; it matters when a foreign unit file
-    with memory nodes is written back. Raises ``ValueError`` with a sentence, before anything is touched when previous.json is broken.
+    With all of them the plan, the host code and the record go as well. ``device_share``: whether it is put back, too. ``move_memory``: see
+    :class:`_host_files.Request`; it matters when a foreign unit file with memory nodes is written back. Raises ``ValueError`` with a
+    sentence, before anything is touched when previous.json is broken.
     """
     recorded = _previous.verified(host)
     refuse_newer_plan(host)
-    undo = _Undo(host, recorded, move_memory)
+    undo = _Undo(host, recorded, move_memory, features)
     undo.look()
     report = undo.report
     if not (recorded or report.changed):
@@ -123,9 +109,12 @@ def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False
 class _Undo:
     """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
 
-    def __init__(self, host, recorded, move_memory):
+    def __init__(self, host, recorded, move_memory, features):
         self.host = host
-        self.recorded = recorded
+        self.features = features
+        self.whole = set(features) == set(FEATURES)
+        self.owned = [pattern for name in features for pattern in FEATURES[name].owned] + list(_SHARED if self.whole else ())
+        self.recorded = recorded if self.whole else self._concerned(recorded)
         self.record = FileState.of(host, _previous.PATH)
         self.systemd = Systemd(host)
         self.report = Report()
@@ -137,11 +126,20 @@ class _Undo:
         self.placed = None
         self.request = Request(
             files=self._foreign_files(),
-            owned=OWNED,
-            restarted=[{"unit": IRQBALANCE, "files": _IRQBALANCE_FILES}],
+            owned=self.owned,
+            restarted=[{"unit": IRQBALANCE, "files": IRQBALANCE_FILES}] if "irq" in features else [],
             move_memory=move_memory,
             tolerant=True,
         )
+
+    def _concerned(self, recorded):
+        """Return what the record has of the features that are undone, files that they overwrote among them."""
+        sections = {name: recorded[name] for feature in self.features for name in FEATURES[feature].sections if name in recorded}
+        files = {path: values for path, values in recorded.get("files", {}).items() if self._is_owned(path)}
+        return dict(sections, files=files) if files else sections
+
+    def _is_owned(self, path):
+        return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
     def _foreign_files(self):
         """Return the recorded files that are to be written back: those whose place is empty, or taken by a file of ours."""
@@ -161,7 +159,7 @@ class _Undo:
         self._look_at_stopped_units()
         self._restore_interrupts(check=True)
         self._restore_tuning(check=True)
-        if found.changes and not self.recorded:
+        if self.whole and found.changes and not self.recorded:
             report.warnings.append(
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
                 % _previous.PATH
@@ -211,7 +209,8 @@ class _Undo:
 
     def _look_at_programs(self, found):
         if self.host.live and found.changed:
-            self.programs = [unit for unit in self.systemd.running(_PROGRAMS) if not unit.startswith(_LIMITER)]
+            patterns = [pattern for name in self.features for pattern in FEATURES[name].programs]
+            self.programs = [unit for unit in self.systemd.running(patterns) if not unit.startswith(_LIMITER)] if patterns else []
 
     def _look_at_stopped_units(self):
         for unit, values in sorted(self.recorded.items()):
@@ -234,7 +233,7 @@ class _Undo:
 
     def _look_at_threads(self):
         """Predict the release of threads that role threads may have placed: newer kernels keep what was set when a cpuset widens."""
-        if not self.host.exists(_processes.SETTINGS):
+        if "threads" not in self.features or not self.host.exists(_processes.SETTINGS):
             return
         try:
             self.placed = (plan_in_force(self.host),) + _processes.settings_of(self.host)
@@ -249,7 +248,7 @@ class _Undo:
 
     def _look_at_kubelet(self):
         """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""
-        for path in filter(self.host.exists, _kubelet_config.installed(self.host)):
+        for path in filter(self.host.exists, _kubelet_config.installed(self.host) if "kubelet" in self.features else ()):
             self.report.warnings.append(
                 "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
             )
@@ -257,15 +256,18 @@ class _Undo:
 
     def _find_leftovers(self):
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
+        written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
+        if not self.whole:
+            return written
         folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + _FOLDERS
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
         paths = ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, LEFTOVER + "*")]
         paths += ["%s/%s" % (_CACHE, name) for name in self.host.names(_CACHE, "*.pyc*")]
-        return paths + [path for path in [_irq.MEMORY, _memory.PROGRESS] if self.host.exists(path)]
+        return paths + written
 
     def _empty_folders(self):
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""
-        return [folder for folder in _FOLDERS if self.host.exists(folder) and not self.host.names(folder)]
+        return [folder for folder in _FOLDERS if self.whole and self.host.exists(folder) and not self.host.names(folder)]
 
     def carry_out(self):
         self._attempt(None, self._stop_programs)
@@ -276,7 +278,7 @@ class _Undo:
         self._restore_tuning()
         self._change_files()
         if self.host.live and self.programs:
-            self._attempt(None, self.systemd.forget_failed, _PROGRAMS[0])
+            self._attempt(None, self.systemd.forget_failed, "npu-affinity-*")
         self._start_units()
         for path in self.leftovers:
             self._attempt(None, FileState(None, None).put, self.host, path)
@@ -342,6 +344,10 @@ class _Undo:
             report.kept.add(INTERRUPTED)
         if report.kept and not check and any(self.host.exists(folder) for folder in folders):
             report.kept.add("folders")
+        if not self.whole:
+            if not check:
+                self._forget()
+            return
         if self.record.text is not None and not report.kept:
             report.changes[_previous.PATH] = (self.record, FileState(None, None))
         if not check:
@@ -349,3 +355,12 @@ class _Undo:
                 _previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
             _previous.keep(self.host, report.kept)
             remove_empty(self.host, _FOLDERS + folders)
+
+    def _forget(self):
+        """Take what was undone out of the record, which is still needed for other features."""
+        if self.still_running:
+            _previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
+        for name in self.recorded.keys() - self.report.kept:
+            before = _previous.recorded(self.host).get(name)
+            left = {path: values for path, values in before.items() if path not in self.recorded[name]} if name == "files" else None
+            _previous.replace(self.host, name, left or None)

@@ -27,6 +27,10 @@ options:
   plan:
     description: The plan to compare with. By default the one in force, C(/etc/npu-affinity/plan.json) of the host.
     type: dict
+  state:
+    description:
+      - What filter P(npu.affinity.desired_state#filter) returns. The other options add to it, and it says which features are looked at.
+    type: dict
   files:
     description: The files that the host should have, as for M(npu.affinity.host_files).
     type: list
@@ -256,6 +260,19 @@ EXAMPLES = r"""
       governor: performance
       swappiness: 0
 
+- name: Look at all that the settings of some roles want
+  npu.affinity.binding_info:
+    state: "{{ npu_affinity_topology | npu.affinity.desired_state(npu_affinity_topology.applied, settings) }}"
+  vars:
+    settings:
+      tuning:
+        enabled: true
+        governor: performance
+        numa_balancing: 0
+        transparent_hugepages: ''
+        swappiness: ''
+        python: /usr/bin/python3
+
 - name: Look at one file to the letter, on a host that must be bound
   npu.affinity.binding_info:
     files:
@@ -350,6 +367,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import CommandE
 from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
 
+LISTS = ("files", "owned", "enabled", "started", "stopped", "programs")
 RECOVER = {"leave": None, "on": True, "off": False}
 AS_GIVEN = (
     "files",
@@ -373,6 +391,7 @@ def argument_spec():
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
+        "state": {"type": "dict"},
         "files": FILES,
         "owned": STRINGS,
         "runtime": {"type": "bool", "default": False},
@@ -403,9 +422,29 @@ def argument_spec():
     }
 
 
+def with_state(params):
+    """Return the options with what the desired state adds to them."""
+    state = params["state"]
+    if not state:
+        return params
+    live = state["live"]
+    return dict(
+        params,
+        binding=params["binding"] or dict(live.get("slices", {}), expected=state["expected"]),
+        interrupts=params["interrupts"] and state["features"].get("irq") == "present",
+        device_share=params["device_share"] or live.get("device_share"),
+        threads=params["threads"] or live.get("threads"),
+        tuning=params["tuning"] or live.get("tuning"),
+        vnpu_layout=params["vnpu_layout"] or live.get("vnpu"),
+        runtime=params["runtime"] or state["runtime"],
+        soft_split=params["soft_split"] or state["soft_split"],
+        **{key: params[key] + state[key] for key in LISTS},
+    )
+
+
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    params = module.params
+    params = with_state(module.params)
     share = params["device_share"] and dict(params["device_share"], recover=RECOVER[params["device_share"]["recover"]])
     wanted = Wanted(
         folders={_runtime.FOLDER: _runtime.sources()} if params["runtime"] else {},

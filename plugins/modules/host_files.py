@@ -31,6 +31,12 @@ options:
         touched or read back.
     type: path
     default: /
+  state:
+    description:
+      - What filter P(npu.affinity.desired_state#filter) returns. The other options add to it.
+      - What an earlier run did for a feature that is absent is undone first, as module P(npu.affinity.unbind#module) does it, with its files,
+        its units and what it set on the running host.
+    type: dict
   files:
     description: The files that the host should have.
     type: list
@@ -171,6 +177,9 @@ options:
         MB/s, and the processes stall.
     type: bool
     default: false
+  npu_smi:
+    description: The C(npu-smi) command, for device share that is switched off. By default it is searched where Ascend drivers put it.
+    type: str
   timeout:
     description: Seconds that each C(systemctl) call may take.
     type: int
@@ -270,6 +279,19 @@ EXAMPLES = r"""
     enabled:
       - npu-affinity-tuning.service
 
+- name: What the settings of some roles want, in one transaction
+  npu.affinity.host_files:
+    state: "{{ npu_affinity_topology | npu.affinity.desired_state(npu_affinity_plan, settings) }}"
+  vars:
+    settings:
+      tuning:
+        enabled: true
+        governor: performance
+        numa_balancing: 0
+        transparent_hugepages: ''
+        swappiness: ''
+        python: /usr/bin/python3
+
 - name: No irqbalance at all
   npu.affinity.host_files:
     stopped:
@@ -335,16 +357,19 @@ from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, 
 from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, STRINGS, TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply, require_programs
+from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply, compare, require_programs
 from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 
-TUNING_ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
+LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
+NEED_RUNTIME = {"irq", "threads", "tuning", "device_share"}
+"""The features whose units run the host code."""
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
 def argument_spec():
     return {
         "root": {"type": "path", "default": "/"},
+        "state": {"type": "dict"},
         "files": FILES,
         "plan": {"type": "dict"},
         "interrupts": {"type": "dict"},
@@ -378,8 +403,49 @@ def argument_spec():
         "programs": STRINGS,
         "soft_split": {"type": "path"},
         "move_memory": {"type": "bool", "default": False},
+        "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 90},
     }
+
+
+def with_state(params):
+    """Return the options with what the desired state adds to them."""
+    state = params["state"]
+    if not state:
+        return params
+    undone = {pattern for traces in state["absent"].values() for pattern in traces["owned"]}
+    added = {key: params[key] + state[key] for key in LISTS}
+    added["owned"] = [pattern for pattern in added["owned"] if pattern not in undone]
+    live = state["live"]
+    return dict(
+        params,
+        plan=params["plan"] or state["plan"],
+        interrupts=params["interrupts"] or (state["plan"] if live.get("irq") else None),
+        tuning=live.get("tuning") if params["tuning"] is None else params["tuning"],
+        runtime=params["runtime"] or state["runtime"],
+        soft_split=params["soft_split"] or state["soft_split"],
+        **added,
+    )
+
+
+def absent_features(host, state):
+    """Return the features that are absent and have left something on the host."""
+    recorded = _previous.recorded(host)
+    return [
+        name
+        for name, traces in sorted(state["absent"].items())
+        if any(section in recorded for section in traces["sections"]) or compare(host, Request(owned=traces["owned"]))
+    ]
+
+
+def undo_absent(host, params, check):
+    """Undo the features that the desired state no longer has, and return the :class:`_unbind.Report`; None where nothing of them is left."""
+    features = absent_features(host, params["state"]) if params["state"] else []
+    if not features:
+        return None
+    from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind  # its imports cost a host more than the rest
+
+    return unbind(host, params["npu_smi"], move_memory=params["move_memory"], check=check, features=features)
 
 
 def with_our_own(params):
@@ -389,12 +455,13 @@ def with_our_own(params):
         files.append({"path": _irq.PLAN, "content": _previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
         files += [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
+    if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
         owned.append(_runtime.FOLDER + "/*.py")
     if tuning is not None:
         owned.append(_tuning.FILE)
         tuning = {name: value for name, value in tuning.items() if value is not None}
     if tuning:
-        files.append({"path": _tuning.FILE, "content": _previous.dump(TUNING_ABOUT, tuning)})
+        files.append({"path": _tuning.FILE, "content": _tuning.text(tuning)})
     return files, owned, tuning
 
 
@@ -404,31 +471,50 @@ def done_to_files(report):
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
         "restart_needed": report.restart_needed,
-        "untried": report.untried,
+        "settings": report.settings,
+        "untried": getattr(report, "untried", []),
     }
+
+
+def joined(done, more):
+    """Return the lists of what was done, one after the other."""
+    return {key: done.get(key, []) + value for key, value in more.items()}
+
+
+def done_by_undoing(report):
+    """Return ``(done, diffs, warnings)`` of features that were undone. Raises ``ValueError`` for what could not be."""
+    failures = report.failed + _diffs.card_sentences(report.share.failed if report.share else {})
+    if failures:
+        raise ValueError("what is switched off could not all be undone: %s" % "; ".join(failures))
+    done = dict(done_to_files(report), changed=report.changed, interrupts=None)
+    return done, _diffs.of_unbind(report), report.warnings + (report.share.warnings if report.share else [])
 
 
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    check, plan = module.check_mode, module.params["interrupts"]
-    wanted = {key: module.params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
-    files, owned, tuning = with_our_own(module.params)
+    params = with_state(module.params)
+    check, plan = module.check_mode, params["interrupts"]
+    wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
+    files, owned, tuning = with_our_own(params)
     done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
     try:
-        host = Host(module.params["root"], module.params["timeout"])
-        require_programs(host, module.params["programs"])
-        if module.params["soft_split"]:
-            _soft_split.require(host, module.params["soft_split"])
+        host = Host(params["root"], params["timeout"])
+        require_programs(host, params["programs"])
+        if params["soft_split"]:
+            _soft_split.require(host, params["soft_split"])
         with changing(host, "module host_files", check):
+            undone = undo_absent(host, params, check)
+            if undone:
+                done, diffs, warnings = done_by_undoing(undone)
             looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
             report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)
-            done.update(done_to_files(report), changed=report.changed, settings=report.settings)
+            done = {**done, **joined(done, done_to_files(report)), "changed": done["changed"] or report.changed}
             diffs += [_diffs.of_settings(report.settings)] if report.settings else []
             diffs += _diffs.of_files(report.changes)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
             if plan:
                 moved, done["interrupts"], remarks, diff = _irq_task.bind(
-                    host, plan, looked, check, tolerant=module.params["irq_failure"] == "warn"
+                    host, plan, looked, check, tolerant=params["irq_failure"] == "warn"
                 )
                 done["changed"] = done["changed"] or moved
                 diffs += [diff] if diff["before"] != diff["after"] else []

@@ -27,6 +27,14 @@ options:
       - Directory below which the machine's tree lies. With any other value than V(/) that tree is written to, and nothing live is touched.
     type: path
     default: /
+  features:
+    description:
+      - What is undone, by default everything. With some features only, the files, units and settings of these go, and the plan, the host code
+        and the record of the others stay.
+      - Their roles put them back at the next bind, unless they are switched off.
+    type: list
+    elements: str
+    choices: [slices, irq, threads, tuning, device_share, vnpu, kubelet]
   device_share:
     description:
       - Whether device share is put back, too. With V(false) it stays as it is, and so does its record for a later run.
@@ -64,6 +72,10 @@ EXAMPLES = r"""
   npu.affinity.unbind:
     ignore_busy: true
     timeout: 90
+
+- name: Interrupts as they were, and slices as they are
+  npu.affinity.unbind:
+    features: [irq]
 
 - name: Everything but device share
   npu.affinity.unbind:
@@ -179,6 +191,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _diffs
 from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
@@ -187,6 +200,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 def argument_spec():
     return {
         "root": {"type": "path", "default": "/"},
+        "features": {"type": "list", "elements": "str", "choices": list(FEATURES)},
         "device_share": {"type": "bool", "default": True},
         "ignore_busy": {"type": "bool", "default": False},
         "move_memory": {"type": "bool", "default": False},
@@ -195,8 +209,10 @@ def argument_spec():
     }
 
 
-def message_of(report):
+def message_of(report, features):
     """Return what became of the host, in one sentence."""
+    if features and report.bound and not report.kept:
+        return "Undone on this host: %s." % ", ".join(features)
     if not report.bound:
         return "This host is not bound: there is nothing to undo."
     if report.kept:
@@ -210,7 +226,14 @@ def main():
     try:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module unbind", module.check_mode):
-            report = unbind(host, params["npu_smi"], params["device_share"], params["move_memory"], module.check_mode)
+            report = unbind(
+                host,
+                params["npu_smi"],
+                params["device_share"],
+                params["move_memory"],
+                module.check_mode,
+                params["features"] or tuple(FEATURES),
+            )
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
     share, npus = report.share, report.affinities["npus"] if report.affinities else []
@@ -219,14 +242,11 @@ def main():
     for sentence in report.warnings + _diffs.card_sentences(ignored) + (share.warnings if share else []):
         module.warn(sentence)
     chips, recover = (_diffs.chips_of(share), _diffs.recover_of(share)) if share else ([], None)
-    diff = _diffs.of_files(report.changes)
-    diff += [_diffs.of_settings(report.settings), _diffs.of_affinities(npus), _diffs.of_device_share(chips, recover)]
-    diff += [_diffs.of_threads(report.threads["processes"])] if report.threads else []
     failures = report.failed + _diffs.card_sentences(failed)
     result = {
         "changed": report.changed,
         "bound": report.bound,
-        "message": message_of(report),
+        "message": message_of(report, params["features"]),
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
@@ -239,7 +259,7 @@ def main():
         "slices_left": report.slices_left,
         "kept": sorted(report.kept),
         "failures": failures,
-        "diff": [entry for entry in diff if entry["before"] != entry["after"]],
+        "diff": _diffs.of_unbind(report),
     }
     if failures:
         module.fail_json(msg="not everything could be put back: " + "; ".join(failures), **result)

@@ -134,3 +134,14 @@ def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -
 
 def is_lost(plan: Entry, entry: Entry) -> bool:
     return any(entry is other or entry["slice"] == other["slice"] for other in plan.get("lost") or ())
+
+
+def present_ids(plan: Entry, names: Iterable[Any]) -> list[int]:
+    """Return the logic ids, ascending, that the plan has by now for NPUs that settings name; lost NPUs have none.
+
+    Raises ``ValueError`` when the plan has no such NPU.
+    """
+    names = list(names)
+    if unknown := unknown_npus("npus", "the list", names, plan):
+        raise ValueError(unknown)
+    return sorted(int(entry["id"]) for entry in members(plan, names)[0] if not is_lost(plan, entry))

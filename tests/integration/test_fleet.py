@@ -213,7 +213,7 @@ UNSUPPORTED = "This device does not support querying topo."
 # host: what its tools do wrong, how many NPUs it plans, and what it says
 SURVIVED = {
     "noisy": ({"log_lines": ["DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)"]}, 8, ""),
-    "dead": ({"dead": [3]}, 7, "0000:82:00.0"),
+    "dead": ({"dead": [3]}, 8, "0000:82:00.0"),
     "unsupported": ({"answers": {"info -t topo": {"text": UNSUPPORTED, "status": 0}}}, 8, "topo"),
 }
 

@@ -76,7 +76,9 @@ def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
     again = hosts.play("bind", **variables)
     assert again.files("gpus") == (set(), {"/etc/udev/rules.d/90-npu-affinity.rules", UNITS + "npu-affinity-irq.timer"})
     alone = hosts.play("bind", npu_affinity_slices_enabled=False)
-    assert alone.status == 0 and alone.changed("gpus") == 0, alone.output
+    assert alone.status == 0 and alone.changed("gpus") == 1, alone.output
+    left = {path for path in touched(before, hosts.snapshot("gpus")) if path.startswith(("/etc", "/usr"))}
+    assert left == {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"}
 
 
 def test_accelerators_that_are_all_gone_leave_what_was_bound_and_a_word_on_what_to_do(fleet):

@@ -100,7 +100,7 @@ def test_switched_off_it_costs_no_module_execution(fleet):
     assert (off.status, on.status) == (0, 0), off.output + on.output
     ours = [[action for action in run.modules("a2") if action.startswith("npu.affinity.")] for run in (off, on)]
     assert "npu.affinity.process_affinity" not in ours[0]
-    assert ours[1] == [*ours[0], "npu.affinity.host_files", "npu.affinity.process_affinity"]
+    assert ours[1] == [*ours[0], "npu.affinity.process_affinity"]
     refused = hosts.play("bind", "--check", **THREADS, npu_affinity_bound_by="workers")
     assert refused.status != 0
     assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.failure("a2")

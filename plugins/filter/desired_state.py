@@ -1,0 +1,80 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: desired_state
+short_description: What a host should be, by topology, plan and settings
+version_added: 0.2.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Makes one document of a host's topology, its plan and the settings of the roles.
+  - It has the files with their content and mode, the units, the CPU sets that the kernel must grant, and what every feature wants of the
+    running host.
+  - Module P(npu.affinity.host_files#module) applies it, and module P(npu.affinity.binding_info#module) compares the host with it.
+positional: plan, settings
+options:
+  _input:
+    description: The fact C(npu_affinity_topology).
+    type: dict
+    required: true
+  plan:
+    description: The fact C(npu_affinity_plan). Without a plan nothing is wanted.
+    type: dict
+    required: true
+  settings:
+    description:
+      - The settings of each feature, named as the variables of its role without their prefix. The features are C(vnpu), C(slices), C(irq),
+        C(device_share), C(threads), C(tuning) and C(kubelet). One that is not in it is left alone.
+      - With C(enabled) false a feature is absent, which means that its files are owned and not wanted.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+---
+- name: Show the files that keep the settings of a host at boot
+  ansible.builtin.debug:
+    msg: "{{ (npu_affinity_topology | npu.affinity.desired_state(npu_affinity_plan, settings)).files }}"
+  vars:
+    settings:
+      tuning:
+        enabled: true
+        governor: performance
+        numa_balancing: 0
+        transparent_hugepages: ''
+        swappiness: ''
+        python: /usr/bin/python3
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(features) says whether each feature is V(present) or V(absent). C(plan) is the plan for C(/etc/npu-affinity/plan.json), or null.
+    - C(files), C(owned), C(enabled), C(started), C(stopped), C(released), C(restarted), C(expected), C(programs) and C(runtime) are the
+      options of P(npu.affinity.host_files#module), those of all features together.
+    - C(live) is what each feature wants of the running host. C(notes) are sentences for the user.
+  type: dict
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import state
+
+
+def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    try:
+        return state.desired_state(topology, plan, settings)
+    except ValueError as error:
+        raise AnsibleFilterError(f"npu.affinity.desired_state: {error}") from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"desired_state": desired_state}

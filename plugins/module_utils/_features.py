@@ -1,0 +1,74 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each feature owns on a host: the paths of its files, its sections of previous.json, its units that run programs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+
+from . import _device_share, _irq, _irqbalance, _kubelet_config, _memory, _processes, _tuning, _vnpu_layout
+from ._systemd import UNIT_FOLDER
+
+IRQBALANCE = "irqbalance.service"
+IRQBALANCE_FILES = (
+    "/etc/npu-affinity/irqbalance.env",
+    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
+    _irqbalance.POLICY,
+    _irqbalance.CONFINED_POLICY,
+)
+Feature = collections.namedtuple("Feature", "owned sections programs leftovers", defaults=((), (), (), ()))
+"""``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
+units that run a program of ours; ``leftovers``: files that these programs write."""
+FEATURES = {
+    "slices": Feature(
+        owned=(
+            UNIT_FOLDER + "/npu.slice",
+            UNIT_FOLDER + "/npu-*.slice",
+            UNIT_FOLDER + "/gpu.slice",
+            UNIT_FOLDER + "/gpu-*.slice",
+            UNIT_FOLDER + "/*.slice.d/50-npu-affinity.conf",
+            UNIT_FOLDER + "/*.scope.d/50-npu-affinity.conf",
+            UNIT_FOLDER + "/*.service.d/50-npu-affinity.conf",
+            UNIT_FOLDER + "/npu-affinity-limiter-*.service",
+            "/etc/npu-affinity/vnpu/*.env",
+        ),
+    ),
+    "irq": Feature(
+        owned=IRQBALANCE_FILES
+        + (
+            UNIT_FOLDER + "/npu-affinity-irq.service",
+            UNIT_FOLDER + "/npu-affinity-irq@.service",
+            UNIT_FOLDER + "/npu-affinity-irq.timer",
+            "/etc/udev/rules.d/90-npu-affinity.rules",
+        ),
+        sections=(_irq.SECTION, IRQBALANCE),
+        programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
+        leftovers=(_irq.MEMORY,),
+    ),
+    "threads": Feature(
+        owned=(
+            _processes.SETTINGS,
+            UNIT_FOLDER + "/npu-affinity-threads.service",
+            UNIT_FOLDER + "/npu-affinity-threads.timer",
+        ),
+        programs=("npu-affinity-threads*",),
+        leftovers=(_memory.PROGRESS,),
+    ),
+    "tuning": Feature(
+        owned=(_tuning.FILE, UNIT_FOLDER + "/npu-affinity-tuning.service"),
+        sections=(_tuning.SECTION,),
+        programs=("npu-affinity-tuning*",),
+    ),
+    "device_share": Feature(
+        owned=(UNIT_FOLDER + "/npu-affinity-device-share.service",),
+        sections=(_device_share.SECTION,),
+        programs=("npu-affinity-device-share*",),
+    ),
+    "vnpu": Feature(sections=(_vnpu_layout.SECTION,)),
+    "kubelet": Feature(sections=(_kubelet_config.SECTION,)),
+}
+"""The features of the collection by name, those of the roles."""

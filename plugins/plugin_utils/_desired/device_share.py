@@ -1,0 +1,56 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature device_share: whether containers may share chips, and the unit that sets it again at boot.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+
+SERVICE = "npu-affinity-device-share.service"
+OWNED = FEATURES["device_share"].owned
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return device share as module binding_info takes it, and the unit where the host has NPUs; ``settings``: those of the role."""
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    live = {
+        "enabled": settings["device_share"],
+        "npus": settings["npus"],
+        "only_ours": settings["only_ours"],
+        "recover": settings["recover"],
+    }
+    at_boot = settings["device_share"] and settings["boot"] and any(npu["kind"] == "npu" for npu in topology["npus"])
+    if not at_boot:
+        return Feature(owned=OWNED, live=live)
+    return Feature(files=(unit(SERVICE, service(settings)),), owned=OWNED, enabled=(SERVICE,), runtime=True, live=live)
+
+
+def service(settings: Mapping[str, Any]) -> str:
+    """Return the unit but for its first line."""
+    chips = "".join(f" {_chosen(choice)}" for choice in settings["npus"])
+    tool = f" --npu-smi {settings['npu_smi']}" if settings["npu_smi"] else ""
+    wait, timeout = int(settings["wait"]), int(settings["timeout"])
+    return (
+        "[Unit]\nDescription=Let containers share the NPUs, which the driver forgets at a reboot\n"
+        "After=systemd-modules-load.service systemd-udev-settle.service\n"
+        "Before=containerd.service crio.service docker.service isulad.service kubelet.service podman.service\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}"
+        f"ExecStart={settings['python']} -m npu_affinity._device_share{chips} --wait {wait} --timeout {timeout}{tool}\n"
+        f"TimeoutStartSec={wait + 180 + 10 * timeout}\n\n[Install]\nWantedBy=multi-user.target\n"
+    )
+
+
+def _chosen(choice: Any) -> str:
+    """Return a card or a chip (``card:chip``) as the program takes it."""
+    if isinstance(choice, Mapping):
+        return f"{choice['card']}:{choice['chip']}" if "chip" in choice else str(choice["card"])
+    return str(choice)

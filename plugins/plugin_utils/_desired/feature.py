@@ -1,0 +1,74 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one feature adds to the desired state of a host, and how the text of its files begins.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._systemd import UNIT_FOLDER
+
+FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
+ENVIRONMENT = "Environment=PYTHONPATH=/usr/local/lib/npu-affinity PYTHONDONTWRITEBYTECODE=1\n"
+"""Where the host code lies, for the units that run it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """What module host_files takes of the same names, and besides what the feature wants of the running host (``live``), whether it needs
+    the plan on the host, and sentences for the user (``notes``)."""
+
+    files: tuple[Mapping[str, Any], ...] = ()
+    owned: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    restarted: tuple[Mapping[str, Any], ...] = ()
+    expected: tuple[Mapping[str, Any], ...] = ()
+    programs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    soft_split: str = ""
+    runtime: bool = False
+    needs_plan: bool = False
+    live: Any = None
+
+    def with_those_of(self, other: Feature) -> Feature:
+        """Return what both want together."""
+        both = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in _lists()}
+        one = {name: getattr(self, name) or getattr(other, name) for name in ("soft_split", "runtime", "needs_plan")}
+        return Feature(**both, **one)
+
+    def document(self) -> dict[str, Any]:
+        """Return the options of module host_files as plain data."""
+        return {field.name: list(getattr(self, field.name)) for field in _lists()} | {
+            "soft_split": self.soft_split,
+            "runtime": self.runtime,
+        }
+
+
+def _lists() -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(Feature) if field.default == ()]
+
+
+def managed(path: str, text: str, mode: str = "0644") -> dict[str, str]:
+    """Return a file of the collection whose first line says whose it is."""
+    return {"path": path, "content": FIRST_LINE + text, "mode": mode}
+
+
+def unit(name: str, text: str) -> dict[str, str]:
+    """Return a unit file or a drop-in (``x.service.d/50-npu-affinity.conf``)."""
+    return managed(f"{UNIT_FOLDER}/{name}", text)
+
+
+def assignments(settings: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
+    """Return lines ``key=value``."""
+    pairs = settings.items() if isinstance(settings, Mapping) else settings
+    return "".join(f"{key}={value}\n" for key, value in pairs)

@@ -1,0 +1,140 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature irq: units and udev rule that bind interrupts at boot and when a driver loads, and the word to irqbalance.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
+from ansible_collections.npu.affinity.plugins.module_utils._irqbalance import DROP_IN, POLICY
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
+
+PLAN = "/etc/npu-affinity/plan.json"
+SERVICE, INSTANCE, TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
+RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
+IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
+IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
+OWNED = FEATURES["irq"].owned
+RESTARTED = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
+_UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
+"""What a topology of an older version does not say of irqbalance."""
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return what keeps the interrupts of a plan; ``settings``: those of role irq.
+
+    The kernel's poll threads of hosts with Ascend 950, whose NPUs have no IRQ CPUs, need the unit and its timer, and nothing else.
+    """
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"]))
+    has_poll_threads = bool(plan.get("poll"))
+    irqbalance = _UNASKED | topology["irqbalance"]
+    if not (functions or has_poll_threads):
+        return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED)
+    files = [unit(SERVICE, _service(settings)), unit(TIMER, _timer(settings))]
+    if functions:
+        files += [unit(INSTANCE, _instance(settings)), managed(RULES, _rules(functions))]
+    can_be_told = irqbalance["installed"] and irqbalance["argument_key"] is not None and not irqbalance["refusal"]
+    if functions and settings["irqbalance"] == "policy" and can_be_told:
+        files += [
+            {"path": irqbalance["policy_place"], "content": _policy(functions, irqbalance["policy"]), "mode": "0755"},
+            managed(IRQBALANCE_ENVIRONMENT, _arguments(irqbalance)),
+            unit(IRQBALANCE_DROP_IN, f"[Service]\nEnvironmentFile={IRQBALANCE_ENVIRONMENT}\n"),
+        ]
+    stopped = bool(functions) and settings["irqbalance"] == "stop"
+    return Feature(
+        files=tuple(files),
+        owned=OWNED,
+        enabled=(SERVICE, TIMER),
+        started=(TIMER,),
+        stopped=(IRQBALANCE,) if stopped and irqbalance["installed"] else (),
+        released=() if stopped else (IRQBALANCE,),
+        restarted=RESTARTED,
+        notes=tuple(_notes(irqbalance, settings["irqbalance"])) if functions else (),
+        runtime=True,
+        needs_plan=True,
+        live=True,
+    )
+
+
+def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
+    if choice == "policy" and irqbalance["refusal"]:
+        return [
+            f"irqbalance could not be told to leave the NPUs' interrupts alone: {irqbalance['refusal']}. It may move them until the timer "
+            "puts them back; set npu_affinity_irqbalance to stop."
+        ]
+    if choice == "leave" and irqbalance["active"]:
+        return [
+            "irqbalance is active and was not told to leave the NPUs' interrupts alone; it may move them until the timer puts them back."
+        ]
+    return []
+
+
+def _oneshot(settings: Mapping[str, Any], arguments: str) -> str:
+    failure = " --failure warn" if settings["failure"] == "warn" else ""
+    return (
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}"
+        f"ExecStart={settings['python']} -m npu_affinity._irq --plan {PLAN}{arguments} --wait {settings['wait']}{failure}\n"
+        f"TimeoutStartSec={int(settings['wait']) + 240}\n"
+    )
+
+
+def _service(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Bind the interrupts of all NPUs to the CPUs of the plan\n"
+        "After=systemd-modules-load.service systemd-udev-settle.service irqbalance.service\n"
+        f"ConditionPathExists={PLAN}\n\n{_oneshot(settings, '')}\n[Install]\nWantedBy=multi-user.target\n"
+    )
+
+
+def _instance(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Bind the interrupts of the NPU at PCI function %I to the CPUs of the plan\n"
+        f"ConditionPathExists={PLAN}\n\n{_oneshot(settings, ' --pci %i')}"
+    )
+
+
+def _timer(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Check that the interrupts of the NPUs are where the plan wants them\n\n"
+        f"[Timer]\nOnActiveSec=2min\nOnUnitActiveSec={settings['interval']}\nAccuracySec=30s\n\n[Install]\nWantedBy=timers.target\n"
+    )
+
+
+def _rules(functions: list[str]) -> str:
+    return (
+        "# A driver that binds to an NPU requests its interrupts anew, and their affinity is lost: bind them again. Only the functions of "
+        "the plan:\n"
+        "# the crypto and compression engines of Kunpeng CPUs are accelerators of the same vendor.\n"
+        f'ACTION=="bind", SUBSYSTEM=="pci", KERNEL=="{"|".join(functions)}", '
+        'RUN+="/usr/bin/systemctl --no-block start npu-affinity-irq@%k.service"\n'
+    )
+
+
+def _policy(functions: list[str], before: str) -> str:
+    """Return the script that irqbalance asks; ``before``: the one that it was told before, or ''."""
+    cases = "".join(f'  */{pci}) echo "ban=true"; exit 0 ;;\n' for pci in functions)
+    others = (
+        f'# For all others, the script that irqbalance was told before.\n[ -x {(script := shlex.quote(before))} ] && exec {script} "$@"\n'
+    )
+    return (
+        f"#!/bin/sh\n{FIRST_LINE}"
+        "# irqbalance asks for every interrupt: $1 is the sysfs path of its device. The NPUs' functions are placed by "
+        "npu-affinity-irq.service.\n"
+        f'case "$1" in\n{cases}esac\n{others if before else ""}exit 0\n'
+    )
+
+
+def _arguments(irqbalance: Mapping[str, Any]) -> str:
+    words = f"{irqbalance['arguments']} --policyscript={irqbalance['policy_place']}".strip()
+    quoted = words.replace("\\", "\\\\").replace('"', '\\"')
+    about = "# What this host gives irqbalance anyway, and a policy that leaves the NPUs' interrupts alone.\n"
+    return f'{about}{irqbalance["argument_key"]}="{quoted}"\n'

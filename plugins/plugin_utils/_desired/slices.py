@@ -1,0 +1,126 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature slices: slices, drop-ins of services and of housekeeping, environment files and limiters of vNPUs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
+
+OWNED = FEATURES["slices"].owned
+MERGED = ("CPUAffinity", "NUMAMask", "AllowedCPUs", "AllowedMemoryNodes")
+"""Lists that a drop-in extends, unless it empties them first."""
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return slices and drop-ins of a plan; ``settings``: those of role slices, and what it has to know of the roles vnpu and kubelet:
+    ``kubelet_becomes``, the policy of the kubelet's CPU manager that the same bind sets, or '', and ``to_be_placed``, the files of the soft
+    split that the same bind would place."""
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    if settings["kubelet_becomes"] and topology.get("kubelet"):
+        topology = {**topology, "kubelet": {**topology["kubelet"], "policy": settings["kubelet_becomes"]}}
+    limiter = settings["vnpu_limiter"]
+    bound = binding(
+        topology,
+        plan,
+        settings["services"],
+        settings["bound_by"],
+        settings["workloads"],
+        settings["vnpus"],
+        limiter=bool(limiter),
+        visible_devices=settings["visible_devices"],
+    )
+    files = [unit(entry["name"], _parent(entry)) for entry in bound["parents"]]
+    files += [unit(entry["name"], _slice(entry)) for entry in bound["slices"]]
+    files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _service(entry)) for entry in bound["services"]]
+    for vnpu in bound["vnpus"]:
+        files.append(managed(vnpu["file"], _environment(vnpu)))
+        if vnpu["limiter"]:
+            files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, settings["vnpu_shared_region"])))
+    files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
+    folder, placed = settings["vnpu_folder"], [f"{settings['vnpu_folder']}/{name}" for name in settings["to_be_placed"]]
+    needs_limiter = any(vnpu["limiter"] for vnpu in bound["vnpus"]) and limiter not in placed
+    needs_library = bound["vnpus"] and f"{folder}/libvnpu.so" not in placed
+    return Feature(
+        files=tuple(files),
+        owned=OWNED,
+        enabled=tuple(bound["enabled"]),
+        started=tuple(bound["started"]),
+        expected=tuple(bound["expected"]),
+        programs=(limiter,) if needs_limiter else (),
+        notes=(bound["says"],),
+        soft_split=folder if needs_library else "",
+        needs_plan=True,
+        live={"services": bound["services"], "vnpus": bound["vnpus"]},
+    )
+
+
+def _slice(entry: Mapping[str, Any]) -> str:
+    return f"[Unit]\nDescription={entry['description']}\n\n[Slice]\n{_sets(entry)}"
+
+
+def _parent(entry: Mapping[str, Any]) -> str:
+    wants = f"Wants={' '.join(entry['wants'])}\n" if entry["wants"] else ""
+    return f"[Unit]\nDescription={entry['description']}\n{wants}\n[Slice]\n{_sets(entry)}\n[Install]\nWantedBy=multi-user.target\n"
+
+
+def _sets(entry: Mapping[str, Any]) -> str:
+    return assignments({"AllowedCPUs": entry["cpus"], "AllowedMemoryNodes": entry["mems"]})
+
+
+def _service(entry: Mapping[str, Any]) -> str:
+    needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
+    resets = assignments((key, "") for key in entry["settings"] if key in MERGED)
+    environment = "".join(f"Environment={key}={value}\n" for key, value in entry["environment"].items())
+    return f"# {entry['description']}\n{needs}[Service]\n{resets}{assignments(entry['settings'])}{environment}"
+
+
+def _housekeeping(entry: Mapping[str, Any]) -> str:
+    section = "Scope" if entry["name"].endswith(".scope") else "Slice"
+    about = "# Housekeeping: the system's own work stays off the CPUs of the NPUs.\n"
+    return f"{about}[{section}]\nAllowedCPUs=\nAllowedCPUs={entry['cpus']}\n"
+
+
+def _environment(vnpu: Mapping[str, Any]) -> str:
+    about = f"# The part of {vnpu['of']} that vNPU {vnpu['name']} gets, as its container sees it: docker run --env-file.\n"
+    return about + assignments(vnpu["environment"])
+
+
+def _limiter(vnpu: Mapping[str, Any], program: str, shared_region: str) -> str:
+    """Return the unit of a vNPU's limiter. Its container has the vNPU's directory as /hami-vnpu-shmem."""
+    local = f"npu-affinity/vnpu/{vnpu['name']}"
+    folders = {"NPU_GLOBAL_SHM_PATH": shared_region, "NPU_LOCAL_SHM_PATH": f"/run/{local}"}
+    environment = {
+        key: f"{folders[key]}/{posixpath.basename(value)}" if key in folders else value for key, value in vnpu["environment"].items()
+    }
+    lines = [
+        "[Unit]",
+        f"Description=Limiter of vNPU {vnpu['name']}, {vnpu['memory_mib']} MiB and {vnpu['core']} percent of {vnpu['of']}",
+        "After=npu-affinity-device-share.service",
+        *([f"Before={vnpu['unit']}", "StopWhenUnneeded=yes"] if vnpu["unit"] else []),
+        "",
+        "[Service]",
+        "Type=exec",
+        *(f"{key}={value}" for key, value in vnpu["settings"].items()),
+        "Environment=RUST_LOG=info",
+        *(f"Environment={key}={value}" for key, value in environment.items()),
+        f"RuntimeDirectory={local}",
+        "RuntimeDirectoryMode=1777",
+        "RuntimeDirectoryPreserve=restart",
+        "# The container has this directory as /hami-vnpu-shmem and as /dev/shm, where older limiters and libraries meet.",
+        f"BindPaths=/run/{local}:/dev/shm",
+        f"ExecStart={program}",
+        "Restart=on-failure",
+        *([] if vnpu["unit"] else ["", "[Install]", "WantedBy=multi-user.target"]),
+    ]
+    return "\n".join(lines) + "\n"

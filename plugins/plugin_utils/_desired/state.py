@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The desired state of a host: one plain document, made of topology, plan and settings.
+
+Bind applies it, and verify compares the host with it. What a feature adds to it is in the file of that name.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import device_share, irq, kubelet, slices, threads, tuning, vnpu
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+
+FEATURES = {
+    "vnpu": vnpu.wanted,
+    "slices": slices.wanted,
+    "irq": irq.wanted,
+    "device_share": device_share.wanted,
+    "threads": threads.wanted,
+    "tuning": tuning.wanted,
+    "kubelet": kubelet.wanted,
+}
+"""The functions that say what a feature wants of a host, in the order in which a bind applies them."""
+PRESENT, ABSENT = "present", "absent"
+
+
+def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the host should be, by the features that ``settings`` names: ``{feature: settings of its role without the prefix}``.
+
+    A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
+
+    Keys of the result: ``schema``, ``features`` (``{name: present or absent}``), ``plan`` (what goes to plan.json, or None), ``live`` (what
+    features want of the running host, by feature), ``absent`` (by which paths and sections of previous.json one finds what an earlier bind
+    did for a feature that is absent), and what :meth:`Feature.document` returns, of all
+    features together.
+    Raises ``ValueError`` with a sentence when a feature is not known, or when the plan must not be applied.
+    """
+    if unknown := settings.keys() - FEATURES.keys():
+        raise ValueError(f"there is no feature {' or '.join(sorted(unknown))}; there are {', '.join(FEATURES)}.")
+    together, features, live = Feature(), {}, {}
+    for name in (name for name in FEATURES if name in settings):
+        is_wanted = bool(settings[name]["enabled"] and plan)
+        found = FEATURES[name](topology, plan or {}, {**settings[name], "enabled": is_wanted})
+        features[name] = PRESENT if is_wanted else ABSENT
+        together = together.with_those_of(found)
+        if found.live is not None:
+            live[name] = found.live
+    state = together.document()
+    absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT}
+    traces = {name: {"owned": list(feature.owned), "sections": list(feature.sections)} for name, feature in absent.items()}
+    return {"schema": 1, "features": features, "plan": plan if together.needs_plan else None, "live": live, "absent": traces} | state

@@ -1,0 +1,85 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature threads: what names processes and threads, and the units that place those that start later.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
+from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
+
+NAMES = "/etc/npu-affinity/threads.json"
+SERVICE, TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
+OWNED = FEATURES["threads"].owned
+ABOUT = f"{MARKER}: changes are overwritten. Which processes npu-affinity-threads.service places, and by which names."
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return what places the threads of a plan's processes; ``settings``: those of role threads."""
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    if settings["bound_by"] == "workers":
+        raise ValueError(
+            "npu_affinity_threads_enabled places threads from outside, and with npu_affinity_bound_by=workers the workers do it "
+            "themselves; switch one of the two off."
+        )
+    found, patterns = processes(topology, plan, settings), settings["patterns"]
+    names = (
+        f'{{"about": {json.dumps(ABOUT)},\n"patterns": {json.dumps(patterns, sort_keys=True)},\n'
+        f'"processes": {json.dumps(found, sort_keys=True)}}}\n'
+    )
+    timer = bool(settings["timer"])
+    files = [{"path": NAMES, "content": names, "mode": "0644"}]
+    return Feature(
+        files=tuple(files + [unit(SERVICE, _service(settings)), unit(TIMER, _timer(settings))] if timer else files),
+        owned=OWNED,
+        enabled=(TIMER,) if timer else (),
+        started=(TIMER,) if timer else (),
+        runtime=timer,
+        needs_plan=True,
+        live={"processes": found, "patterns": patterns},
+    )
+
+
+def processes(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the processes whose threads are placed, as module process_affinity takes them: first those in the slices of
+    single NPUs, then what the settings name. Those of lost NPUs have no place."""
+    found: list[dict[str, Any]] = [{"npus": []}]
+    for workload in workloads(plan, settings["workloads"], topology):
+        if workload["npus"]:
+            found.append({"npus": workload["npus"], "slice": workload["slice"]})
+            found += [{"npus": workload["npus"], "unit": name} for name in workload["units"]]
+    for service in settings["services"]:
+        if npus := present_ids(plan, service["npus"]):
+            found.append({"npus": npus, "unit": service["unit"]})
+    for entry in settings["processes"]:
+        named = entry.get("npus") or []
+        npus = present_ids(plan, named)
+        if npus or not named:
+            found.append({**entry, "npus": npus})
+    return found
+
+
+def _service(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Place the threads of NPU processes on the CPUs of their roles\n"
+        "ConditionPathExists=/etc/npu-affinity/plan.json\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._processes\nTimeoutStartSec=240\n"
+    )
+
+
+def _timer(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Place the threads of NPU processes that have started since\n\n"
+        f"[Timer]\nOnBootSec=1min\nOnUnitActiveSec={settings['interval']}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
+    )

@@ -1,0 +1,49 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature tuning: settings of the whole host, now and at every boot.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE, text
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+
+SETTINGS = {"governor": str, "numa_balancing": int, "transparent_hugepages": str, "swappiness": int}
+"""The settings that there are, each with its type."""
+SERVICE = "npu-affinity-tuning.service"
+OWNED = FEATURES["tuning"].owned
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return the settings of the host that are not empty, and the unit that sets them at boot; ``settings``: those of role tuning."""
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    asked = {name: settings[name] for name in SETTINGS if settings[name] not in ("", None)}
+    values = {name: SETTINGS[name](value) for name, value in asked.items()}
+    if not values:
+        return Feature(owned=OWNED, live={})
+    return Feature(
+        files=({"path": FILE, "content": text(values), "mode": "0644"}, unit(SERVICE, _service(settings))),
+        owned=OWNED,
+        enabled=(SERVICE,),
+        runtime=True,
+        needs_plan=bool(plan["npus"]),
+        live=values,
+    )
+
+
+def _service(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Set governor, NUMA balancing, huge pages and swappiness as NPUs want them\n"
+        "After=systemd-modules-load.service systemd-udev-settle.service systemd-sysctl.service systemd-tmpfiles-setup.service\n"
+        "After=tuned.service cpupower.service cpufrequtils.service\nConditionPathExists=/etc/npu-affinity/tuning.json\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._tuning\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )

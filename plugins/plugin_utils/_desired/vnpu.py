@@ -1,0 +1,24 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature vnpu: the directories and files of the soft split of NPUs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+
+LAYOUT = ("folder", "shared_region", "shared_mode")
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return the layout as module vnpu_layout takes it; ``settings``: those of role vnpu."""
+    if not settings["enabled"]:
+        return Feature()
+    files = [{key: value for key, value in entry.items() if key != "src"} for entry in settings["files"]]
+    return Feature(soft_split=settings["folder"], live={**{key: settings[key] for key in LAYOUT}, "files": files})

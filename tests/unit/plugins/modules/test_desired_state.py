@@ -1,0 +1,214 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A simulated host follows its desired state: features come, go when they are switched off, and are undone one by one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+simulator = pytest.importorskip("tests.simulator.generate")
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan  # noqa: E402
+
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
+    },
+}
+PYTHON = "/usr/bin/python3"
+SETTINGS = {
+    "slices": {
+        "enabled": True,
+        "bound_by": "host",
+        "services": [{"unit": "vllm@0.service", "npus": [0]}],
+        "workloads": [],
+        "visible_devices": True,
+        "vnpus": [],
+        "vnpu_limiter": "",
+        "vnpu_shared_region": "/srv/region",
+        "vnpu_folder": "/srv/vnpu",
+        "kubelet_becomes": "",
+        "to_be_placed": [],
+    },
+    "irq": {"enabled": True, "irqbalance": "policy", "failure": "fail", "interval": "10min", "wait": 60, "python": PYTHON},
+    "threads": {
+        "enabled": True,
+        "bound_by": "host",
+        "services": [],
+        "workloads": [],
+        "processes": [],
+        "patterns": {"acl": ["acl_thread*"]},
+        "timer": True,
+        "interval": "1min",
+        "python": PYTHON,
+    },
+    "tuning": {
+        "enabled": True,
+        "governor": "",
+        "numa_balancing": "",
+        "transparent_hugepages": "",
+        "swappiness": "0",
+        "python": PYTHON,
+    },
+    "device_share": {
+        "enabled": False,
+        "device_share": True,
+        "npus": [],
+        "only_ours": True,
+        "recover": "leave",
+        "boot": True,
+        "wait": 60,
+        "timeout": 60,
+        "npu_smi": "",
+        "python": PYTHON,
+    },
+}
+APPLIED = [name for name in SETTINGS if name != "device_share"]
+"""The features that module host_files applies by itself."""
+
+
+@pytest.fixture
+def root(tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    (tmp_path / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
+    return tmp_path
+
+
+@pytest.fixture
+def bind(run_module, root):
+    """Bind with some features switched off, and return what module host_files answers."""
+
+    topology = gather(Host(str(root)))
+
+    def run(*off, check=False):
+        return run_module("host_files", root=str(root), state=state_of(topology, *off), _ansible_check_mode=check)
+
+    return run
+
+
+def state_of(topology, *off):
+    settings = {name: {**values, "enabled": values["enabled"] and name not in off} for name, values in SETTINGS.items()}
+    return json.loads(json.dumps(desired_state(topology, plan(topology), settings)))
+
+
+def files_of(root):
+    vendor = ("/simulator", "/var/log", "/run/npu-smi")
+    paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink() and not path.is_dir()]
+    return {path: (root / path[1:]).read_text() if (root / path[1:]).is_file() else "" for path in paths if not path.startswith(vendor)}
+
+
+def without(feature, bind, root):
+    """The files of a host on which a feature was never switched on."""
+    assert bind(feature)["changed"]
+    return files_of(root)
+
+
+@pytest.mark.parametrize("feature", APPLIED)
+def test_a_feature_that_is_switched_off_goes_as_if_it_had_never_been_there(bind, root, feature):
+    never = without(feature, bind, root)
+    assert bind()["changed"]
+    everything = files_of(root)
+    assert everything != never
+
+    predicted = bind(feature, check=True)
+    assert files_of(root) == everything
+    done = bind(feature)
+    assert {key: done[key] for key in ("changed", "files", "removed", "actions", "settings", "diff")} == {
+        key: predicted[key] for key in ("changed", "files", "removed", "actions", "settings", "diff")
+    }
+    record = "/etc/npu-affinity/previous.json"
+    now = files_of(root)
+    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {record}
+    assert json.loads(now[record]).keys() == json.loads(never[record]).keys()
+    assert not bind(feature)["changed"]
+    assert bind()["changed"] and files_of(root).keys() == everything.keys()
+
+
+def test_everything_off_leaves_no_setting_and_no_program(bind, root):
+    before = files_of(root)
+    bind()
+    bind(*APPLIED)
+    left = {path for path, text in files_of(root).items() if text != before.get(path)}
+    assert left <= {"/etc/npu-affinity/previous.json", "/etc/npu-affinity/plan.json"}
+
+
+@pytest.mark.parametrize("feature", APPLIED)
+def test_a_feature_is_undone_alone(bind, root, run_module, feature):
+    never = without(feature, bind, root)
+    bind()
+    result = run_module("unbind", root=str(root), features=[feature])
+    assert result["changed"] and result["message"] == f"Undone on this host: {feature}."
+    now = files_of(root)
+    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {"/etc/npu-affinity/previous.json"}
+    assert not run_module("unbind", root=str(root), features=[feature])["changed"]
+
+
+def test_all_of_it_is_undone_after_features_went_one_by_one(bind, root, run_module):
+    before = files_of(root)
+    bind()
+    for feature in APPLIED:
+        run_module("unbind", root=str(root), features=[feature])
+    run_module("unbind", root=str(root))
+    assert files_of(root) == before
+
+
+def test_a_feature_that_cannot_be_undone_fails_the_bind_in_words(bind, root, run_module):
+    bind()
+    run_module("device_share", root=str(root), enabled=True)
+    tool = root / "usr/local/Ascend/driver/tools/npu-smi"
+    tool.write_text("#!/bin/sh\necho broken\nexit 1\n")
+    result = bind()
+    assert result["failed"] and "what is switched off could not all be undone: device share could not be put back" in result["msg"]
+
+
+def test_device_share_that_is_switched_off_is_put_back(bind, root, run_module):
+    bind()
+    share = run_module("device_share", root=str(root), enabled=True)
+    assert share["changed"]
+    assert bind()["changed"] and not bind()["changed"]
+    assert [chip["before"] for chip in run_module("device_share", root=str(root), enabled=False)["chips"]] == [False, False]
+
+
+def test_verify_by_the_same_document(bind, root, run_module):
+    bind()
+    topology = gather(Host(str(root)))
+
+    def verify(*off):
+        return {entry["object"] for entry in run_module("binding_info", root=str(root), state=state_of(topology, *off))["drift"]}
+
+    assert verify() == set()
+    assert verify("tuning") == {"/etc/npu-affinity/tuning.json", "/etc/systemd/system/npu-affinity-tuning.service"}
+
+
+def test_what_is_bound_alone_is_compared_with_its_plan(bind, root, run_module):
+    assert bind("slices", "irq", "threads")["changed"]
+    topology = gather(Host(str(root)))
+    assert run_module("binding_info", root=str(root), state=state_of(topology, "slices", "irq", "threads"))["drift"] == []
+
+
+def test_controller_and_host_have_the_same_features():
+    assert FEATURES.keys() == ON_HOST.keys()
+    assert [pattern for name in ON_HOST for pattern in ON_HOST[name].owned if list(ON_HOST.values()).count(pattern) > 1] == []
+
+
+def test_an_unknown_feature_is_refused():
+    with pytest.raises(ValueError, match="there is no feature interrupts; there are vnpu, slices, irq"):
+        desired_state({}, None, {"interrupts": {"enabled": True}})
+
+
+def test_without_a_plan_everything_is_absent():
+    state = desired_state({"irqbalance": {}}, None, SETTINGS)
+    assert state["features"] == dict.fromkeys(state["features"], "absent") and state["files"] == [] and state["plan"] is None
