@@ -155,6 +155,13 @@ def test_what_does_not_add_up_is_refused_before_anything_is_touched(fleet, varia
     assert touched(before, hosts.snapshot("a2")) == set()
 
 
+def test_a_host_whose_files_hami_brings_later_is_bound_and_told_so(fleet):
+    hosts = fleet(a2=MACHINE)
+    run = hosts.play("bind", npu_affinity_vnpu_enabled=True)
+    assert run.status == 0, run.output
+    assert "until HAMi's device plugin has placed it, containers run without any limit" in run.output
+
+
 def boot(tree):
     """Restart the host, and then do what its systemd does: run the programs of the enabled oneshot units of ours, in their order.
 
