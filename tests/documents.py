@@ -1,0 +1,104 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of documents that the code makes: ``python -m tests.documents --write`` brings them up to date."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.filter import binding, plan, plan_table
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+from tests.simulator.generate import generate
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+FIRST_BIND = "docs/first-bind.md"
+ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
+HEAD = "| variable | default | what it does |\n|---|---|---|\n"
+MARKUP = re.compile(r"\b[A-Z]\(([^()]*)\)")
+
+
+def readme(role: str) -> str:
+    return (REPOSITORY / f"roles/{role}/README.md").read_text()
+
+
+def options(role: str) -> Mapping[str, Any]:
+    """Return the variables of a role, as its argument specs have them."""
+    specs = yaml.safe_load((REPOSITORY / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
+    return specs["main"]["options"]
+
+
+def variables(role: str) -> str:
+    """Return the table of a role's variables."""
+    return HEAD + "".join(f"| `{name}` | {_default(option)} | {_meaning(option)} |\n" for name, option in options(role).items())
+
+
+def _default(option: Mapping[str, Any]) -> str:
+    if "default" not in option:
+        return "none"
+    return f"`{yaml.safe_dump(option['default'], default_flow_style=True, width=1000).removesuffix('...' + chr(10)).strip()}`"
+
+
+def _meaning(option: Mapping[str, Any]) -> str:
+    """Return the first paragraph of a description, then what is allowed."""
+    described = option["description"]
+    sentences = [MARKUP.sub(_code, described if isinstance(described, str) else described[0])]
+    if choices := [f"`{choice}`" for choice in option.get("choices", ()) if choice]:
+        sentences.append(f"One of {', '.join(choices)}.")
+    if keys := [f"`{key}`" for key in option.get("options", ())]:
+        sentences.append(f"Keys: {', '.join(keys)}.")
+    return " ".join(sentences).replace("|", "\\|")
+
+
+def _code(markup: re.Match[str]) -> str:
+    """Return what stands in semantic markup; a reference is such as ``npu.affinity.plan#filter:strategy``."""
+    name, _mark, kind = markup[1].partition("#")
+    _kind, _colon, option = kind.partition(":")
+    return f"`{option}` of `{name}`" if option else f"`{name}`"
+
+
+def plan_sample() -> str:
+    """Return what playbook plan prints of an Atlas 800 A2, but for the first two lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate("a2_8x24", folder)
+        topology = gather(Host(folder))
+    made = plan.plan(topology)
+    lines = plan_table.plan_table(made, topology, binding.binding(topology, made)["says"])
+    return textwrap.indent("\n".join(lines), " " * 8) + "\n"
+
+
+def documents() -> Iterator[tuple[str, str]]:
+    """Yield each document that has such a part, as ``(path, text that it should have)``."""
+    for role in ROLES:
+        path = f"roles/{role}/README.md"
+        yield path, _with(path, r"(?<=^## Variables\n\n).*?(?=^##|\Z)", variables(role))
+    yield FIRST_BIND, _with(FIRST_BIND, r"(?<=    msg: \|-\n).*?(?=^```)", plan_sample())
+
+
+def _with(path: str, part: str, text: str) -> str:
+    """Return a document with one part of it replaced."""
+    made, times = re.subn(part, lambda _match: text, (REPOSITORY / path).read_text(), count=1, flags=re.DOTALL | re.MULTILINE)
+    if not times:
+        raise ValueError(f"{path} has no place for what the code makes: {part}")
+    return made
+
+
+def main() -> None:
+    for path, text in documents():
+        if "--write" in sys.argv[1:]:
+            (REPOSITORY / path).write_text(text)
+        elif (REPOSITORY / path).read_text() != text:
+            sys.exit(f"{path} is not what the code makes; python -m tests.documents --write")
+
+
+if __name__ == "__main__":
+    main()

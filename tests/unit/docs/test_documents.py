@@ -1,0 +1,38 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documents show what the code has: variables of roles, plays that ansible-playbook reads, and a plan that it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests import documents
+
+
+@pytest.mark.parametrize(("path", "text"), list(documents.documents()))
+def test_what_the_code_makes_is_up_to_date(path, text):
+    assert (documents.REPOSITORY / path).read_text() == text, "python -m tests.documents --write"
+
+
+def examples():
+    """The first play of each role's README, by role."""
+    return {role: re.search(r"^```yaml\n(.*?)^```", documents.readme(role), re.DOTALL | re.MULTILINE)[1] for role in documents.ROLES}
+
+
+def test_the_example_of_every_role_is_a_play_that_runs_it(tmp_path):
+    paths = []
+    for role, text in examples().items():
+        (play,) = yaml.safe_load(text)
+        assert f"npu.affinity.{role}" in [*play.get("roles", ()), play.get("ansible.builtin.import_playbook")]
+        known = {name for named in {role, "plan"} for name in documents.options(named)}
+        assert play.get("vars", {}).keys() <= known, role
+        paths.append(tmp_path / f"{role}.yml")
+        paths[-1].write_text(text)
+    command = ["ansible-playbook", "-i", "npu_hosts,", "--syntax-check", *map(str, paths)]
+    done = subprocess.run(command, cwd=documents.REPOSITORY, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
