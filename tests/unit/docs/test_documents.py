@@ -19,6 +19,18 @@ def test_what_the_code_makes_is_up_to_date(path, text):
     assert (documents.REPOSITORY / path).read_text() == text, "python -m tests.documents --write"
 
 
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"`((?:changelogs|docs|extensions|playbooks|plugins|roles|tests)/[\w./-]+)`")
+PAGES = [page for pattern in ("*.md", "docs/*.md", "roles/*/README.md") for page in sorted(documents.REPOSITORY.glob(pattern))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
+def test_what_a_page_links_to_or_names_is_there(page):
+    text = page.read_text()
+    named = {page.parent / link for link in LINK.findall(text)} | {documents.REPOSITORY / path for path in PATH.findall(text)}
+    assert [str(path) for path in sorted(named) if not path.exists()] == []
+
+
 def examples():
     """The first play of each role's README, by role."""
     return {role: re.search(r"^```yaml\n(.*?)^```", documents.readme(role), re.DOTALL | re.MULTILINE)[1] for role in documents.ROLES}
