@@ -21,7 +21,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology import gath
 from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
-FIRST_BIND = "docs/first-bind.md"
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
 HEAD = "| variable | default | what it does |\n|---|---|---|\n"
 MARKUP = re.compile(r"\b[A-Z]\(([^()]*)\)")
@@ -66,14 +65,13 @@ def _code(markup: re.Match[str]) -> str:
     return f"`{option}` of `{name}`" if option else f"`{name}`"
 
 
-def plan_sample() -> str:
-    """Return what playbook plan prints of an Atlas 800 A2, but for the first two lines."""
+def plan_lines() -> list[str]:
+    """Return what playbook plan prints of an Atlas 800 A2."""
     with tempfile.TemporaryDirectory() as folder:
         generate("a2_8x24", folder)
         topology = gather(Host(folder))
     made = plan.plan(topology)
-    lines = plan_table.plan_table(made, topology, binding.binding(topology, made)["says"])
-    return textwrap.indent("\n".join(lines), " " * 8) + "\n"
+    return plan_table.plan_table(made, topology, binding.binding(topology, made)["says"])
 
 
 def documents() -> Iterator[tuple[str, str]]:
@@ -81,7 +79,9 @@ def documents() -> Iterator[tuple[str, str]]:
     for role in ROLES:
         path = f"roles/{role}/README.md"
         yield path, _with(path, r"(?<=^## Variables\n\n).*?(?=^##|\Z)", variables(role))
-    yield FIRST_BIND, _with(FIRST_BIND, r"(?<=    msg: \|-\n).*?(?=^```)", plan_sample())
+    lines = [f"{line}\n" for line in plan_lines()]
+    yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
+    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=    msg: \|-\n).*?(?=^```)", textwrap.indent("".join(lines), " " * 8))
 
 
 def _with(path: str, part: str, text: str) -> str:
