@@ -44,7 +44,8 @@ def variables(role: str) -> str:
 def _default(option: Mapping[str, Any]) -> str:
     if "default" not in option:
         return "none"
-    return f"`{yaml.safe_dump(option['default'], default_flow_style=True, width=1000).removesuffix('...' + chr(10)).strip()}`"
+    text = yaml.safe_dump(option["default"], default_flow_style=True, width=1000)
+    return f"`{text.splitlines()[0]}`"
 
 
 def _meaning(option: Mapping[str, Any]) -> str:
