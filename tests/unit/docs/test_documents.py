@@ -41,10 +41,10 @@ def test_the_example_of_every_role_is_a_play_that_runs_it(tmp_path):
     for role, text in examples().items():
         (play,) = yaml.safe_load(text)
         assert f"npu.affinity.{role}" in [*play.get("roles", ()), play.get("ansible.builtin.import_playbook")]
-        known = {name for named in {role, "plan"} for name in documents.options(named)}
+        known = {name for named in (role, "plan") for name in documents.options(named)}
         assert play.get("vars", {}).keys() <= known, role
         paths.append(tmp_path / f"{role}.yml")
         paths[-1].write_text(text)
     command = ["ansible-playbook", "-i", "npu_hosts,", "--syntax-check", *map(str, paths)]
-    done = subprocess.run(command, cwd=documents.REPOSITORY, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=documents.REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
