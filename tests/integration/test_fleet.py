@@ -137,12 +137,18 @@ def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fl
         assert owned - {"/etc/npu-affinity/previous.json"} - {path for path in owned if ".wants/" in path} == written | removed
 
 
-def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet):
-    hosts = fleet(a2="a2_8x24")
+def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, monkeypatch):
+    """And a picture of each host, below a folder that need not be there; a plan that a bind refuses is shown all the same."""
+    hosts = fleet(a2="a2_8x24", overlapping="a2_4x48")
+    hosts.give({"overlapping": {"npu_affinity_repair": False}})
     before = hosts.snapshot("a2")
-    run = hosts.play("plan")
-    assert run.status == 0, run.output
+    monkeypatch.setenv("PWD", str(tmp_path))
+    run = hosts.play("plan", npu_affinity_pictures="some/pictures")
     assert touched(before, hosts.snapshot("a2")) == set()
+    assert {path.name for path in (tmp_path / "some/pictures").iterdir()} == {"a2.svg", "overlapping.svg"}
+    assert not run.of("a2", "failed") and "share CPUs" in run.failure("overlapping")
+    (refused,) = (entry["result"]["msg"] for entry in run.of("overlapping", "ok") if entry["task"].endswith("The plan"))
+    assert "pools OVERLAP" in refused and "violation" in refused and "A bind refuses this plan." in refused
     (text,) = (entry["result"]["msg"] for entry in run.of("a2") if entry["task"].endswith("The plan"))
     table = text.splitlines()
     assert table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
