@@ -20,13 +20,18 @@ MINUTES ?= 0
 MACHINES ?= 1000
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
+ifeq ($(INVENTORY),)
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONPATH := $(CURDIR)/build
+else # the user's own set-up: ansible.cfg beside the inventory comes first, and collections that are installed are found after this one
+export ANSIBLE_CONFIG ?= $(firstword $(wildcard $(abspath $(dir $(INVENTORY)))/ansible.cfg $(HOME)/.ansible.cfg /etc/ansible/ansible.cfg) $(CURDIR)/ansible.cfg)
+COLLECTIONS_PATH = ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build:$$($(BIN)/python -c 'from ansible import constants; print(*constants.COLLECTIONS_PATHS, sep=":")')"
+endif
 PYTEST = $(BIN)/python -m pytest -q -n logical
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || \
 	{ echo "pip could not install what $< names: its message is above; is the package index of pip's configuration within reach?" >&2; exit 1; }
-PLAYBOOK = $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
+PLAYBOOK = $(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
 
 help: ## this list
 	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -76,7 +81,7 @@ site: setup ## the facts of 40 simulated hosts in use, below build/site
 	@$(BIN)/python -m tests.simulator.site tests/simulator/site.yml $(SITE)
 
 place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"npus": 2}' (INVENTORY=… or FACTS=folder; simulated hosts without)
-	$(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
+	$(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
 test: setup-test ## every layer, in minutes; no root: lint, types, units, a thousand machines, playbooks, sanity, build and install

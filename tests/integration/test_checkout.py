@@ -1,7 +1,10 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A checkout works with nothing but ansible-core: no make, no environment variables, no installed collection."""
+"""A checkout works with nothing but ansible-core: no make, no environment variables, no installed collection.
+
+With make and an inventory of the user's, the user's ansible.cfg and collections hold.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,65 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.conftest import REPOSITORY
+
+CALLBACK = """
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = "name: greeting\\ntype: notification\\nshort_description: A greeting\\ndescription: [A greeting.]"
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_NAME = "site.tools.greeting"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def v2_playbook_on_start(self, playbook):
+        self._display.display("the collection of the site is here")
+"""
+
+
+def run(*command):
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "MAKE", "MFLAGS")) and name != "PYTHONPATH"
+    }
+    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def ansible_playbook(*arguments):
+    return run(str(Path(sys.executable).parent / "ansible-playbook"), *arguments)
 
 
 def test_ansible_playbook_from_a_checkout(fleet):
     hosts = fleet(i310="i310_pro")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_") and name != "PYTHONPATH"}
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(hosts.inventory), "bind.yml", "--check"]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = ansible_playbook("-i", str(hosts.inventory), "bind.yml", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed=0" in done.stdout
+    assert "no group npu_hosts, so that all its 1 hosts are taken" in done.stderr
+
+
+NOTHING = [
+    (["-i", "missing.yml", "bind.yml"], "missing.yml has no hosts"),
+    (["-i", "host,", "bind.yml", "--tags", "irq"], "--tags irq: the playbooks of npu.affinity have no tags"),
+    (["-i", "host,other,", "playbooks/unbind.yml", "--limit", "other", "-e", "npu_affinity_hosts=host"], "none of them is in host"),
+]
+
+
+@pytest.mark.parametrize("arguments, sentence", NOTHING, ids=["inventory", "tags", "limit"])
+def test_a_run_that_would_do_nothing_fails(arguments, sentence):
+    done = ansible_playbook(*arguments)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "PLAY RECAP" not in done.stdout
+
+
+def test_make_with_an_inventory_takes_the_set_up_of_the_user(fleet, tmp_path):
+    hosts = fleet(i310="i310_pro")
+    callbacks = tmp_path / "collections/ansible_collections/site/tools/plugins/callback"
+    callbacks.mkdir(parents=True)
+    (callbacks / "greeting.py").write_text(CALLBACK)
+    (tmp_path / "ansible.cfg").write_text("[defaults]\ncollections_path = collections\ncallbacks_enabled = site.tools.greeting\n")
+    done = run("make", "--old-file=.venv/run.stamp", "report", f"INVENTORY={hosts.inventory}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the collection of the site is here" in done.stdout

@@ -1,0 +1,91 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: hosts
+short_description: The hosts that a playbook of this collection takes
+version_added: 0.2.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Returns what belongs into C(hosts) of a play. Without a pattern of the user it is the group C(npu_hosts) where the inventory has one,
+    and otherwise all hosts, with a warning.
+  - Refuses an inventory without hosts, a pattern that matches none, and tags on the command line of a playbook of this collection, which
+    would all be a run that does nothing and ends well.
+options:
+  _terms:
+    description: The pattern of the user. Empty when there is none.
+    required: true
+"""
+
+EXAMPLES = r"""
+---
+- name: Plan every host
+  hosts: "{{ lookup('npu.affinity.hosts', npu_affinity_hosts | default('')) }}"
+  gather_facts: false
+  roles:
+    - role: npu.affinity.plan
+"""
+
+RETURN = r"""
+_raw:
+  description: A pattern of hosts.
+  type: list
+  elements: str
+  sample: [npu_hosts]
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible import context
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.loader import lookup_loader
+from ansible.plugins.lookup import LookupBase
+from ansible.utils.display import Display
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
+
+COLLECTION = pathlib.Path(__file__).resolve().parents[2]
+
+
+class LookupModule(LookupBase):
+    def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[str]:
+        variables = variables or {}
+        groups = variables["groups"]
+        wanted = hosts.pattern(terms[0], groups)
+        if context.CLIARGS.get("syntax"):
+            return [wanted]
+        limit = variables.get("ansible_limit")
+        found = hosts.refusal(
+            wanted,
+            len(groups["all"]),
+            self._named(wanted, variables),
+            self._named(limit, variables) if limit and "@" not in limit else None,
+            variables.get("ansible_inventory_sources") or (),
+        )
+        if any(map(_is_ours, context.CLIARGS.get("args") or ())):
+            found = found or hosts.tags_refusal(variables.get("ansible_run_tags", ()), variables.get("ansible_skip_tags", ()), {"plan", *FEATURES})
+        if found:
+            raise AnsibleLookupError(found)
+        if not terms[0] and wanted == "all":
+            Display().warning(
+                f"The inventory has no group {hosts.GROUP}, so that all its {len(groups['all'])} hosts are taken. Put the hosts with NPUs into that "
+                "group, or name them with -e npu_affinity_hosts=…; -e npu_affinity_hosts=all says that all are meant."
+            )
+        return [wanted]
+
+    def _named(self, pattern: str, variables: Mapping[str, Any]) -> list[str]:
+        lookup = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
+        return lookup.run(pattern, variables=variables)
+
+
+def _is_ours(playbook: str) -> bool:
+    """Whether a playbook of the command line is one of this collection. Others that import it may have tags."""
+    folder = pathlib.Path(playbook).resolve().parent
+    return playbook.startswith("npu.affinity.") or folder in (COLLECTION, COLLECTION / "playbooks")
