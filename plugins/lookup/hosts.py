@@ -48,8 +48,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 
@@ -70,13 +69,14 @@ class LookupModule(LookupBase):
             variables.get("ansible_inventory_sources") or (),
         )
         if any(map(_is_ours, context.CLIARGS.get("args") or ())):
-            found = found or hosts.tags_refusal(variables.get("ansible_run_tags", ()), variables.get("ansible_skip_tags", ()), {"plan", *FEATURES})
+            tags, skipped = (variables.get(f"ansible_{name}_tags", ()) for name in ("run", "skip"))
+            found = found or hosts.tags_refusal(tags, skipped, specs.options())
         if found:
             raise AnsibleLookupError(found)
         if not terms[0] and wanted == "all":
             Display().warning(
-                f"The inventory has no group {hosts.GROUP}, so that all its {len(groups['all'])} hosts are taken. Put the hosts with NPUs into that "
-                "group, or name them with -e npu_affinity_hosts=…; -e npu_affinity_hosts=all says that all are meant."
+                f"The inventory has no group {hosts.GROUP}, so that all its {len(groups['all'])} hosts are taken. Put the hosts with NPUs "
+                "into that group, or name them with -e npu_affinity_hosts=…; -e npu_affinity_hosts=all says that all are meant."
             )
         return [wanted]
 

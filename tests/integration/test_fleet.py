@@ -140,7 +140,7 @@ def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fl
 def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, monkeypatch):
     """And a picture of each host, below a folder that need not be there; a plan that a bind refuses is shown all the same."""
     hosts = fleet(a2="a2_8x24", overlapping="a2_4x48")
-    hosts.give({"overlapping": {"npu_affinity_repair": False}})
+    hosts.give({"overlapping": {"npu_affinity_repair": False}, "a2": {"npu_affinity_governor": "performance"}})
     before = hosts.snapshot("a2")
     monkeypatch.setenv("PWD", str(tmp_path))
     run = hosts.play("plan", npu_affinity_pictures="some/pictures")
@@ -154,6 +154,7 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
     assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
+    assert "remark     npu_affinity_governor has no effect here, because" in table
 
 
 def test_a_lost_npu_is_named_and_the_others_keep_everything(fleet):
@@ -199,6 +200,11 @@ REFUSED = {
         "workload a and workload b both have NPU 1",
     ),
     "few": ({}, {"npu_affinity_cpus": "0-7"}, "CPUs"),
+    "misspelled": (
+        {},
+        {"npu_affinity_strategey": "even_split"},
+        "npu_affinity_strategey, which is no setting of npu.affinity; did you mean",
+    ),
 }
 
 

@@ -30,18 +30,18 @@ def refusal(wanted: str, in_inventory: int, matched: Collection[str], limited: C
     if not matched:
         return f"no host of the inventory matches {wanted}, of {in_inventory}: correct npu_affinity_hosts, or the group in the inventory."
     if limited is not None and not set(matched) & set(limited):
-        return f"--limit names {len(set(limited))} of the inventory's hosts, and none of them is in {wanted}: correct --limit or npu_affinity_hosts."
+        return f"--limit names {len(set(limited))} hosts, and none of them is in {wanted}: correct --limit or npu_affinity_hosts."
     return ""
 
 
-def tags_refusal(tags: Iterable[str], skipped: Iterable[str], features: Collection[str]) -> str:
+def tags_refusal(tags: Iterable[str], skipped: Iterable[str], roles: Collection[str]) -> str:
     """Return why these tags of the command line cannot be followed, or an empty string."""
     named = sorted(set(tags) - WITHOUT_MEANING)
-    skips = sorted(set(skipped) & set(features))
+    skips = sorted(set(skipped) & set(roles))
     option = f"--tags {','.join(named)}" if named else f"--skip-tags {','.join(skips)}"
     if not named and not skips:
         return ""
     return (
-        f"{option}: the playbooks of npu.affinity have no tags, because a host is bound as a whole. Switch a role off or on with its variable, "
-        "such as npu_affinity_irq_enabled: false, and undo one alone with npu_affinity_features of the playbook unbind."
+        f"{option}: the playbooks of npu.affinity have no tags, because a host is bound as a whole. Switch a role off or on with its "
+        "variable, such as npu_affinity_irq_enabled: false, and undo one alone with npu_affinity_features of the playbook unbind."
     )

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, names, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement._fleet import LABELS
 
-FEATURES = {"plan", "slices", "irq"}
+ROLES = {"plan", "slices", "irq"}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,7 @@ def test_the_pattern_of_hosts(given, groups, expected):
         ("rakc1", 2, [], None, "no host of the inventory matches rakc1, of 2"),
         ("npu_hosts", 0, [], ["a"], "the inventory /site/hosts.yml has no hosts"),
         ("npu_hosts", 3, [], None, "no host of the inventory matches npu_hosts, of 3"),
-        ("npu_hosts", 3, ["a", "b"], ["c"], "--limit names 1 of the inventory's hosts, and none of them is in npu_hosts"),
+        ("npu_hosts", 3, ["a", "b"], ["c"], "--limit names 1 hosts, and none of them is in npu_hosts"),
     ],
 )
 def test_why_there_is_no_host(wanted, in_inventory, matched, limited, sentence):
@@ -50,5 +54,68 @@ def test_why_there_is_no_host(wanted, in_inventory, matched, limited, sentence):
     ],
 )
 def test_tags_that_the_playbooks_do_not_have(tags, skipped, option):
-    found = hosts.tags_refusal(tags, skipped, FEATURES)
+    found = hosts.tags_refusal(tags, skipped, ROLES)
     assert found.startswith(option) and bool(found) is bool(option)
+
+
+def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
+    files = [
+        path for folder in ("roles", "playbooks") for path in (ROLES_FOLDER.parent / folder).glob("**/*") if path.suffix in (".yml", ".j2")
+    ]
+    read = {name for path in files for name in re.findall(r"\bnpu_affinity_\w+", path.read_text())}
+    options = {name for options in specs.options().values() for name in options}
+    assert not options & (names.OF_PLAYBOOKS | names.FACTS)
+    assert read - options - names.FACTS | set(LABELS.values()) == names.OF_PLAYBOOKS
+
+
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("npu_affinity_strategey", "did you mean npu_affinity_strategy?"),
+        ("npu_affinity_batch", "did you mean npu_affinity_batches?"),
+        ("npu_affinity_irqbalanced", "did you mean npu_affinity_irqbalance?"),
+        ("npu_affinity_thread_patterns", "did you mean npu_affinity_threads_patterns?"),
+        ("npu_affinity_kubelet_drain_hosts", "did you mean npu_affinity_kubelet_drain_host?"),
+        ("npu_affinity_featurs", "did you mean npu_affinity_features?"),
+        ("npu_affinity_site_contact", "leave it out, or call a variable of your own something that does not start with npu_affinity_."),
+    ],
+)
+def test_names_that_nothing_reads(name, advice):
+    (sentence,) = names.refusals("a2-01", [name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.options())
+    assert sentence == f"Host a2-01 has the variable {name}, which is no setting of npu.affinity; {advice}"
+
+
+@pytest.mark.parametrize(
+    "given, off, expected",
+    [
+        (
+            {"npu_affinity_governor": "performance"},
+            ["tuning"],
+            ["npu_affinity_governor has no effect here, because npu_affinity_tuning_enabled is false."],
+        ),
+        ({"npu_affinity_governor": "performance"}, ["threads"], []),
+        ({"npu_affinity_governor": "", "npu_affinity_tuning_enabled": "false"}, ["tuning"], []),
+        (
+            {"npu_affinity_threads_patterns": [{"comm": "x"}], "npu_affinity_threads_timer": "no"},
+            ["threads", "tuning"],
+            [
+                "npu_affinity_threads_patterns, npu_affinity_threads_timer have no effect here, "
+                "because npu_affinity_threads_enabled is false."
+            ],
+        ),
+        ({"npu_affinity_threads_timer": "yes", "npu_affinity_threads_memory_limit": "4096"}, ["threads"], []),
+        ({"npu_affinity_python": "/opt/python"}, ["irq", "threads"], []),  # other roles read it, too
+        ({"npu_affinity_kubelet_node": "{{ inventory_hostname }}"}, ["kubelet"], []),
+        (
+            {"npu_affinity_irqbalance": "stop"},
+            ["irq"],
+            ["npu_affinity_irqbalance has no effect here, because npu_affinity_irq_enabled is false."],
+        ),
+    ],
+)
+def test_settings_of_roles_that_are_off(given, off, expected):
+    assert names.remarks(given, off, specs.options()) == expected
+
+
+def test_every_role_that_can_be_off_has_its_switch():
+    assert set(names.switches(specs.options())) == {"device_share", "irq", "kubelet", "slices", "threads", "tuning", "vnpu"}

@@ -1,0 +1,61 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: settings
+short_description: What a host's settings name that would be ignored in silence
+version_added: 0.2.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Compares the names of all variables of a host that start with C(npu_affinity_) with the argument specs of the roles and with what the
+    playbooks read.
+options:
+  _terms:
+    description: Nothing. The variables are those of the host.
+"""
+
+EXAMPLES = r"""
+---
+- name: Refuse settings that nothing reads
+  vars:
+    refusals: "{{ lookup('npu.affinity.settings').refusals }}"
+  ansible.builtin.assert:
+    that: refusals | length == 0
+    fail_msg: "{{ refusals | join(' ') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description:
+    - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant.
+    - C(remarks) has a sentence for every role that is off although something of it is set.
+  type: list
+  elements: dict
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs
+
+
+class LookupModule(LookupBase):
+    def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, list[str]]]:
+        given = {name: value for name, value in (variables or {}).items() if name.startswith(names.PREFIX)}
+        options = specs.options()
+        off = [
+            role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
+        ]
+        host = str((variables or {}).get("inventory_hostname", "localhost"))
+        return [{"refusals": names.refusals(host, given, options), "remarks": names.remarks(given, off, options)}]
+
+    def _is_on(self, value: Any) -> bool:
+        templar: Any = self._templar
+        return boolean(templar.template(value), strict=False)
