@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, names, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._fleet import LABELS
+from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import discover
 
 ROLES = {"plan", "slices", "irq"}
 
@@ -119,3 +120,7 @@ def test_settings_of_roles_that_are_off(given, off, expected):
 
 def test_every_role_that_can_be_off_has_its_switch():
     assert set(names.switches(specs.options())) == {"device_share", "irq", "kubelet", "slices", "threads", "tuning", "vnpu"}
+
+
+def test_the_role_takes_every_strategy_that_there_is():
+    assert specs.options()["plan"]["npu_affinity_strategy"]["choices"] == ["auto", *sorted(discover())]
