@@ -46,7 +46,20 @@ FILES = (
 )
 """The programs and everything that they import, transitively."""
 FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
+OWNED = (FOLDER + "/*.py", FOLDER + "/*/*.py")
+"""Where files of ours that are none of :data:`FILES` were installed by another version."""
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
+
+
+def files():
+    """Return :data:`FILES` as entries ``{path, content}`` for :class:`_host_files.Request`."""
+    return [{"path": "%s/%s" % (FOLDER, name), "content": text} for name, text in sources().items()]
+
+
+def folders(host):
+    """Return the folders of the package on a host, with those in which Python keeps what it compiled."""
+    rooms = ["%s/%s" % (FOLDER, name) for name in host.names(FOLDER, "_[a-z]*") if "." not in name]
+    return [folder + end for folder in [FOLDER] + rooms for end in ("", "/__pycache__")]
 
 
 def sources():
@@ -62,61 +75,7 @@ def sources():
 
 
 def _sent_along():
-    """Is never called: Ansible sends along with a module what import statements name, wherever they stand, and this loads none of it."""
-    from . import (
-        _affinity,
-        _cpu,
-        _cpulist,
-        _device_share,
-        _files,
-        _holders,
-        _host,
-        _interrupts,
-        _irq,
-        _lock,
-        _npu_smi,
-        _npu_smi_errors,
-        _npu_smi_tables,
-        _npus,
-        _pci,
-        _plan_file,
-        _previous,
-        _processes,
-        _sections,
-        _share_plan,
-        _share_recovery,
-        _share_tool,
-        _smi_text,
-        _tasks,
-        _tool,
-        _tuning,
-    )
+    """Is never called: Ansible sends along with a module what import statements name, and what that imports, and this loads none of it."""
+    from . import _device_share, _irq, _processes, _tuning
 
-    return (
-        _affinity,
-        _cpu,
-        _cpulist,
-        _device_share,
-        _files,
-        _holders,
-        _host,
-        _interrupts,
-        _irq,
-        _lock,
-        _npu_smi,
-        _npu_smi_errors,
-        _npu_smi_tables,
-        _npus,
-        _pci,
-        _plan_file,
-        _previous,
-        _processes,
-        _sections,
-        _share_plan,
-        _share_recovery,
-        _share_tool,
-        _smi_text,
-        _tasks,
-        _tool,
-        _tuning,
-    )
+    return (_device_share, _irq, _processes, _tuning)

@@ -38,17 +38,15 @@ from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._tasks import plan_in_force
 
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
-_CACHE = _runtime.FOLDER + "/__pycache__"
 _SHARED = (
     _irq.PLAN,
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
-    _runtime.FOLDER + "/*.py",
-)
+) + _runtime.OWNED
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(_irq.MEMORY), _LIBRARY, _runtime.FOLDER, _CACHE]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(_irq.MEMORY), _LIBRARY]
 _LIMITER = "npu-affinity-limiter-"
 """How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
 
@@ -259,15 +257,18 @@ class _Undo:
         written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
         if not self.whole:
             return written
-        folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + _FOLDERS
+        folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + self._folders()
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
         paths = ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, LEFTOVER + "*")]
-        paths += ["%s/%s" % (_CACHE, name) for name in self.host.names(_CACHE, "*.pyc*")]
+        paths += ["%s/%s" % (folder, name) for folder in _runtime.folders(self.host) for name in self.host.names(folder, "*.pyc*")]
         return paths + written
+
+    def _folders(self):
+        return _FOLDERS + _runtime.folders(self.host)
 
     def _empty_folders(self):
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""
-        return [folder for folder in _FOLDERS if self.whole and self.host.exists(folder) and not self.host.names(folder)]
+        return [folder for folder in self._folders() if self.whole and self.host.exists(folder) and not self.host.names(folder)]
 
     def carry_out(self):
         self._attempt(None, self._stop_programs)
@@ -354,7 +355,7 @@ class _Undo:
             if self.still_running:
                 _previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
             _previous.keep(self.host, report.kept)
-            remove_empty(self.host, _FOLDERS + folders)
+            remove_empty(self.host, self._folders() + folders)
 
     def _forget(self):
         """Take what was undone out of the record, which is still needed for other features."""

@@ -260,7 +260,7 @@ def _check_files(findings, host, wanted):
         edited.add(unit_of(path))
     for folder, texts in wanted.folders.items():
         files = [{"path": "%s/%s" % (folder, name), "content": text} for name, text in texts.items()]
-        different = sorted(path.rpartition("/")[2] for path in compare(host, Request(files=files)))
+        different = sorted(path[len(folder) + 1 :] for path in compare(host, Request(files=files)))
         if different:
             cause = because(CHANGED_SETTINGS, "the collection was updated since the last bind, or someone edited them")
             findings.differs("files", folder, "%d files of this version" % len(texts), "other " + ", ".join(different), cause)

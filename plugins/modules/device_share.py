@@ -227,9 +227,8 @@ def write_unit(host, text, check):
     path = "%s/%s" % (UNIT_FOLDER, UNIT)
     if not text:
         return apply(host, Request(owned=[] if text is None else [path]), check)
-    files = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": source} for name, source in _runtime.sources().items()]
-    owned = [_runtime.FOLDER + "/*.py"]
-    return apply(host, Request(files=files + [{"path": path, "content": text}], owned=owned, enabled=[UNIT]), check)
+    files = _runtime.files() + [{"path": path, "content": text}]
+    return apply(host, Request(files=files, owned=_runtime.OWNED, enabled=[UNIT]), check)
 
 
 def main():

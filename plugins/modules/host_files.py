@@ -454,9 +454,9 @@ def with_our_own(params):
     if params["plan"]:
         files.append({"path": _irq.PLAN, "content": _previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
-        files += [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": text} for name, text in _runtime.sources().items()]
+        files += _runtime.files()
     if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
-        owned.append(_runtime.FOLDER + "/*.py")
+        owned += _runtime.OWNED
     if tuning is not None:
         owned.append(_tuning.FILE)
         tuning = {name: value for name, value in tuning.items() if value is not None}

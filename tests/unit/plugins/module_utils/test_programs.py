@@ -37,7 +37,7 @@ class Running(ModelledSystemd):
 
 
 def bind(host, interpreter):
-    package = [a_file("%s/%s" % (_runtime.FOLDER, name), text) for name, text in _runtime.sources().items()]
+    package = _runtime.files()
     return apply(host, Request(files=package + [a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
 
 

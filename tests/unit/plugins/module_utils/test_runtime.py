@@ -23,16 +23,18 @@ PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 
 def imported(name):
-    """Return the files of this package that a file imports, also inside functions."""
+    """Return the files of this package that a file imports, also inside functions, and the packages that they are in."""
     found = set()
     for node in ast.walk(ast.parse((FOLDER / name).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == 1:
-            found |= {node.module} if node.module else {alias.name for alias in node.names}
-    return {module + ".py" for module in found}
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder = (FOLDER / name).parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            paths = [folder.with_suffix(".py")] + [folder / (alias.name + ".py") for alias in node.names]
+            found |= {str(path.relative_to(FOLDER)) for path in paths if path.is_file()}
+    return found | {str(parent / "__init__.py") for file in found | {name} for parent in pathlib.PurePath(file).parents}
 
 
 def test_the_files_are_the_programs_and_all_that_they_import():
-    closure, waiting = {"__init__.py"}, list(PROGRAMS)
+    closure, waiting = set(), list(PROGRAMS)
     while waiting:
         name = waiting.pop()
         if name not in closure:
@@ -41,8 +43,8 @@ def test_the_files_are_the_programs_and_all_that_they_import():
     assert set(_runtime.FILES) == closure
 
 
-def test_ansible_sends_them_because_they_are_imported():
-    assert imported("_runtime.py") == set(_runtime.FILES) - {"__init__.py"}
+def test_ansible_sends_them_because_the_programs_are_imported():
+    assert set(PROGRAMS) <= imported("_runtime.py")
 
 
 def test_each_text_says_in_its_first_line_whose_it_is_and_is_python():
@@ -56,8 +58,8 @@ def test_each_text_says_in_its_first_line_whose_it_is_and_is_python():
 
 def install(folder):
     package = folder / "lib" / "npu_affinity"
-    package.mkdir(parents=True)
     for name, text in _runtime.sources().items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(text)
     return dict(os.environ, PYTHONPATH=str(package.parent), PYTHONDONTWRITEBYTECODE="1")
 
@@ -73,7 +75,8 @@ def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert answer in done.stdout.decode()
     assert done.returncode == (1 if program == "_device_share" else 0)
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(_runtime.FILES)
+    package = tmp_path / "lib/npu_affinity"
+    assert sorted(str(path.relative_to(package)) for path in tmp_path.rglob("*") if path.is_file()) == sorted(_runtime.FILES)
 
 
 def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):

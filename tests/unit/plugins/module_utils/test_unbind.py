@@ -465,9 +465,10 @@ def test_memory_of_a_running_workload_moves_to_a_foreign_slice_s_nodes_only_on_r
 def test_what_our_programs_and_killed_runs_left_goes_too(machine):
     before = snapshot(machine.root)
     bind(machine)
-    cache = "/usr/local/lib/npu-affinity/npu_affinity/__pycache__"
+    package = "/usr/local/lib/npu-affinity/npu_affinity"
+    compiled = [package + folder + "/__pycache__/binding.cpython-39.pyc" for folder in ("", "/_irq", "/_room_of_old")]
     folders = (UNITS, UNITS + "/inside.service.d", "/etc/udev/rules.d", "/etc/npu-affinity")
-    for path in ["%s/.npu-affinity-x1" % folder for folder in folders] + [cache + "/_irq.cpython-39.pyc"]:
+    for path in ["%s/.npu-affinity-x1" % folder for folder in folders] + compiled:
         machine.put(path, "")
     unbind(machine)
     assert snapshot(machine.root) == before

@@ -38,7 +38,9 @@ def slice_text(cpus, mems):
 FILES = [{"path": "%s/%s" % (UNITS, npu["slice"]), "content": slice_text(npu["pool"], npu["mems"])} for npu in NPUS]
 FILES.append({"path": TIMER, "content": MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"})
 OWNED = [UNITS + "/npu*.slice", UNITS + "/*.d/50-npu-affinity*.conf"]
-WANTED = Wanted(files=FILES, owned=OWNED, folders={_runtime.FOLDER: {"_a.py": MARK, "_b.py": MARK}}, enabled=["npu-affinity-irq.timer"])
+WANTED = Wanted(
+    files=FILES, owned=OWNED, folders={_runtime.FOLDER: {"_a.py": MARK, "_room/b.py": MARK}}, enabled=["npu-affinity-irq.timer"]
+)
 
 
 def put_plan(host, plan):
@@ -77,7 +79,7 @@ def bound(tmp_path):
     for number, (pci, first) in enumerate([(FIRST, 2752), (SECOND, 3008)]):
         add_function(host, pci, first, names_of(number))
         add_device(host, number)
-    package = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": MARK} for name in ("_a.py", "_b.py")]
+    package = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": MARK} for name in ("_a.py", "_room/b.py")]
     apply(host, Request(files=FILES + package, owned=OWNED, enabled=["npu-affinity-irq.timer"]))
     _irq.bind(host, PLAN)
     put_plan(host, PLAN)
@@ -246,8 +248,8 @@ CHANGES = [
     ),
     (
         "the host code is another version",
-        lambda host: edit(host, _runtime.FOLDER + "/_b.py", "changes", "edits"),
-        _runtime.FOLDER + ": 2 files of this version, not other _b.py; changed settings: the collection was updated",
+        lambda host: edit(host, _runtime.FOLDER + "/_room/b.py", "changes", "edits"),
+        _runtime.FOLDER + ": 2 files of this version, not other _room/b.py; changed settings: the collection was updated",
     ),
     (
         "the timer was disabled",

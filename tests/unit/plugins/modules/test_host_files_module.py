@@ -5,7 +5,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import PurePath
+
 import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._previous import PATH as PREVIOUS
 
 SWAPPINESS = "proc/sys/vm/swappiness"
 UNITS = "/etc/systemd/system/"
@@ -20,6 +26,9 @@ REFUSED = [
         "All files and settings were put back",
     ),
 ]
+
+
+PACKAGE = _runtime.FOLDER[1:]
 
 
 @pytest.fixture
@@ -49,3 +58,20 @@ def test_a_setting_that_is_refused_leaves_the_files_as_they_were(run_module, roo
     result = run_module("host_files", root=str(root), files=[other], tuning={"governor": "performance", "swappiness": 10})
     assert "there is no governor performance" in result["msg"]
     assert (root / SLICE["path"][1:]).read_text() == SLICE["content"] and (root / SWAPPINESS).read_text() == "0\n"
+
+
+def test_host_code_of_another_version_goes_with_its_folders(run_module, root):
+    mine = "_by_hand/tool.py"
+    of_old = ("_irq.py", "_room_of_old/__init__.py", "_room_of_old/part.py")
+    for name, text in [*((name, MARK) for name in of_old), (mine, "# of somebody else\n")]:
+        (root / PACKAGE / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / PACKAGE / name).write_text(text)
+    (root / PREVIOUS[1:]).parent.mkdir(parents=True)
+    (root / PREVIOUS[1:]).write_text(json.dumps({"schema": 1, "folders": ["/" + PACKAGE + "/_room_of_old"]}))
+    result = run_module("host_files", root=str(root), runtime=True)
+    found = {str(path.relative_to(root / PACKAGE)): path.stat().st_mode & 0o777 for path in (root / PACKAGE).rglob("*")}
+    folders = {str(parent) for name in [*_runtime.FILES, mine] for parent in PurePath(name).parents} - {"."}
+    assert set(found) == {*_runtime.FILES, mine, *folders}
+    assert {found[name] for name in _runtime.FILES} == {0o644}
+    assert "/" + PACKAGE + "/_room_of_old/part.py" in result["removed"]
+    assert not run_module("host_files", root=str(root), runtime=True)["changed"]
