@@ -17,14 +17,13 @@ import time
 
 from ._cpu import CPU_FOLDER, read_list
 from ._cpulist import compress, expand
+from ._host import FORBIDDEN, GONE
 from ._interrupts import Thread
 
 KINDS = ("interrupts", "workqueues", "threads")
 ELSEWHERE = ("managed", "full", "pending", "replaced")
 """The states of what is not on its CPU, or not yet, though nothing failed."""
 _TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
-_GONE = {errno.ENOENT, errno.ESRCH}
 _PAUSES = (0, 0.1, 0.3, 0.6)
 
 
@@ -126,9 +125,9 @@ class Step:
         self.state, advice = "failed", "see the kernel log"
         if error.errno in _TRANSIENT:
             self.state, advice = "busy", "it was tried %d times; bind again, or leave it to the timer" % len(_PAUSES)
-        elif error.errno in _FORBIDDEN:
+        elif error.errno in FORBIDDEN:
             advice = "run as root on the machine itself; in containers /proc/irq and /sys are read-only"
-        elif error.errno in _GONE:
+        elif error.errno in GONE:
             advice = "its driver was unloaded meanwhile; bind again when it is loaded"
         self.text = "could not be put on CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
         return self.state != "busy"

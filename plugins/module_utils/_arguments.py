@@ -8,6 +8,8 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+RECOVER = {"leave": None, "on": True, "off": False}
+
 PROCESSES = {
     "type": "list",
     "elements": "dict",

@@ -11,16 +11,15 @@ This module is private to the collection.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 
 from . import _previous
 from ._cpulist import compress
+from ._driver import installed_version
 from ._holders import holders
 from ._host import Host
 from ._lock import changing
-from ._npus import DRIVER_VERSION
 from ._pci import accelerators
 from ._share_plan import is_older, select
 from ._share_recovery import Recovery
@@ -28,7 +27,6 @@ from ._share_tool import Refusal, ShareTool
 
 SECTION = "device_share"
 _PAUSE = 5
-_VERSION = re.compile(r"^Version\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 
 
 class Report:
@@ -157,8 +155,7 @@ def _judge(report, card, refused, holders_of_card):
 
 def require_driver(host, minimum, version=None):
     """Raise ``ValueError`` when the driver is older than ``minimum``. ``version`` is the driver's, where it is known already."""
-    stated = _VERSION.search(host.read(DRIVER_VERSION) or "")
-    version = version or (stated and stated.group(1))
+    version = version or installed_version(host)
     if not version:
         raise ValueError("the version of the Ascend driver is not known, and %s or newer is required" % minimum)
     if is_older(version, minimum):

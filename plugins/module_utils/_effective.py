@@ -16,7 +16,8 @@ from ._cpu import CPU_FOLDER, NODE_FOLDER, read_list
 from ._cpulist import compress, expand
 from ._drift import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
 from ._host_files import runs_or_would
-from ._systemd import CGROUPS, UNIT_FOLDER, settings, slice_path
+from ._machine import CGROUPS
+from ._systemd import UNIT_FOLDER, settings, slice_path
 from ._unit_environment import agrees, environment
 from ._unit_files import differences, drop_in_of, fragment, numbers, others
 

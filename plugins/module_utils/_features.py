@@ -13,7 +13,7 @@ import collections
 from . import _device_share, _irq, _irqbalance, _kubelet_config, _memory, _processes, _tuning, _vnpu_layout
 from ._systemd import UNIT_FOLDER
 
-IRQBALANCE = "irqbalance.service"
+IRQBALANCE = _irqbalance.UNIT
 IRQBALANCE_FILES = (
     "/etc/npu-affinity/irqbalance.env",
     UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",

@@ -27,6 +27,9 @@ _GRACE = 2
 _PIPE_SIZE = 1 << 20
 _MOST_LINKS = 40
 """How many links the kernel follows on the way to one file."""
+GONE = {errno.ENOENT, errno.ESRCH}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""How the kernel says that a process or file has ended or gone, and that it may not be changed."""
 
 
 class CommandError(Exception):

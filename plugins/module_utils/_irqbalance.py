@@ -17,7 +17,7 @@ import posixpath
 import re
 import shlex
 
-from ._machine import CGROUP_FOLDER, runs
+from ._machine import CGROUPS, runs
 from ._systemd import UNIT_FOLDERS
 from ._unit_environment import in_files, in_settings
 
@@ -124,7 +124,7 @@ def _without_policy(words):
 
 
 def processes(host):
-    return [pid for group in _GROUPS for pid in (host.read("%s%s/cgroup.procs" % (CGROUP_FOLDER, group)) or "").split()]
+    return [pid for group in _GROUPS for pid in (host.read("%s%s/cgroup.procs" % (CGROUPS, group)) or "").split()]
 
 
 def _place(host):

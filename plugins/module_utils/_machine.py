@@ -13,7 +13,7 @@ import re
 
 from ._host import CommandError
 
-CGROUP_FOLDER = "/sys/fs/cgroup"
+CGROUPS = "/sys/fs/cgroup"
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
 _SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
 _CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))
@@ -58,16 +58,16 @@ def _systemd(host):
 
 
 def _cgroup(host):
-    if host.exists(CGROUP_FOLDER + "/cgroup.controllers"):
+    if host.exists(CGROUPS + "/cgroup.controllers"):
         return "v2"
-    if host.exists(CGROUP_FOLDER + "/unified/cgroup.controllers"):
+    if host.exists(CGROUPS + "/unified/cgroup.controllers"):
         return "hybrid"
-    if host.exists(CGROUP_FOLDER + "/cpuset") or host.exists(CGROUP_FOLDER + "/systemd"):
+    if host.exists(CGROUPS + "/cpuset") or host.exists(CGROUPS + "/systemd"):
         return "v1"
     return None
 
 
 def runs(host, cgroup):
     """Whether a unit's cgroup exists and holds a process; a tree that shows the folder alone counts as running."""
-    folder = CGROUP_FOLDER + cgroup
+    folder = CGROUPS + cgroup
     return host.exists(folder) and host.read(folder + "/cgroup.procs") != ""

@@ -14,7 +14,6 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -22,7 +21,7 @@ import time
 
 from ._cpulist import compress, expand
 from ._files import atomic_write
-from ._host import CommandError
+from ._host import GONE, CommandError
 
 PROGRESS = "/run/npu-affinity/migration.json"
 """What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
@@ -59,7 +58,7 @@ def memory_of(host, pid):
         with open(host.resolve(path), encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ESRCH):
+        if error.errno in GONE:
             if not host.exists("/proc/%d" % pid):
                 return None
             raise Unreadable("%s does not exist: this kernel is built without NUMA" % path)

@@ -15,15 +15,13 @@ import collections
 import re
 
 from ._cpulist import compress, expand
+from ._driver import NPU_SMI_FOLDERS, installed_version
 from ._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
 from ._pci import DEVICE_FOLDER, numa_node
 from ._tool import HUNG, find
 
-FOLDERS = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
-DRIVER_VERSION = "/usr/local/Ascend/driver/version.info"
 _BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")
 _DEAD_ROW = re.compile(r"^\s*-1\s", re.MULTILINE)
-_VERSION = re.compile(r"^Version\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _NAMES = (
     (re.compile(r"310P"), "310p"),
     (re.compile(r"310|MiniD"), "310"),
@@ -40,7 +38,7 @@ def start(host, named, devices, problems):
     ``named`` is the command to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
     (:func:`_pci.accelerators`). What goes wrong is added to ``problems``.
     """
-    tool = find(host, named, "npu-smi", FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
+    tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
     if tool:
         tool.ask_ahead(("info",), ("info", "-m"), ("info", "-t", "topo"))
     return tool
@@ -69,9 +67,8 @@ def gather(host, tool, devices, nodes, device_share, problems):
     if tool:
         tool.settle()
         problems.extend(_doubts(host, chips, present, nodes))
-    installed = _VERSION.search(host.read(DRIVER_VERSION) or "")
     info = info or {"version": None, "npu_smi": None}
-    driver = {"version": info["version"] or (installed.group(1) if installed else None), "npu_smi": info["npu_smi"]}
+    driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
     return sorted(chips, key=lambda chip: chip["id"]), driver
 
 

@@ -15,8 +15,8 @@ from ._cpulist import expand
 
 PATH = "/etc/npu-affinity/plan.json"
 SCHEMA = 1
-_SETS = ("pool", "irq", "main", "acl", "release", "mems")
-_TEXTS = _SETS + ("pci", "slice", "kind")
+SETS = ("pool", "irq", "main", "acl", "release", "mems")
+_TEXTS = SETS + ("pci", "slice", "kind")
 _NUMBERS = ("chip", "phy_id")
 _SLICE = re.compile(r"[A-Za-z0-9:_.\\-]+\.slice\Z")
 
@@ -58,7 +58,7 @@ def _check_npu(npu):
     for key in _NUMBERS:
         if npu.get(key) is not None and not _is_number(npu[key]):
             raise ValueError("%s of %s is %r, which is no number" % (key, title, npu[key]))
-    for key in _SETS:
+    for key in SETS:
         _check_set(npu, key, "%s of %s" % (key, title))
     if npu.get("slice") and not _SLICE.match(npu["slice"]):
         raise ValueError("slice of %s is %r, which is no name of a slice" % (title, npu["slice"]))

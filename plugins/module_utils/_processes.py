@@ -23,7 +23,7 @@ import sys
 
 from ._cpu import CPU_FOLDER, read_list
 from ._cpulist import compress, expand
-from ._host import Host
+from ._host import FORBIDDEN, GONE, Host
 from ._interrupts import Thread
 from ._lock import changing
 from ._plan_file import PATH as PLAN
@@ -33,8 +33,6 @@ SETTINGS = "/etc/npu-affinity/threads.json"
 PATTERNS = {"acl": ["acl_thread*"], "release": ["release_thread*"], "leave": ["uvb_poll_window*"]}
 """Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
 that one, which polls for the whole host)."""
-_GONE = {errno.ENOENT, errno.ESRCH}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ROUNDS = 3
 """How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
 
@@ -143,12 +141,12 @@ class _Process:
         try:
             thread.write(self.host, entry["wanted"])
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in GONE:
                 entry["state"] = "gone"
             elif error.errno == errno.EINVAL:
                 self._refused(entry, "the kernel answers %s" % error.strerror)
             else:
-                advice = "; run as root on the machine itself" if error.errno in _FORBIDDEN else ""
+                advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
                 entry.update(state="failed", text="could not be put on CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
             return
         entry["after"] = thread.read(self.host)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 import time
 
+from ._driver import NPU_SMI_FOLDERS
 from ._host import CommandError
 from ._npu_smi import find_error, parse_device_share, parse_info, parse_mapping, parse_recover
-from ._npus import FOLDERS
 from ._tool import find
 
 BUDGET = 5
@@ -67,7 +67,7 @@ class ShareTool:
 
     def __init__(self, host, named=None):
         problems = []
-        self._tool = find(host, named, "npu-smi", FOLDERS, problems, ["NPUs"])
+        self._tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, ["NPUs"])
         if self._tool is None:
             raise Refusal("unavailable", problems[0].rstrip("."))
         self._budget = BUDGET * host.timeout

@@ -18,6 +18,7 @@ import re
 from ._cpulist import expand
 from ._files import remove_empty
 from ._host import CommandError
+from ._machine import CGROUPS
 
 UNIT_FOLDER = "/etc/systemd/system"
 UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
@@ -25,7 +26,6 @@ UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/syst
 RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")
 CONTROLS = RUNTIME_CONTROLS + ("/etc/systemd/system.control",)
 """Where ``systemctl set-property`` keeps its drop-ins, which override those below the unit folder; those of scopes are transient."""
-CGROUPS = "/sys/fs/cgroup"
 UNIT_SUFFIX = re.compile(r"\.(service|slice|scope|timer|socket|target)\Z")
 CPUSET_KEYS = {"AllowedCPUs": ("cpus", "CPUs"), "AllowedMemoryNodes": ("mems", "memory nodes")}
 

@@ -22,10 +22,10 @@ import sys
 from ._cpulist import expand
 from ._interrupts import interrupt_names, vectors
 from ._irq import share_out
+from ._machine import CGROUPS
 from ._plan_file import PATH as PLAN
 from ._plan_file import plan_npus, read
 
-CGROUPS = "/sys/fs/cgroup"
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 ROLES = ("main", "acl", "release")

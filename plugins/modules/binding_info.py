@@ -362,13 +362,20 @@ remarks:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, PATTERNS, PROCESSES, STRINGS, TUNING, VNPU_LAYOUT
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import (
+    FILES,
+    PATTERNS,
+    PROCESSES,
+    RECOVER,
+    STRINGS,
+    TUNING,
+    VNPU_LAYOUT,
+)
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "programs")
-RECOVER = {"leave": None, "on": True, "off": False}
 AS_GIVEN = (
     "files",
     "owned",

@@ -179,6 +179,7 @@ removed:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._arguments import RECOVER
 from ansible_collections.npu.affinity.plugins.module_utils._device_share import Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
@@ -187,7 +188,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._share_plan import se
 from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._systemd import UNIT_FOLDER
 
-RECOVER = {"leave": None, "on": True, "off": False}
 UNIT = "npu-affinity-device-share.service"
 
 

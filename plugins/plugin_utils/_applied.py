@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import SETS
 from ansible_collections.npu.affinity.plugins.plugin_utils import _roles
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
@@ -23,8 +24,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card,
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import Options
 
 Entry = dict[str, Any]
-
-SETS = ("pool", "irq", "main", "acl", "release", "mems")
 
 
 class Kept(NamedTuple):

@@ -13,6 +13,9 @@ from functools import lru_cache
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import HIGHEST_CPU, compress, expand, normalize
 
+NO_NODE = -1
+"""The id that stands for the CPUs of no NUMA node (a kernel without NUMA); it has no memory node to bind to."""
+
 DIGITS_PER_RUN = 10
 """Looking at so many binary digits takes as long as finding one run of them."""
 

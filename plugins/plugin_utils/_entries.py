@@ -18,6 +18,8 @@ from typing import Any
 Entry = Mapping[str, Any]
 
 FORMS = 'a logic id (0), a PCI address ("0000:c1:00.0"), {phy_id: 0} or {pci: "0000:01:00.0", chip: 1}'
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""What a workload or a vNPU may be called: its slice and its files have that name."""
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 _KEYS = ({"phy_id"}, {"pci"}, {"pci", "chip"})
 

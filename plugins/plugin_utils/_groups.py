@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine, cards_named
 
 
 class Groups:

@@ -10,13 +10,13 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._svg import clean
+
 SUITE = "npu.affinity.verify"
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 Case = tuple[str, str, str, str, str]
 """Kind and object, then the outcome (failure, error, skipped or '' for passed), its one-line message, and its type."""
 
@@ -33,12 +33,12 @@ def junit(result: object, host: str) -> str:
     names = (("tests", len(cases)), *((f"{word}s", outcomes.count(word)) for word in ("failure", "error")))
     counts = {name: str(number) for name, number in (*names, ("skipped", outcomes.count("skipped")))}
     root = ElementTree.Element("testsuites", {"name": SUITE, **counts})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(host), "hostname": _xml(host), **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": clean(host), "hostname": clean(host), **counts})
     for kind, name, outcome, message, word in cases:
-        case = ElementTree.SubElement(suite, "testcase", {"classname": _xml(f"{host}.{kind}"), "name": _xml(name)})
+        case = ElementTree.SubElement(suite, "testcase", {"classname": clean(f"{host}.{kind}"), "name": clean(name)})
         if outcome:
-            attributes = {"message": _xml(message), **({"type": _xml(word)} if word else {})}
-            ElementTree.SubElement(case, outcome, attributes).text = _xml(f"{host}: {message}")
+            attributes = {"message": clean(message), **({"type": clean(word)} if word else {})}
+            ElementTree.SubElement(case, outcome, attributes).text = clean(f"{host}: {message}")
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -60,8 +60,3 @@ def _cases(result: Mapping[str, Any]) -> Iterator[Case]:
 def line(entry: Mapping[str, Any]) -> str:
     """Return a drift as one line, without the host."""
     return f"{entry['object']}: expected {entry['expected']}, found {entry['found']}; likely {entry['cause']}"
-
-
-def _xml(text: str) -> str:
-    """Return a text with those characters replaced that XML cannot hold; a file that somebody edited may have any."""
-    return _NOT_XML.sub("\ufffd", text)

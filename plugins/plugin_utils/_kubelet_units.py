@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import Units
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE
 
 
 def units_of(topology: Mapping[str, Any]) -> Units:

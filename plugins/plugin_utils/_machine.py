@@ -16,13 +16,11 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import PUBLISHED, Options, RoleSizes
 
 FAR = 255
 """The kernel's distance between nodes that cannot reach each other; taken where a distance is not known."""
-NO_NODE = -1
-"""The id that stands for the CPUs of no NUMA node (a kernel without NUMA); it has no memory node to bind to."""
 
 
 @dataclass(eq=False, slots=True)

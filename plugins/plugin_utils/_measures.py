@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _machine, _options, _plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, cpus_of, mask, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, as_cpulist, cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._quality import local_cpus, quality
 
 

@@ -15,14 +15,22 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._share_plan import is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost, members, shown, slices_of, title, unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
+    NAME,
+    find,
+    is_lost,
+    members,
+    shown,
+    slices_of,
+    title,
+    unknown_npus,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import chip_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._workers import ARM
 
@@ -32,7 +40,6 @@ ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
 RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
 SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", "/hami-vnpu-core"
 """Where a container has what the library and the limiter use, as HAMi's device plugin mounts it."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _FIELDS = ("name", "npu", "memory_mib", "core", "unit")
 
 
@@ -141,7 +148,7 @@ def doubts(
 
 def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
     name = str(vnpu.get("name", ""))
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         yield f"'{name}' is not a name; use letters, digits, '_', '.' and '-'."
     if unknown := sorted(set(vnpu) - set(_FIELDS)):
         yield f"{name} has unknown settings {', '.join(unknown)}; there are {', '.join(_FIELDS)}."

@@ -11,16 +11,22 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._options import flag
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, slices_of, title, unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
+    NAME,
+    is_lost,
+    kind_and_number,
+    members,
+    slices_of,
+    title,
+    unknown_npus,
+)
 
 VARIABLE = "npu_affinity_workloads"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def union(values: Iterable[str]) -> str:
@@ -34,7 +40,7 @@ def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], servi
     names = [str(workload.get("name", "")) for workload in wanted]
     for name, workload in zip(names, wanted, strict=True):
         npus = workload.get("npus") or []
-        if not _NAME.fullmatch(name) or name.isdigit():
+        if not NAME.fullmatch(name) or name.isdigit():
             sentences.append(f"{VARIABLE}: '{name}' is not a name; use letters, digits, '_', '.' and '-', not a number alone.")
         if not npus:
             sentences.append(f"{VARIABLE}: {name} names no NPU.")

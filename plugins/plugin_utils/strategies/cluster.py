@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cut
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cut
+from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import as_printed, candidates, require_all_online
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of, union
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import NO_NODE, Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import Pools, global_slice
 from ansible_collections.npu.affinity.plugins.plugin_utils.strategies._published import as_printed, candidates, require_all_online
 

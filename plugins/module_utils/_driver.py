@@ -1,0 +1,21 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ascend's driver on a host: where its npu-smi lies, and which version its files name.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+
+NPU_SMI_FOLDERS = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
+_VERSION_FILE = "/usr/local/Ascend/driver/version.info"
+_VERSION = re.compile(r"^Version\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+
+
+def installed_version(host):
+    """Return the version that the driver's own file states, or None."""
+    stated = _VERSION.search(host.read(_VERSION_FILE) or "")
+    return stated.group(1) if stated else None
