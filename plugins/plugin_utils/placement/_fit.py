@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _choice
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions, allocate
@@ -57,7 +58,7 @@ class _Chosen(NamedTuple):
 def _choose(free: tuple[int, ...], count: int, family: str, multi: bool, healthy: int) -> _Chosen | str:
     """Return the chips and the score, or why there are none. Hosts of one product repeat each other."""
     try:
-        choice = placement.choose(free, count, family, multi, healthy)
+        choice = _choice.choose(free, count, family, multi, healthy)
     except ValueError as refused:
         return str(refused)
     return _Chosen(tuple(choice.chips), choice.score)
@@ -105,13 +106,13 @@ def _chips(host: Host, request: Request) -> tuple[str, _Chosen]:
     if host.topology is None:
         raise Refused("the host is described by CPUs only, and NPUs are wanted")
     try:
-        own = placement.family_of(host.topology, request.mode or "chip")
+        own = _choice.family_of(host.topology, request.mode or "chip")
     except ValueError as error:
         raise Refused(str(error)) from error
-    if request.mode not in (None, "chip") and not placement.hands_out(own, request.mode):
-        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {placement.RULES[own].PRODUCT} ({own})")
+    if request.mode not in (None, "chip") and not _choice.hands_out(own, request.mode):
+        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {RULES[own].PRODUCT} ({own})")
     if request.family not in ("auto", own):
-        raise Refused(f"its product is {placement.RULES[own].PRODUCT} ({own}), and {request.family} is wanted")
+        raise Refused(f"its product is {RULES[own].PRODUCT} ({own}), and {request.family} is wanted")
     chosen = _choose(tuple(host.chips), request.npus, own, request.multi, host.healthy)
     if isinstance(chosen, str):
         raise Refused(chosen)

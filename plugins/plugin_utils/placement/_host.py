@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions, reserve
@@ -164,6 +164,6 @@ def _read_chips(host: Host, topology: Mapping[str, Any]) -> None:
     for npu in npus:
         logic = int(npu["id"])
         if not npu.get("busy"):
-            host.chips[placement.chip_of(npu)] = logic
+            host.chips[_choice.chip_of(npu)] = logic
         if npu.get("numa") in position:
             host.chip_node[logic] = position[npu["numa"]]

@@ -11,7 +11,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._groups import counted
 
 SUPERPOD = "superpod"
@@ -29,8 +29,8 @@ def refusal(
     ``sp_block`` are the NPUs of a block in a logical SuperPod, ``node_npus`` those of a host. What is None is not looked at.
     """
     if family != SUPERPOD:
-        if per_task is not None and per_task not in placement.RULES[family].sizes((replicas or 1) > 1):
-            product = placement.RULES[family].PRODUCT
+        if per_task is not None and per_task not in RULES[family].sizes((replicas or 1) > 1):
+            product = RULES[family].PRODUCT
             return f"size not allowed: {counted(replicas or 1, 'task')} with {counted(per_task, 'NPU')} each cannot run on {product}"
         return None
     total = None if per_task is None else per_task * (replicas or 1)
@@ -42,7 +42,7 @@ def refusal(
     if per_task is None or total is None or block is None:
         return None
     if (replicas or 1) == 1:
-        if per_task not in placement.RULES["a3"].sizes(False) or per_task > node_npus:
+        if per_task not in RULES["a3"].sizes(False) or per_task > node_npus:
             return f"size not allowed: a single task in a SuperPod has 1 NPU or an even number up to {node_npus}, not {per_task}"
         return None if block == per_task else f"size not allowed: a single task has {per_task} NPUs, which must equal sp-block {block}"
     if total % block:

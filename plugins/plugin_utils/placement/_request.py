@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _choice
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job_sizes, _switches
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._hints import POLICIES
 
@@ -83,11 +84,11 @@ def checked(request: object) -> Request:
     given = fields_of("request", request, DEFAULTS)
     if given["policy"] not in POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
-    if given["mode"] is not None and given["mode"] not in placement.MODES:
-        raise ValueError(f"mode: expected one of {', '.join(placement.MODES)}; got {given['mode']!r}")
-    if given["family"] != "auto" and given["family"] not in placement.RULES:
-        raise ValueError(f"family: expected auto or one of {', '.join(placement.RULES)}; got {given['family']!r}")
-    named = placement.mode_of(given["family"])
+    if given["mode"] is not None and given["mode"] not in _choice.MODES:
+        raise ValueError(f"mode: expected one of {', '.join(_choice.MODES)}; got {given['mode']!r}")
+    if given["family"] != "auto" and given["family"] not in RULES:
+        raise ValueError(f"family: expected auto or one of {', '.join(RULES)}; got {given['family']!r}")
+    named = _choice.mode_of(given["family"])
     if named and given["mode"] not in (None, named):
         raise ValueError(f"mode: {given['mode']} contradicts family {given['family']}; leave one of them out")
     numbers = {name: _number(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}

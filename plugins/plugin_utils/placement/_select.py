@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _choice
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _soft_share
 
 AUTO = "auto"
@@ -35,15 +36,15 @@ def select_npus(
         logic = idle(free)
         if share is not None:
             return _shared(logic.values(), share)
-        family = placement.family_of(free, mode) if family == AUTO else family
-        choice = placement.choose(list(logic), count, family, multi, allocatable or len(npus_of(free)))
+        family = _choice.family_of(free, mode) if family == AUTO else family
+        choice = _choice.choose(list(logic), count, family, multi, allocatable or len(npus_of(free)))
         chips = [logic[chip] for chip in choice.chips]
     elif share is not None:
-        return _shared(placement.chip_ids(free), share)
+        return _shared(_choice.chip_ids(free), share)
     elif family == AUTO:
-        raise ValueError(f"family: chip ids do not tell the product; name one of {', '.join(placement.RULES)}")
+        raise ValueError(f"family: chip ids do not tell the product; name one of {', '.join(RULES)}")
     else:
-        choice = placement.choose(free, count, family, multi, allocatable)
+        choice = _choice.choose(free, count, family, multi, allocatable)
         chips = choice.chips
     return {
         "family": family,
@@ -60,10 +61,10 @@ def npus_of(topology: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def idle(topology: Mapping[str, Any]) -> dict[int, int]:
     """Return the NPUs on which no process runs: their physical ids with their logic ids."""
-    return {placement.chip_of(npu): int(npu["id"]) for npu in npus_of(topology) if not npu.get("busy")}
+    return {_choice.chip_of(npu): int(npu["id"]) for npu in npus_of(topology) if not npu.get("busy")}
 
 
-def reason(choice: placement.Choice) -> str:
+def reason(choice: _choice.Choice) -> str:
     """Return in words where the chips are."""
     rule = choice.rule
     chips = compress(choice.chips).replace(",", ", ")

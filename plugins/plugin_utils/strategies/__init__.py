@@ -13,13 +13,12 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._discovery import modules_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
 
 
@@ -55,5 +54,4 @@ class Strategy(Protocol):
 
 def discover() -> dict[str, Strategy]:
     """Return the strategies of this folder by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    return {name: cast(Strategy, importlib.import_module(f"{__name__}.{name}")) for name in names}
+    return {name: cast(Strategy, module) for name, module in modules_of(__name__).items()}

@@ -12,7 +12,7 @@ import pytest
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.filter.select_npus import select_npus
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job_sizes, _superpods
 
 FIELDS = {
@@ -54,8 +54,9 @@ def pick(given: dict, expected: dict) -> None:
 
 def score(given: dict, expected: dict) -> None:
     family = FAMILIES.get(given["family"], given["family"])
-    allocatable = given.get("allocatable", given.get("healthy"))
-    assert placement.node_score(given["free"], given["n"], family, given.get("multi", False), allocatable) == expected["score"]
+    rule = RULES[family]
+    allocatable = given.get("allocatable", given.get("healthy")) or rule.CHIPS
+    assert rule.score(sorted(given["free"]), given["n"], allocatable, given.get("multi", False)) == expected["score"]
 
 
 def soft_share(given: dict, expected: dict) -> None:

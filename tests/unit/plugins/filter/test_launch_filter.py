@@ -17,7 +17,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter import launch as filter_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch import BINDINGS, FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils.launch._recipes import BINDINGS, FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
 
 REPOSITORY = Path(__file__).resolve().parents[4]

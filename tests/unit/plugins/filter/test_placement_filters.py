@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.filter import select_npus as selec
 from ansible_collections.npu.affinity.plugins.filter.fleet import FilterModule as Fleet
 from ansible_collections.npu.affinity.plugins.filter.place import FilterModule as Place
 from ansible_collections.npu.affinity.plugins.filter.select_npus import FilterModule as SelectNpus
-from ansible_collections.npu.affinity.plugins.plugin_utils import placement
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
 from tests.simulator import site
 
 select_npus = SelectNpus().filters()["select_npus"]
@@ -86,7 +86,7 @@ def test_wrong_arguments_are_sentences(call, words):
 
 def test_the_documentation_names_every_rule():
     options = yaml.safe_load(select_npus_plugin.DOCUMENTATION)["options"]
-    assert set(options["family"]["choices"]) == {"auto", *placement.RULES}
+    assert set(options["family"]["choices"]) == {"auto", *RULES}
 
 
 def test_saved_facts_of_every_kind():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._container_checks import check
-from ansible_collections.npu.affinity.plugins.plugin_utils._reservation import cce_cpu_reservation
 
 STATIC = {"policy": "static", "reservedSystemCPUs": "0-7"}
 
@@ -88,16 +87,3 @@ def test_effective_cpus_on_cgroup_v2(container_cpus, slice_cpus, effective):
 def test_statements_that_say_nothing_are_refused(statement, sentence):
     with pytest.raises(ValueError, match=sentence):
         check(**statement)
-
-
-@pytest.mark.parametrize(
-    "cpus, cores, whole",
-    [(1, 0.06, 1), (2, 0.07, 1), (3, 0.075, 1), (4, 0.08, 1), (16, 0.11, 1), (372, 1.0, 1), (373, 1.0025, 2), (1024, 2.63, 3)],
-)
-def test_cce_reserves_a_fraction_that_becomes_whole_cpus(cpus, cores, whole):
-    assert cce_cpu_reservation(cpus) == {"reserved_cores": cores, "static_policy_reserved_cpus": whole}
-
-
-def test_a_node_has_cpus():
-    with pytest.raises(ValueError, match="cpus: a node has at least 1 CPU, got 0"):
-        cce_cpu_reservation(0)

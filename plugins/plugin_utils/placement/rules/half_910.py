@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ansible_collections.npu.affinity.plugins.plugin_utils.placement._groups import best_row, preferred
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement.atlas_800_9000 import ORDER, ROWS
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules.atlas_800_9000 import ORDER, ROWS
 
 NAME = "half_910_x4"
 PRODUCT = "half an Atlas 800 (model 9000)"

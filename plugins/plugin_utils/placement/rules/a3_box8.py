@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement.a3 import by_rest, dies, even
+from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules.a3 import by_rest, dies, even
 
 NAME = "a3_box8"
 PRODUCT = "Atlas A200T A3 Box8"

@@ -4,8 +4,6 @@
 """What a managed Kubernetes service takes away from a node's CPUs before any pod runs.
 
 Source: Open Telekom Cloud, "Cloud Container Engine", page cce_10_0178, which is that of Huawei Cloud CCE as well.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations
