@@ -17,7 +17,7 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.filter import binding, plan, plan_table
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]

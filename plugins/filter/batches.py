@@ -46,11 +46,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-
 _BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
 
 
-PLANNING = ("_plan", "_binding", "_vnpus", "_workloads")
+PLANNING = ("_plan.planner", "_desired.binding", "_vnpu.vnpus", "_desired.workloads")
 for name in PLANNING:
     importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
 

@@ -69,7 +69,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
 
 
 def binding(

@@ -139,16 +139,16 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _comparison
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
 
 
 def compare(*arguments: Any, **options: Any) -> dict[str, Any]:
     try:
-        given = inspect.signature(_comparison.compare).bind(*arguments, **options)
+        given = inspect.signature(comparison.compare).bind(*arguments, **options)
     except TypeError as error:
         raise AnsibleFilterError(str(error)) from error
     try:
-        return _comparison.compare(*given.args, **given.kwargs)
+        return comparison.compare(*given.args, **given.kwargs)
     except ValueError as error:
         raise AnsibleFilterError(str(error)) from error
 

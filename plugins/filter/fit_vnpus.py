@@ -109,9 +109,9 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_fit
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 
-OPTIONS = {field.name for field in fields(_vnpu_fit.Rules)}
+OPTIONS = {field.name for field in fields(fit.Rules)}
 
 
 def fit_vnpus(
@@ -123,12 +123,12 @@ def fit_vnpus(
     given = {**(options or {}), **named}
     if unknown := sorted(set(given) - OPTIONS):
         raise AnsibleFilterError(f"npu.affinity.fit_vnpus: there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
-    rules = _vnpu_fit.Rules(**given)
+    rules = fit.Rules(**given)
     try:
-        cards = _vnpu_fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
+        cards = fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
         if isinstance(request, Mapping):
-            return asdict(_vnpu_fit.fit(cards, request, rules))
-        return [asdict(result) for result in _vnpu_fit.fit_all(cards, request, rules)]
+            return asdict(fit.fit(cards, request, rules))
+        return [asdict(result) for result in fit.fit_all(cards, request, rules)]
     except (TypeError, ValueError) as error:
         raise AnsibleFilterError(f"npu.affinity.fit_vnpus: {error}") from error
 

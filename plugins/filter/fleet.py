@@ -54,7 +54,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import fleet as _fleet
 
 
 def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:

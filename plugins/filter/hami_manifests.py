@@ -104,7 +104,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _hami
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
 
 def hami_manifests(
@@ -119,7 +119,7 @@ def hami_manifests(
     limiter: str = "",
 ) -> dict[str, Any]:
     try:
-        return _hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {}, limiter)
+        return hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {}, limiter)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.hami_manifests: {error}") from error
 

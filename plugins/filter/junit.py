@@ -49,7 +49,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _junit
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import junit as _junit
 
 
 def junit(result: Mapping[str, Any], host: str) -> str:

@@ -69,12 +69,12 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _kubelet_drop_in
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import drop_in
 
 
 def kubelet_drop_in(plan: Mapping[str, Any], topology: Mapping[str, Any], *arguments: Any, **options: Any) -> str:
     try:
-        return _kubelet_drop_in.drop_in(plan, topology, *arguments, **options)
+        return drop_in.drop_in(plan, topology, *arguments, **options)
     except (KeyError, TypeError, ValueError) as error:
         raise AnsibleFilterError(f"kubelet_drop_in: {error}") from error
 

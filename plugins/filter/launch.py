@@ -196,16 +196,16 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch import _recipes
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import recipes
 
 
 def launch(*arguments: Any, **options: Any) -> str:
     try:
-        given = inspect.signature(_recipes.launch).bind(*arguments, **options)
+        given = inspect.signature(recipes.launch).bind(*arguments, **options)
     except TypeError as error:
         raise AnsibleFilterError(f"npu.affinity.launch: {error}") from error
     try:
-        return _recipes.launch(*given.args, **given.kwargs)
+        return recipes.launch(*given.args, **given.kwargs)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.launch: {error}") from error
 

@@ -61,7 +61,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._log_lines import log_lines as lines_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines as lines_of
 
 
 def log_lines(plan: Mapping[str, Any], rank: int | None = None, topology: Mapping[str, Any] | None = None) -> list[str]:

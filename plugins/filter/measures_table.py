@@ -55,7 +55,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _measures_table
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import measures_table as _measures_table
 
 
 def measures_table(

@@ -280,12 +280,12 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job
 
 
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return _job.place(hosts, request)
+        return job.place(hosts, request)
     except ValueError as error:
         raise AnsibleFilterError(f"place: {error}") from error
 

@@ -334,16 +334,16 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
 
 def plan(*arguments: Any, **options: Any) -> dict[str, Any]:
     try:
-        given = inspect.signature(_plan.plan).bind(*arguments, **options)
+        given = inspect.signature(planner.plan).bind(*arguments, **options)
     except TypeError as error:
         raise AnsibleFilterError(str(error)) from error
     try:
-        return _plan.plan(*given.args, **given.kwargs)
+        return planner.plan(*given.args, **given.kwargs)
     except ValueError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -51,12 +51,12 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _drawing
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import drawing
 
 
 def plan_svg(plan: Mapping[str, Any], topology: Mapping[str, Any], title: str = "") -> str:
     try:
-        return _drawing.plan_svg(plan, topology, str(title))
+        return drawing.plan_svg(plan, topology, str(title))
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.plan_svg: {error}") from error
 

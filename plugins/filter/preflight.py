@@ -68,7 +68,8 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _binding, _pods
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 
 
 def preflight(
@@ -83,10 +84,10 @@ def preflight(
     confine_holders: bool = False,
     pods_stay: bool = True,
 ) -> list[str]:
-    refusals = _binding.refusals(topology, plan, services, bound_by, workloads, vnpus, device_share)
-    refusals += _binding.driver_refusals(topology, needs_driver)
-    refusals += _pods.refusals(topology, plan) if pods_stay else []
-    return refusals + _binding.holder_refusals(topology, plan, confine_holders)
+    refusals = binding.refusals(topology, plan, services, bound_by, workloads, vnpus, device_share)
+    refusals += binding.driver_refusals(topology, needs_driver)
+    refusals += pods.refusals(topology, plan) if pods_stay else []
+    return refusals + binding.holder_refusals(topology, plan, confine_holders)
 
 
 class FilterModule:

@@ -147,12 +147,12 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _measures
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import measures
 
 
 def quality(pools: object, topology: Mapping[str, Any], cpus: object = None) -> dict[str, Any]:
     try:
-        return _measures.measured(pools, topology, cpus)
+        return measures.measured(pools, topology, cpus)
     except ValueError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -63,7 +63,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 
 
 def remarks(
@@ -77,7 +77,7 @@ def remarks(
     visible_devices: bool = True,
 ) -> list[str]:
     try:
-        return _binding.remarks(topology, plan, services, workloads, vnpus, device_share, visible_devices)
+        return binding.remarks(topology, plan, services, workloads, vnpus, device_share, visible_devices)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.remarks: {error}") from error
 

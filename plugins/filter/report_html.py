@@ -79,7 +79,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.report import _page
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import page
 
 
 def report_html(
@@ -91,7 +91,7 @@ def report_html(
     measures: Iterable[Mapping[str, Any]] = (),
 ) -> str:
     try:
-        return _page.report_html(records, str(title), str(generated), earlier, strategies, measures)
+        return page.report_html(records, str(title), str(generated), earlier, strategies, measures)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.report_html: {error}") from error
 

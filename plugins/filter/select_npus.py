@@ -129,13 +129,13 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _select
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import select
 
 
 def select_npus(*arguments: Any, **options: Any) -> dict[str, Any]:
     try:
-        given = inspect.signature(_select.select_npus).bind(*arguments, **options)
-        return _select.select_npus(*given.args, **given.kwargs)
+        given = inspect.signature(select.select_npus).bind(*arguments, **options)
+        return select.select_npus(*given.args, **given.kwargs)
     except (TypeError, ValueError) as error:
         raise AnsibleFilterError(f"select_npus: {error}") from error
 

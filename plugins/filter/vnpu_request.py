@@ -62,15 +62,15 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpu_requests
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import chip_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 
 
 def vnpu_request(
-    chip: str, count: int | str = 1, memory: int | str | None = None, core: int | str | None = None, mode: str = _vnpu_requests.HARD
+    chip: str, count: int | str = 1, memory: int | str | None = None, core: int | str | None = None, mode: str = requests.HARD
 ) -> dict[str, Any]:
     try:
-        return _vnpu_requests.request(chip_of(str(chip)), count, memory, core, mode)
+        return requests.request(chip_of(str(chip)), count, memory, core, mode)
     except ValueError as error:
         raise AnsibleFilterError(f"npu.affinity.vnpu_request: {error}") from error
 

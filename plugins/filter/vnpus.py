@@ -93,7 +93,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _vnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 
 def vnpus(

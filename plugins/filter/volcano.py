@@ -139,7 +139,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _volcano
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano as _volcano
 
 
 def volcano(*arguments: Any, **options: Any) -> dict[str, Any]:

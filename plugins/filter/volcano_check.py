@@ -61,7 +61,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._volcano_check import check
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import check
 
 
 def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:

@@ -54,7 +54,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 
 
 def workloads(plan: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import collections
 
-from . import _device_share, _irq, _irqbalance, _kubelet_config, _memory, _processes, _tuning, _vnpu_layout
-from ._systemd import UNIT_FOLDER
+from . import _tuning, _vnpu_layout
+from ._device_share import switching
+from ._irq import binding, irqbalance
+from ._kubelet import drop_in
+from ._processes import memory, placing
+from ._state.systemd import UNIT_FOLDER
 
-IRQBALANCE = _irqbalance.UNIT
+IRQBALANCE = irqbalance.UNIT
 IRQBALANCE_FILES = (
     "/etc/npu-affinity/irqbalance.env",
     UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
-    _irqbalance.POLICY,
-    _irqbalance.CONFINED_POLICY,
+    irqbalance.POLICY,
+    irqbalance.CONFINED_POLICY,
 )
 Feature = collections.namedtuple("Feature", "owned sections programs leftovers", defaults=((), (), (), ()))
 """``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
@@ -45,18 +49,18 @@ FEATURES = {
             UNIT_FOLDER + "/npu-affinity-irq.timer",
             "/etc/udev/rules.d/90-npu-affinity.rules",
         ),
-        sections=(_irq.SECTION, IRQBALANCE),
+        sections=(binding.SECTION, IRQBALANCE),
         programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
-        leftovers=(_irq.MEMORY,),
+        leftovers=(binding.MEMORY,),
     ),
     "threads": Feature(
         owned=(
-            _processes.SETTINGS,
+            placing.SETTINGS,
             UNIT_FOLDER + "/npu-affinity-threads.service",
             UNIT_FOLDER + "/npu-affinity-threads.timer",
         ),
         programs=("npu-affinity-threads*",),
-        leftovers=(_memory.PROGRESS,),
+        leftovers=(memory.PROGRESS,),
     ),
     "tuning": Feature(
         owned=(_tuning.FILE, UNIT_FOLDER + "/npu-affinity-tuning.service"),
@@ -65,10 +69,10 @@ FEATURES = {
     ),
     "device_share": Feature(
         owned=(UNIT_FOLDER + "/npu-affinity-device-share.service",),
-        sections=(_device_share.SECTION,),
+        sections=(switching.SECTION,),
         programs=("npu-affinity-device-share*",),
     ),
     "vnpu": Feature(sections=(_vnpu_layout.SECTION,)),
-    "kubelet": Feature(sections=(_kubelet_config.SECTION,)),
+    "kubelet": Feature(sections=(drop_in.SECTION,)),
 }
 """The features of the collection by name, those of the roles."""

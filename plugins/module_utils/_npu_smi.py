@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 
-from ._npu_smi_errors import NEXT_STEP, NpuSmiError, classify_error, find_error, require_answer
-from ._npu_smi_tables import parse_info, parse_template_info, parse_vnpu_info
-from ._smi_text import cpulist_of, lines_of, number_of, pci_of, value_of
+from ._smi.errors import NEXT_STEP, NpuSmiError, classify_error, find_error, require_answer
+from ._smi.tables import parse_info, parse_template_info, parse_vnpu_info
+from ._smi.text import cpulist_of, lines_of, number_of, pci_of, value_of
 
 __all__ = [
     "NEXT_STEP",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from ._smi_text import cpulist_of, first_line, lines_of, number_of, pci_of, value_of
+from ._smi.text import cpulist_of, first_line, lines_of, number_of, pci_of, value_of
 
 _DEVICE_LABEL = re.compile(r"GPU[0-9]+\Z")
 _TITLE = re.compile(r"GPU NUMA ID|(?:CPU|NUMA) Affinity|\S+")

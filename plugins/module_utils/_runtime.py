@@ -13,37 +13,46 @@ from __future__ import annotations
 
 import pkgutil
 
-from ._files import MARKER
+from ._state.files import MARKER
 
 FILES = (
     "__init__.py",
-    "_affinity.py",
-    "_cpu.py",
     "_cpulist.py",
-    "_device_share.py",
-    "_driver.py",
-    "_files.py",
-    "_holders.py",
     "_host.py",
-    "_interrupts.py",
-    "_irq.py",
-    "_lock.py",
-    "_machine.py",
     "_npu_smi.py",
-    "_npu_smi_errors.py",
-    "_npu_smi_tables.py",
-    "_pci.py",
     "_plan_file.py",
-    "_previous.py",
-    "_processes.py",
-    "_sections.py",
-    "_share_plan.py",
-    "_share_recovery.py",
-    "_share_tool.py",
-    "_smi_text.py",
-    "_tasks.py",
-    "_tool.py",
     "_tuning.py",
+    "_device_share/__init__.py",
+    "_device_share/__main__.py",
+    "_device_share/calls.py",
+    "_device_share/recovery.py",
+    "_device_share/switching.py",
+    "_device_share/tool.py",
+    "_irq/__init__.py",
+    "_irq/__main__.py",
+    "_irq/affinity.py",
+    "_irq/binding.py",
+    "_kernel/__init__.py",
+    "_kernel/cpus.py",
+    "_kernel/holders.py",
+    "_kernel/interrupts.py",
+    "_kernel/machine.py",
+    "_kernel/pci.py",
+    "_processes/__init__.py",
+    "_processes/__main__.py",
+    "_processes/placing.py",
+    "_processes/tasks.py",
+    "_smi/__init__.py",
+    "_smi/driver.py",
+    "_smi/errors.py",
+    "_smi/tables.py",
+    "_smi/text.py",
+    "_smi/tool.py",
+    "_state/__init__.py",
+    "_state/files.py",
+    "_state/lock.py",
+    "_state/previous.py",
+    "_state/sections.py",
 )
 """The programs and everything that they import, transitively."""
 FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
@@ -53,7 +62,7 @@ FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
 
 
 def files():
-    """Return :data:`FILES` as entries ``{path, content}`` for :class:`_host_files.Request`."""
+    """Return :data:`FILES` as entries ``{path, content}`` for :class:`_transaction.host_files.Request`."""
     return [{"path": "%s/%s" % (FOLDER, name), "content": text} for name, text in sources().items()]
 
 
@@ -77,6 +86,9 @@ def sources():
 
 def _sent_along():
     """Is never called: Ansible sends along with a module what import statements name, and what that imports, and this loads none of it."""
-    from . import _device_share, _irq, _processes, _tuning
+    from . import _tuning
+    from ._device_share import __main__ as device_share
+    from ._irq import __main__ as irq
+    from ._processes import __main__ as processes
 
-    return (_device_share, _irq, _processes, _tuning)
+    return (device_share, irq, processes, _tuning)

@@ -17,10 +17,10 @@ import os
 import re
 import sys
 
-from . import _previous
-from ._files import MARKER
 from ._host import Host
-from ._lock import changing
+from ._state import previous
+from ._state.files import MARKER
+from ._state.lock import changing
 
 FILE = "/etc/npu-affinity/tuning.json"
 ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
@@ -57,7 +57,7 @@ def value_of(host, path):
 
 def text(wanted):
     """Return the text of :data:`FILE` for these settings."""
-    return _previous.dump(ABOUT, wanted)
+    return previous.dump(ABOUT, wanted)
 
 
 def missing(host, wanted):
@@ -98,7 +98,7 @@ def look(host, wanted):
     """
     steps = [step for setting in sorted(wanted) for step in _steps(host, setting, str(wanted[setting]))]
     dropped = set(applied(host)) - set(wanted)
-    recorded = _previous.recorded(host).get(SECTION, {}) if dropped else {}
+    recorded = previous.recorded(host).get(SECTION, {}) if dropped else {}
     targets = {path: recorded[path] for setting in sorted(dropped) for path in places(host, setting) if path in recorded}
     steps += _differing(host, targets)
     for step in steps:
@@ -136,7 +136,7 @@ def _differing(host, targets):
 def carry_out(host, steps):
     """Record what was there before, and take the steps: all, or none."""
     if steps:
-        _previous.record(host, SECTION, {step["path"]: step["before"] for step in steps})
+        previous.record(host, SECTION, {step["path"]: step["before"] for step in steps})
     for number, step in enumerate(steps):
         try:
             _write(host, step["path"], step["after"])

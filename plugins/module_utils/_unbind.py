@@ -4,10 +4,10 @@
 """Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
 
 Order: refuse what cannot be read, look, then: our units stopped, threads let go, interrupts and settings put back, live CPU sets widened
-and files removed or written back (``_host_files``), units started that a bind had stopped, device share, and at last previous.json. A step
-that fails is a sentence and keeps its section of previous.json; the others go on. Every step can be repeated, and what it needs to know
-stays on the disk until it is done (the plan until the threads are let go): a run that was killed, or in which a card was busy or a unit
-masked, is finished by the next one.
+and files removed or written back (``_transaction.host_files``), units started that a bind had stopped, device share, and at last
+previous.json. A step that fails is a sentence and keeps its section of previous.json; the others go on. Every step can be repeated, and
+what it needs to know stays on the disk until it is done (the plan until the threads are let go): a run that was killed, or in which a card
+was busy or a unit masked, is finished by the next one.
 
 This module is private to the collection.
 """
@@ -17,36 +17,31 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 
-from . import (
-    _device_share,
-    _irq,
-    _journal,
-    _kubelet_config,
-    _previous,
-    _processes,
-    _runtime,
-    _tuning,
-    _vnpu_layout,
-)
+from . import _runtime, _tuning, _vnpu_layout
+from ._device_share import switching
+from ._device_share.tool import Refusal, ShareTool
 from ._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
-from ._files import LEFTOVER, FileState, is_ours, remove_empty
 from ._host import CommandError
-from ._host_files import INTERRUPTED, Request, apply
+from ._irq import binding
+from ._kubelet import drop_in
 from ._plan_file import refuse_newer_plan
-from ._share_tool import Refusal, ShareTool
-from ._systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
-from ._tasks import plan_in_force
+from ._processes import placing
+from ._processes.tasks import plan_in_force
+from ._state import journal, previous
+from ._state.files import LEFTOVER, FileState, is_ours, remove_empty
+from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
+from ._transaction.host_files import INTERRUPTED, Request, apply
 
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
 _SHARED = (
-    _irq.PLAN,
+    binding.PLAN,
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
 ) + _runtime.OWNED
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(_irq.MEMORY), _LIBRARY]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(binding.MEMORY), _LIBRARY]
 _LIMITER = "npu-affinity-limiter-"
 """How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
 
@@ -55,10 +50,10 @@ class Report:
     """What was (or in check mode would be) undone.
 
     ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
-    told; ``settings`` are the steps of ``_tuning.restore``, ``affinities`` is a report of ``_irq.restore``, ``threads`` one of
-    ``_processes.place`` and ``share`` one of ``_device_share.restore``, or None; ``restart_needed`` are the running units that follow at
-    their next start, ``slices_left`` the slices without a file that live on because of them. ``failed`` are sentences, ``kept`` the
-    sections of previous.json that a later run still needs.
+    told; ``settings`` are the steps of ``_tuning.restore``, ``affinities`` is a report of ``_irq.binding.restore``, ``threads`` one of
+    ``_processes.placing.place`` and ``share`` one of ``_device_share.switching.restore``, or None; ``restart_needed`` are the running units
+    that follow at their next start, ``slices_left`` the slices without a file that live on because of them. ``failed`` are sentences,
+    ``kept`` the sections of previous.json that a later run still needs.
     """
 
     def __init__(self):
@@ -86,10 +81,10 @@ def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False
     """Undo some features, by default all, and return the :class:`Report`.
 
     With all of them the plan, the host code and the record go as well. ``device_share``: whether it is put back, too. ``move_memory``: see
-    :class:`_host_files.Request`; it matters when a foreign unit file with memory nodes is written back. Raises ``ValueError`` with a
-    sentence, before anything is touched when previous.json is broken.
+    :class:`_transaction.host_files.Request`; it matters when a foreign unit file with memory nodes is written back. Raises ``ValueError``
+    with a sentence, before anything is touched when previous.json is broken.
     """
-    recorded = _previous.verified(host)
+    recorded = previous.verified(host)
     refuse_newer_plan(host)
     undo = _Undo(host, recorded, move_memory, features)
     undo.look()
@@ -113,7 +108,7 @@ class _Undo:
         self.whole = set(features) == set(FEATURES)
         self.owned = [pattern for name in features for pattern in FEATURES[name].owned] + list(_SHARED if self.whole else ())
         self.recorded = recorded if self.whole else self._concerned(recorded)
-        self.record = FileState.of(host, _previous.PATH)
+        self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
         self.report = Report()
         self.programs = []
@@ -160,7 +155,7 @@ class _Undo:
         if self.whole and found.changes and not self.recorded:
             report.warnings.append(
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
-                % _previous.PATH
+                % previous.PATH
             )
         self._look_at_threads()
         self._look_at_kubelet()
@@ -190,8 +185,8 @@ class _Undo:
             self.report.kept.add(section)
 
     def _restore_interrupts(self, check=False):
-        if _irq.SECTION in self.recorded:
-            self.report.affinities = self._attempt(_irq.SECTION, _irq.restore, self.host, self.recorded[_irq.SECTION], check)
+        if binding.SECTION in self.recorded:
+            self.report.affinities = self._attempt(binding.SECTION, binding.restore, self.host, self.recorded[binding.SECTION], check)
 
     def _restore_tuning(self, check=False):
         if _tuning.SECTION in self.recorded:
@@ -231,10 +226,10 @@ class _Undo:
 
     def _look_at_threads(self):
         """Predict the release of threads that role threads may have placed: newer kernels keep what was set when a cpuset widens."""
-        if "threads" not in self.features or not self.host.exists(_processes.SETTINGS):
+        if "threads" not in self.features or not self.host.exists(placing.SETTINGS):
             return
         try:
-            self.placed = (plan_in_force(self.host),) + _processes.settings_of(self.host)
+            self.placed = (plan_in_force(self.host),) + placing.settings_of(self.host)
             self.report.threads = self._release_threads(check=True)
         except (OSError, ValueError) as error:
             self.placed = None
@@ -242,15 +237,15 @@ class _Undo:
 
     def _release_threads(self, check=False):
         plan, processes, patterns = self.placed
-        return _processes.place(self.host, plan, processes, patterns, check, release=True)
+        return placing.place(self.host, plan, processes, patterns, check, release=True)
 
     def _look_at_kubelet(self):
         """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""
-        for path in filter(self.host.exists, _kubelet_config.installed(self.host) if "kubelet" in self.features else ()):
+        for path in filter(self.host.exists, drop_in.installed(self.host) if "kubelet" in self.features else ()):
             self.report.warnings.append(
                 "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
             )
-            self.report.kept.add(_kubelet_config.SECTION)
+            self.report.kept.add(drop_in.SECTION)
 
     def _find_leftovers(self):
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
@@ -296,14 +291,14 @@ class _Undo:
         report, done = self.report, self._attempt("files", apply, self.host, self.request)
         if done is None:
             report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
-            report.kept |= {"folders", INTERRUPTED} & set(_previous.recorded(self.host))
+            report.kept |= {"folders", INTERRUPTED} & set(previous.recorded(self.host))
             report.kept |= {unit for unit, _text in self.enabled}
             self.enabled = []  # the links that they had are among the files
             return
         report.restart_needed, report.slices_left = done.restart_needed, done.slices_left
         report.warnings += done.warnings
         for sentence in done.not_started:
-            self._leave(_journal.SECTION, sentence)
+            self._leave(journal.SECTION, sentence)
         self._note_unfinished(done)
 
     def _note_unfinished(self, done):
@@ -321,26 +316,26 @@ class _Undo:
             self._attempt(unit, self.systemd.start, [unit])
 
     def restore_share(self, npu_smi, wanted, check):
-        section = self.recorded.get(_device_share.SECTION)
+        section = self.recorded.get(switching.SECTION)
         if section is None:
             return
         if not wanted:
-            self.report.kept.add(_device_share.SECTION)
+            self.report.kept.add(switching.SECTION)
             return
         try:
             tool = ShareTool(self.host, npu_smi)
-            self.report.share = _device_share.restore(self.host, tool, tool.cards(), section, check)
+            self.report.share = switching.restore(self.host, tool, tool.cards(), section, check)
         except (CommandError, OSError, Refusal, ValueError) as error:
             self.report.failed.append("device share could not be put back: %s" % error)
-            self.report.kept.add(_device_share.SECTION)
+            self.report.kept.add(switching.SECTION)
         if self.report.share is not None and self.report.share.failed:
-            self.report.kept.add(_device_share.SECTION)
+            self.report.kept.add(switching.SECTION)
 
     def finish(self, check):
         report, folders = self.report, self.recorded.get("folders", [])
         if report.affinities is not None and report.affinities["failed"]:
             report.failed += report.affinities["failed"]
-            report.kept.add(_irq.SECTION)
+            report.kept.add(binding.SECTION)
         if self.still_running:
             report.kept.add(INTERRUPTED)
         if report.kept and not check and any(self.host.exists(folder) for folder in folders):
@@ -350,18 +345,18 @@ class _Undo:
                 self._forget()
             return
         if self.record.text is not None and not report.kept:
-            report.changes[_previous.PATH] = (self.record, FileState(None, None))
+            report.changes[previous.PATH] = (self.record, FileState(None, None))
         if not check:
             if self.still_running:
-                _previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
-            _previous.keep(self.host, report.kept)
+                previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
+            previous.keep(self.host, report.kept)
             remove_empty(self.host, self._folders() + folders)
 
     def _forget(self):
         """Take what was undone out of the record, which is still needed for other features."""
         if self.still_running:
-            _previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
+            previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
         for name in self.recorded.keys() - self.report.kept:
-            before = _previous.recorded(self.host).get(name)
+            before = previous.recorded(self.host).get(name)
             left = {path: values for path, values in before.items() if path not in self.recorded[name]} if name == "files" else None
-            _previous.replace(self.host, name, left or None)
+            previous.replace(self.host, name, left or None)

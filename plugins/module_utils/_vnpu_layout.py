@@ -21,8 +21,8 @@ import os
 import posixpath
 import stat
 
-from . import _previous
-from ._files import atomic_write, missing_folders, remove_empty
+from ._state import previous
+from ._state.files import atomic_write, missing_folders, remove_empty
 
 SECTION = "vnpu"
 FOLDER_MODE = 0o775
@@ -105,7 +105,7 @@ def _refuse_system(title, path, place):
 def look(host, layout):
     """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what somebody else placed and is in the way."""
     layout, report = complete(layout), Report()
-    recorded = _previous.recorded(host).get(SECTION, {})
+    recorded = previous.recorded(host).get(SECTION, {})
     for key, mode in (("folder", FOLDER_MODE), ("shared_region", layout.shared_mode)):
         path = getattr(layout, key)
         before = _mode(host, path)
@@ -184,7 +184,7 @@ def apply(host, layout, check=False):
     if report.folders or wanted:
         made = missing_folders(host, [path + "/." for path in report.folders] + wanted)
         files = {"%s/%s" % (layout.folder, name): [layout.files[name]] for name in report.missing}
-        _previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
+        previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
     for path, (_before, mode) in report.folders.items():
         os.makedirs(host.resolve(path), exist_ok=True)
         os.chmod(host.path(path), mode)

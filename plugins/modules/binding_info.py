@@ -362,7 +362,9 @@ remarks:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import (
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import (
     FILES,
     PATTERNS,
     PROCESSES,
@@ -371,8 +373,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._arguments import (
     TUNING,
     VNPU_LAYOUT,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "programs")

@@ -178,15 +178,16 @@ removed:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import RECOVER
-from ansible_collections.npu.affinity.plugins.module_utils._device_share import Report, require_driver, switch
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import select
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import Report, require_driver, switch
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._share_plan import select
-from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._systemd import UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import RECOVER
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 UNIT = "npu-affinity-device-share.service"
 
@@ -243,22 +244,22 @@ def main():
         module.warn(sentence)
     ignored = {card: text for card, text in report.failed.items() if module.params["ignore_busy"] and card in report.busy}
     failed = {card: text for card, text in report.failed.items() if card not in ignored}
-    for sentence in _diffs.card_sentences(ignored):
+    for sentence in diffs.card_sentences(ignored):
         module.warn(sentence)
-    chips = _diffs.chips_of(report)
-    recover = _diffs.recover_of(report)
+    chips = diffs.chips_of(report)
+    recover = diffs.recover_of(report)
     result = {
         "changed": report.changed or written.changed,
         "chips": chips,
         "recover": recover,
         "busy": report.busy,
-        "failures": _diffs.card_sentences(report.failed),
+        "failures": diffs.card_sentences(report.failed),
         "files": [path for path, (before, after) in written.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in written.changes.items() if after.text is None],
-        "diff": _diffs.of_files(written.changes) + [_diffs.of_device_share(chips, recover)],
+        "diff": diffs.of_files(written.changes) + [diffs.of_device_share(chips, recover)],
     }
     if failed:
-        module.fail_json(msg="device share is not as wanted: " + "; ".join(_diffs.card_sentences(failed)), **result)
+        module.fail_json(msg="device share is not as wanted: " + "; ".join(diffs.card_sentences(failed)), **result)
     module.exit_json(**result)
 
 

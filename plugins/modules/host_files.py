@@ -353,12 +353,17 @@ untried:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _irq, _irq_task, _previous, _runtime, _soft_split, _tuning
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import FILES, STRINGS, TUNING
-from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply, compare, require_programs
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs as _diffs
+from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import FILES, STRINGS, TUNING
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply, compare, require_programs
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
 NEED_RUNTIME = {"irq", "threads", "tuning", "device_share"}
@@ -430,7 +435,7 @@ def with_state(params):
 
 def absent_features(host, state):
     """Return the features that are absent and have left something on the host."""
-    recorded = _previous.recorded(host)
+    recorded = previous.recorded(host)
     return [
         name
         for name, traces in sorted(state["absent"].items())
@@ -439,7 +444,8 @@ def absent_features(host, state):
 
 
 def undo_absent(host, params, check):
-    """Undo the features that the desired state no longer has, and return the :class:`_unbind.Report`; None where nothing of them is left."""
+    """Undo the features that the desired state no longer has, and return the :class:`_unbind.Report`; None where nothing of them is
+    left."""
     features = absent_features(host, params["state"]) if params["state"] else []
     if not features:
         return None
@@ -452,7 +458,7 @@ def with_our_own(params):
     """Return the files and patterns that are asked for with those that the collection adds, and the settings of the host or None."""
     files, owned, tuning = list(params["files"]), list(params["owned"]), params["tuning"]
     if params["plan"]:
-        files.append({"path": _irq.PLAN, "content": _previous.dump(PLAN_ABOUT, params["plan"])})
+        files.append({"path": binding.PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
         files += _runtime.files()
     if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
@@ -501,25 +507,25 @@ def main():
         host = Host(params["root"], params["timeout"])
         require_programs(host, params["programs"])
         if params["soft_split"]:
-            _soft_split.require(host, params["soft_split"])
+            soft_split.require(host, params["soft_split"])
         with changing(host, "module host_files", check):
             undone = undo_absent(host, params, check)
             if undone:
                 done, diffs, warnings = done_by_undoing(undone)
-            looked = _irq_task.look(host, plan, check=check) if plan else (None, {})
+            looked = interrupts.look(host, plan, check=check) if plan else (None, {})
             report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)
             done = {**done, **joined(done, done_to_files(report)), "changed": done["changed"] or report.changed}
             diffs += [_diffs.of_settings(report.settings)] if report.settings else []
             diffs += _diffs.of_files(report.changes)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
             if plan:
-                moved, done["interrupts"], remarks, diff = _irq_task.bind(
+                moved, done["interrupts"], remarks, diff = interrupts.bind(
                     host, plan, looked, check, tolerant=params["irq_failure"] == "warn"
                 )
                 done["changed"] = done["changed"] or moved
                 diffs += [diff] if diff["before"] != diff["after"] else []
                 warnings += remarks
-    except _irq_task.Unbound as error:
+    except interrupts.Unbound as error:
         done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
         module.fail_json(msg=str(error), warnings=warnings, **done)
     except (OSError, ValueError, CommandError) as error:

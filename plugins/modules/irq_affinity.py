@@ -102,9 +102,10 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _irq, _irq_task
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
 def argument_spec():
@@ -122,11 +123,11 @@ def main():
     try:
         host = Host(given["root"], given["timeout"])
         if given["wait"]:
-            _irq.await_vectors(host, given["plan"], given["wait"])
+            binding.await_vectors(host, given["plan"], given["wait"])
         with changing(host, "module irq_affinity", module.check_mode):
-            looked = _irq_task.look(host, given["plan"], module.check_mode)
-            changed, result, warnings, diff = _irq_task.bind(host, given["plan"], looked, module.check_mode)
-    except _irq_task.Unbound as error:
+            looked = interrupts.look(host, given["plan"], module.check_mode)
+            changed, result, warnings, diff = interrupts.bind(host, given["plan"], looked, module.check_mode)
+    except interrupts.Unbound as error:
         module.fail_json(msg=str(error), **error.result)
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))

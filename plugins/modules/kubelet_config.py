@@ -100,9 +100,10 @@ diff:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs, _kubelet_config
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
 def argument_spec():
@@ -124,13 +125,13 @@ def main():
     try:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module kubelet_config", module.check_mode or not params["apply"]):
-            path = next(iter(_kubelet_config.installed(host)), None) if absent else params["path"]
+            path = next(iter(drop_in.installed(host)), None) if absent else params["path"]
             if path is None:
                 module.exit_json(changed=False, path=None, pending=[], removed=[], diff=[])
-            change = _kubelet_config.look(host, path, None if absent else params["content"])
+            change = drop_in.look(host, path, None if absent else params["content"])
             wanted = params["apply"] and change.needed
             if wanted and not module.check_mode:
-                _kubelet_config.apply(host, change, params["wait"])
+                drop_in.apply(host, change, params["wait"])
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(
@@ -138,7 +139,7 @@ def main():
         path=path,
         pending=[] if wanted and not module.check_mode else change.differences,
         removed=change.removed,
-        diff=_diffs.of_files({path: states for path, states in change.files.items() if states[0] != states[1]} if wanted else {}),
+        diff=diffs.of_files({path: states for path, states in change.files.items() if states[0] != states[1]} if wanted else {}),
     )
 
 

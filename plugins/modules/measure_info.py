@@ -118,10 +118,10 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._measure import measure
-from ansible_collections.npu.affinity.plugins.module_utils._tasks import plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PROCESSES
+from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import plan_in_force
 
 
 def argument_spec():

@@ -187,13 +187,13 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._memory import Migration, tables
-from ansible_collections.npu.affinity.plugins.module_utils._processes import grouped, place
-from ansible_collections.npu.affinity.plugins.module_utils._tasks import find, groups_of, plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PATTERNS, PROCESSES
+from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import Migration, tables
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import grouped, place
+from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import find, groups_of, plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
 def argument_spec():
@@ -230,7 +230,7 @@ def main():
         "changed": report["changed"],
         "processes": [dict(row, threads=grouped(row["threads"])) for row in report["processes"]],
         "failures": report["failed"],
-        "diff": [_diffs.of_threads(report["processes"])],
+        "diff": [diffs.of_threads(report["processes"])],
     }
     for row in result["processes"]:
         del row["title"]
@@ -246,7 +246,7 @@ def main():
         }
         result["changed"] |= bool(migration.todo) if module.check_mode else migration.moved >= 1
         result["failures"] += migration.failed
-        result["diff"].append(_diffs.of_memory(migration, module.check_mode))
+        result["diff"].append(diffs.of_memory(migration, module.check_mode))
         warnings = warnings + migration.warnings
     for sentence in warnings:
         module.warn(sentence)

@@ -412,7 +412,7 @@ ansible_facts:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 
 def argument_spec():

@@ -189,11 +189,11 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _diffs
-from ansible_collections.npu.affinity.plugins.module_utils._affinity import KINDS, grouped
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS, grouped
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 
 
@@ -239,10 +239,10 @@ def main():
     share, npus = report.share, report.affinities["npus"] if report.affinities else []
     ignored = {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
     failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
-    for sentence in report.warnings + _diffs.card_sentences(ignored) + (share.warnings if share else []):
+    for sentence in report.warnings + diffs.card_sentences(ignored) + (share.warnings if share else []):
         module.warn(sentence)
-    chips, recover = (_diffs.chips_of(share), _diffs.recover_of(share)) if share else ([], None)
-    failures = report.failed + _diffs.card_sentences(failed)
+    chips, recover = (diffs.chips_of(share), diffs.recover_of(share)) if share else ([], None)
+    failures = report.failed + diffs.card_sentences(failed)
     result = {
         "changed": report.changed,
         "bound": report.bound,
@@ -259,7 +259,7 @@ def main():
         "slices_left": report.slices_left,
         "kept": sorted(report.kept),
         "failures": failures,
-        "diff": _diffs.of_unbind(report),
+        "diff": diffs.of_unbind(report),
     }
     if failures:
         module.fail_json(msg="not everything could be put back: " + "; ".join(failures), **result)

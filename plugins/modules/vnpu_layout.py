@@ -109,9 +109,9 @@ folders:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils._arguments import VNPU_LAYOUT
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_LAYOUT
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
 
 

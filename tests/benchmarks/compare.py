@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, to_mask
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils import _kubelet_cpus as kubelet
-from ansible_collections.npu.affinity.plugins.plugin_utils._comparison import MEASURES, shortened
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._measures import machine_of, measure
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus as kubelet
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import MEASURES, shortened
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator import generate, machine
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/strategies.md"

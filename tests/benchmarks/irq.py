@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._pci import accelerators
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.pci import accelerators
 from ansible_collections.npu.affinity.plugins.module_utils._runtime import sources
 from tests.simulator.generate import generate
 

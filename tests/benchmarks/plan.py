@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "unit/plugins/plugin_
 
 from planner_hosts import host  # noqa: E402
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 
 FLEET = 10_000
 REPEAT, ROUNDS = 20, 7

@@ -11,14 +11,14 @@ import json
 import tempfile
 from pathlib import Path
 
-from ansible_collections.npu.affinity.plugins.module_utils import _irq
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift import CHANGED_CPUSET, because
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, because
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
-from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card
 from tests.simulator.generate import generate
 
@@ -59,7 +59,7 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
             made = plan(gather(host))
             (tree / "etc/npu-affinity").mkdir(parents=True)
             (tree / "etc/npu-affinity/plan.json").write_text(json.dumps(made))
-            _irq.bind(host, made)
+            binding.bind(host, made)
         if change:
             change(tree)
         topology = gather(host)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.report._page import report_html
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from tests.browser.fleet import demonstration, thousand
 
 NASTY = "<img src=x onerror=document.title='owned'>"

@@ -17,7 +17,7 @@ PLANNER = "tests/unit/plugins/plugin_utils/"
 
 TARGETS = [
     (
-        "plugins/module_utils/_host_files.py",
+        "plugins/module_utils/_transaction/host_files.py",
         [
             HOST + "test_host_files.py",
             HOST + "test_programs.py",
@@ -27,7 +27,7 @@ TARGETS = [
             MODULES + "test_host_files_module.py",
         ],
     ),
-    ("plugins/module_utils/_irq.py", [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"]),
+    ("plugins/module_utils/_irq/binding.py", [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"]),
     (
         "plugins/module_utils/_unbind.py",
         [
@@ -38,13 +38,16 @@ TARGETS = [
             MODULES + "test_unbind_module.py",
         ],
     ),
-    ("plugins/module_utils/_journal.py", [HOST + "test_kubelet_killed.py", HOST + "test_unbind.py", MODULES + "test_host_files_module.py"]),
     (
-        "plugins/plugin_utils/_repair.py",
+        "plugins/module_utils/_state/journal.py",
+        [HOST + "test_kubelet_killed.py", HOST + "test_unbind.py", MODULES + "test_host_files_module.py"],
+    ),
+    (
+        "plugins/plugin_utils/_plan/repair.py",
         [PLANNER + "test_plan.py", PLANNER + "test_plan_quality.py", PLANNER + "test_plan_applied.py", PLANNER + "test_plan_properties.py"],
     ),
     (
-        "plugins/plugin_utils/strategies/*.py",
+        "plugins/plugin_utils/_plan/strategies/*.py",
         [PLANNER + "test_plan.py", PLANNER + "test_kubelet_strategies.py", PLANNER + "test_plan_properties.py"],
     ),
 ]

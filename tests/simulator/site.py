@@ -26,10 +26,10 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import allocate
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
 from .generate import generate
 

@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
-from ansible_collections.npu.affinity.plugins.module_utils._systemd import UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
 ENVIRONMENT = "Environment=PYTHONPATH=/usr/local/lib/npu-affinity PYTHONDONTWRITEBYTECODE=1\n"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
-from ansible_collections.npu.affinity.plugins.module_utils._irqbalance import DROP_IN, POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import DROP_IN, POLICY
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
 
 PLAN = "/etc/npu-affinity/plan.json"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
 
 OWNED = FEATURES["slices"].owned

@@ -12,11 +12,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
-from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
 
 NAMES = "/etc/npu-affinity/threads.json"
 SERVICE, TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"

@@ -12,8 +12,8 @@ import pytest
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.filter.select_npus import select_npus
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job_sizes, _superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job_sizes, superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 FIELDS = {
     "pick": ({"family", "free", "n", "multi"}, {"chips", "error"}),
@@ -72,7 +72,7 @@ def soft_share(given: dict, expected: dict) -> None:
 
 def superpod(given: dict, expected: dict) -> None:
     try:
-        taken = _superpods.take(**given)
+        taken = superpods.take(**given)
     except ValueError as refused:
         assert expected["error_prefix"] and str(refused).startswith(expected["error_prefix"]), str(refused)
         return
@@ -83,7 +83,7 @@ def superpod(given: dict, expected: dict) -> None:
 
 
 def job_size(given: dict, expected: dict) -> None:
-    refusal = _job_sizes.refusal(**given)
+    refusal = job_sizes.refusal(**given)
     assert (refusal is None) == expected["ok"], refusal
 
 

@@ -14,8 +14,8 @@ import jinja2
 import yaml
 from adaptors._reservation import cce_cpu_reservation
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._container_checks import check
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch._recipes import launch
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import check
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 
 PROSE = {"about", "sources", "origin", "compose_note", "cce_cpu_reservation_rule"}
 TEMPLATE_OF_SLICES = pathlib.Path(__file__).parents[3] / "roles" / "slices" / "templates" / "npu.slice.j2"

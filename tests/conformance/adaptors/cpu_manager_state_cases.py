@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.module_utils import _kubelet_state
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import state_file
 
 FIELDS = {
     "published": ({"format", "file", "text"}, {"checksum_follows_rule", "valid"}),
@@ -44,18 +44,18 @@ def check(name: str, case: dict) -> None:
     _topology.require_known(case["expected"], FIELDS[name][1], "expected")
     given, expected = case["input"], case["expected"]
     if name == "data_checksums":
-        assert _kubelet_state.data_checksum(given["data"]) == expected["dataChecksum"]
+        assert state_file.data_checksum(given["data"]) == expected["dataChecksum"]
     elif name == "checksums":
         file = given["file"]
-        hashed = _kubelet_state.dump(file["policyName"], file["defaultCpuSet"], file.get("entries"), VERSIONS[given["format"]])
-        assert (hashed, _kubelet_state.fnv1a(hashed)) == (expected["text_hashed"], expected["checksum"])
+        hashed = state_file.dump(file["policyName"], file["defaultCpuSet"], file.get("entries"), VERSIONS[given["format"]])
+        assert (hashed, state_file.fnv1a(hashed)) == (expected["text_hashed"], expected["checksum"])
     else:
         state(given, expected)
 
 
 def state(given: dict, expected: dict) -> None:
     try:
-        found = _kubelet_state.parse(given["text"] if "text" in given else json.dumps(given["file"]))
+        found = state_file.parse(given["text"] if "text" in given else json.dumps(given["file"]))
     except ValueError:
         found = None
     assert expected["valid"] in (None, found is not None and not found.problems), found

@@ -12,7 +12,7 @@ import pytest
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 MACHINE = {"about", "node_cpus", "siblings", "cores_per_cache", "devices_per_node"}
 INPUT = {"machine", "method", "devices_per_node", "reserved", "allowed", "task_devices"}

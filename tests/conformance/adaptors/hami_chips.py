@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import Template, chip_of, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Template, chip_of, slots
 
 PROSE = {"about", "sources", "notes"}
 CHIP = {

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ansible_collections.npu.affinity.plugins.filter.fit_vnpus import fit_vnpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._hami import plugin_share_calls
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import chip_of, slots
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_fit import charged
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_requests import HARD, admit, parse, rounded
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import charged
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hami import plugin_share_calls
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.requests import HARD, admit, parse, rounded
 
 PROSE = {"about", "sources", "origin", "reason_format", "fit_order"}
 ENTRY = {"id", "note", "input", "expected", "origin"}

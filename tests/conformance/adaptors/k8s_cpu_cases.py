@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _kubelet_cpus as kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus as kubelet
 
 LISTS = ("allocation", "free_units", "resize", "reserved_and_checks")
 TOPOLOGY = {"cpus", "cores", "numa_nodes", "sockets", "last_level_caches", "upstream_name"}

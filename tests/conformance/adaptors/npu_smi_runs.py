@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 FIELDS = {"argv", "product", "rc", "stdin", "user", "note"}
 QUESTIONS = ["info", "info -m", "info -t topo"]

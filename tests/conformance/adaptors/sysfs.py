@@ -11,9 +11,10 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 
-from ansible_collections.npu.affinity.plugins.module_utils import _cpu, _pci
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import cpus as _cpus
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import pci as _pci
 
 ABOUT = {"dump", "source", "fidelity", "machine", "notes", "possible_cpus", "package_groups"}
 FIELDS = ABOUT | {
@@ -47,20 +48,20 @@ def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[
         assert not unknown, f"unknown fields: {', '.join(sorted(unknown))}"
 
     def cpus():
-        found = _cpu.cpus(host())
+        found = _cpus.cpus(host())
         assert found["online"] == document["online_cpus"]
         assert found["offline"] == compress(set(expand(document["present_cpus"])) - online)
 
     def cores():
         groups = document["smt_sibling_groups"]
-        assert _cpu.cpus(host())["siblings"] == [group for group in groups if len(expand(group)) > 1]
+        assert _cpus.cpus(host())["siblings"] == [group for group in groups if len(expand(group)) > 1]
         assert {len(expand(group)) for group in groups} == {document["threads_per_core"]}
 
     def caches():
         caches, clusters = [cache["cpus"] for cache in document["l3"]], document.get("cluster_groups", [])
         sizes = {len(expand(cluster)) for cluster in clusters}
         between = clusters and document["threads_per_core"] < min(sizes) and max(sizes) < min(len(expand(cache)) for cache in caches)
-        assert _cpu.cpus(host())["caches"] == (clusters if between else caches)
+        assert _cpus.cpus(host())["caches"] == (clusters if between else caches)
 
     def nodes():
         expected = [
@@ -72,7 +73,7 @@ def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[
             }
             for node in document["nodes"]
         ]
-        assert _cpu.nodes(host(), online) == expected
+        assert _cpus.nodes(host(), online) == expected
         assert compress(node["id"] for node in expected) == document["online_nodes"]
 
     def pci():

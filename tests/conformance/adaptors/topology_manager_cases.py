@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _hints
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import topology_manager
 
 INPUT = {"numa_nodes", "policies", "prefer_closest_numa", "distances", "providers"}
 
@@ -31,17 +31,17 @@ def check(given: dict, expected: dict) -> None:
         else {name: None if hints is None else [hint(bits, one) for one in hints] for name, hints in provider.items()}
         for provider in given["providers"]
     ]
-    ranking = _hints.Ranking(given["distances"] if given["prefer_closest_numa"] else None)
+    ranking = topology_manager.Ranking(given["distances"] if given["prefer_closest_numa"] else None)
     for policy in given["policies"]:
-        merged = _hints.merge(providers, sum(bits.values()), policy, ranking)
+        merged = topology_manager.merge(providers, sum(bits.values()), policy, ranking)
         nodes = None if merged.nodes is None else [node for node, bit in bits.items() if merged.nodes & bit]
-        assert _hints.admits(policy, merged) == expected["admit"][policy], policy
-        if policy == "none" or (policy == _hints.SINGLE and len(given["policies"]) > 1 and not expected["admit"][policy]):
+        assert topology_manager.admits(policy, merged) == expected["admit"][policy], policy
+        if policy == "none" or (policy == topology_manager.SINGLE and len(given["policies"]) > 1 and not expected["admit"][policy]):
             continue  # the expected set is that of the other policies
         assert (nodes, merged.preferred) == (expected["nodes"], expected["preferred"]), policy
 
 
-def hint(bits: dict, given: dict) -> _hints.Hint:
+def hint(bits: dict, given: dict) -> topology_manager.Hint:
     _topology.require_known(given, {"nodes", "preferred"}, "hint")
     nodes = None if given["nodes"] is None else sum(bits[node] for node in given["nodes"])
-    return _hints.Hint(nodes, given["preferred"])
+    return topology_manager.Hint(nodes, given["preferred"])

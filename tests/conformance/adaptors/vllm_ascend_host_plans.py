@@ -12,7 +12,7 @@ from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 INPUT = {"device_type", "shape", "cpuset_kind", "listing", "allowed_cpus", "numa_map", "npu_affinity", "threads_per_core"}
 EXPECTED = {"pools_by_npu", "errors_by_npu", "overlapping_cpus", "unused_cpus", "overlap"}

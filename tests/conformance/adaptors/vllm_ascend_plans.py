@@ -14,9 +14,10 @@ from adaptors import _topology
 from ansible_collections.npu.affinity.plugins.filter.cpumask import cpumask
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_topo
-from ansible_collections.npu.affinity.plugins.plugin_utils import _machine, _options, _plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils.strategies.cluster import poll_cpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine, planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options as _options
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies.cluster import poll_cpus
 
 INPUT = {
     "device_type",
@@ -76,18 +77,18 @@ def check(given: dict, expected: dict) -> None:
         pytest.skip("parse_topo reads the whole CPU list, of which the published reader takes the last word only")
     if expected.get("error", {}).get("stage") == "device_info":
         with pytest.raises(ValueError):
-            _plan.plan(host(given), npus=(given["visible_devices"] or "").split(",") if given["visible_devices"] else [], repair=False)
+            planner.plan(host(given), npus=(given["visible_devices"] or "").split(",") if given["visible_devices"] else [], repair=False)
         return
     arguments = {"cpus": as_cpulist(given["allowed_cpus"]), "npus": running(given), "repair": False}
     if expected["outcome"] == "error":
         with pytest.raises(ValueError) as raised:
-            _plan.plan(host(given), **arguments)
+            planner.plan(host(given), **arguments)
         assert expected["error"]["message"] in str(raised.value)
         return
-    compare(_plan.plan(host(given), **arguments), expected)
+    compare(planner.plan(host(given), **arguments), expected)
     if "uvb_cpus" in expected:
         options = _options.Options("cluster", arguments["cpus"], "", None, "cores", 5, False, False)
-        assert text_of(poll_cpus(_machine.read(host(given), options))) == expected["uvb_cpus"]
+        assert text_of(poll_cpus(machine.read(host(given), options))) == expected["uvb_cpus"]
 
 
 def compare(plan: dict, expected: dict) -> None:

@@ -15,11 +15,13 @@ from adaptors import _topology
 from ansible_collections.npu.affinity.plugins.filter.cpumask import cpumask
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_info, parse_mapping, parse_topo
-from ansible_collections.npu.affinity.plugins.module_utils._npu_smi_errors import NpuSmiError
-from ansible_collections.npu.affinity.plugins.plugin_utils import _machine, _options, _plan, _roles
+from ansible_collections.npu.affinity.plugins.module_utils._smi.errors import NpuSmiError
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, cpus_of, mask_of, text_in_order
-from ansible_collections.npu.affinity.plugins.plugin_utils._log_lines import log_lines
-from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import cluster, topo_affinity
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine, planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options as _options
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import cluster, topo_affinity
 
 ENTRY = {"id", "note", "input", "expected", "origin"}
 POOLS = {
@@ -92,7 +94,7 @@ def entries(given: dict) -> dict[str, dict[str, str]]:
     if given["step"] == "allocate":
         made = {}
         for number, pool in given["pools"].items():
-            card = _machine.Card("npu", int(number), None, 0, family, None, None)
+            card = machine.Card("npu", int(number), None, 0, family, None, None)
             roles = _roles.split(card, expand(pool), 5)
             made[number] = {role: text_in_order(cpus) for role, cpus in roles._asdict().items()}
         return made
@@ -104,7 +106,7 @@ def entries(given: dict) -> dict[str, dict[str, str]]:
         online=[given["allowed_cpus"]],
         threads_per_core=given.get("cluster_size", 8) // 8,
     )
-    made = _plan.plan(
+    made = planner.plan(
         topology,
         strategy=STEPS[given["step"].split("+")[0]],
         cpus=given["allowed_cpus"],
@@ -174,7 +176,7 @@ def mode(given: dict) -> str:
     """Return the strategy that ``auto`` takes; A5 has clusters of its own, which upstream builds inside its topo mode."""
     family = given["text"].lower()
     topology = _topology.topology({"0": "0-63"}, [_topology.npu(0, "0-63", family)], threads_per_core=1)
-    used = _plan.plan(topology)["strategy"]
+    used = planner.plan(topology)["strategy"]
     assert (used == "cluster") == (family == "a5")
     return "topo_affinity" if used == "cluster" else used
 
@@ -210,7 +212,7 @@ def check_side_effect(case: dict) -> None:
 
 
 def a2(pool: str) -> dict[str, Any]:
-    return _plan.plan(_topology.topology({"0": pool}, [_topology.npu(0, pool, "a2")]))["npus"][0]
+    return planner.plan(_topology.topology({"0": pool}, [_topology.npu(0, pool, "a2")]))["npus"][0]
 
 
 def masks(case: dict) -> None:
@@ -223,17 +225,17 @@ def poll_threads(case: dict) -> None:
     given = case["input"]
     topology = _topology.topology({node: as_cpulist(cpus) for node, cpus in given["numa"].items()}, [_topology.npu(0, None, "a5")])
     options = _options.Options("cluster", as_cpulist(given["allowed"]), "", None, "cores", 5, False, False)
-    assert cpus_of(cluster.poll_cpus(_machine.read(topology, options))) == case["uvb_cpus"]
+    assert cpus_of(cluster.poll_cpus(machine.read(topology, options))) == case["uvb_cpus"]
 
 
 def fallback(case: dict) -> None:
-    made = _plan.plan(_topology.topology({"0": "0-9"}, [_topology.npu(0, None, "a2")]), repair=False)
+    made = planner.plan(_topology.topology({"0": "0-9"}, [_topology.npu(0, None, "a2")]), repair=False)
     assert made["strategy"] == "global_slice"
     assert made["warnings"] == [topo_affinity.FALLBACK]
 
 
 def no_roles(case: dict) -> None:
-    made = _plan.plan(_topology.topology({"0": "0-9"}, [_topology.npu(0, "0-9", "a5")]))
+    made = planner.plan(_topology.topology({"0": "0-9"}, [_topology.npu(0, "0-9", "a5")]))
     assert made["npus"][0]["irq"] == ""
 
 

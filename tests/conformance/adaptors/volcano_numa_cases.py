@@ -12,9 +12,10 @@ from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.filter.place import place
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _hints, _place
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import topology_manager
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import allocate
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 
 FIELDS = {
     "hints": ({"request", "capacity", "free"}, {"hints"}),
@@ -41,8 +42,10 @@ def check(name: str, case: dict, machine: dict | None) -> None:
 
 def hints(given: dict, expected: dict, machine: None) -> None:
     nodes = sorted(given["capacity"], key=int)
-    found = _hints.cpu_hints(given["request"], [given["capacity"][node] for node in nodes], [given["free"][node] for node in nodes])
-    told = [{"nodes": [int(nodes[bit]) for bit in _hints.bits_of(hint.nodes)], "preferred": hint.preferred} for hint in found]
+    found = topology_manager.cpu_hints(
+        given["request"], [given["capacity"][node] for node in nodes], [given["free"][node] for node in nodes]
+    )
+    told = [{"nodes": [int(nodes[bit]) for bit in topology_manager.bits_of(hint.nodes)], "preferred": hint.preferred} for hint in found]
     assert sorted(told, key=str) == sorted(expected["hints"], key=str)
 
 

@@ -13,7 +13,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter import compare, plan
-from ansible_collections.npu.affinity.plugins.plugin_utils import _comparison
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
 
 CPUS = {0: "0-7", 1: "8-15", 2: "16-23"}
 TOPOLOGY = {
@@ -64,7 +64,7 @@ def test_refusals_are_filter_errors(arguments, options, sentence):
 
 def test_the_documentation_has_all_options_as_they_are():
     documented = yaml.safe_load(compare.DOCUMENTATION)
-    parameters = list(inspect.signature(_comparison.compare).parameters.values())[1:]
+    parameters = list(inspect.signature(comparison.compare).parameters.values())[1:]
     assert documented["positional"].split(", ") == [parameter.name for parameter in parameters] == list(documented["options"])[1:]
     assert [documented["options"][parameter.name].get("default") for parameter in parameters] == [
         list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default for parameter in parameters

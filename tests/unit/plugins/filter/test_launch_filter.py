@@ -16,9 +16,9 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter import launch as filter_file
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch._recipes import BINDINGS, FORMS
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch._options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 TOPOLOGY = {

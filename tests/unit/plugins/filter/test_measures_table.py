@@ -9,8 +9,8 @@ import pytest
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.measures_table import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._measure import UNITS
-from ansible_collections.npu.affinity.plugins.plugin_utils._measures_table import NAMES
+from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import NAMES
 
 table = FilterModule().filters()["measures_table"]
 

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _cpu
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import cpus as _cpus
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
@@ -53,7 +53,7 @@ def processors(count, threads=1, cache=None, cluster=None, level=3, online=None)
     ],
 )
 def test_cores_and_caches(tree, story, files, siblings, caches):
-    found = _cpu.cpus(tree.write(files))
+    found = _cpus.cpus(tree.write(files))
     assert (found["siblings"], found["caches"]) == (siblings, caches), story
 
 
@@ -70,13 +70,13 @@ def test_cores_and_caches(tree, story, files, siblings, caches):
     ],
 )
 def test_which_cpus_there_are(tree, story, files, expected):
-    found = _cpu.cpus(tree.write({CPU + "/" + name: text for name, text in files.items()}))
+    found = _cpus.cpus(tree.write({CPU + "/" + name: text for name, text in files.items()}))
     assert (found["online"], found["offline"], found["isolated"]) == expected, story
 
 
 def test_where_unbound_workqueues_may_run(tree):
-    assert _cpu.cpus(tree.write({CPU + "/online": "0-39"}))["workqueues"] == ""
-    assert _cpu.cpus(tree.write({"/sys/devices/virtual/workqueue/cpumask": "ff,0000ffff"}))["workqueues"] == "0-15,32-39"
+    assert _cpus.cpus(tree.write({CPU + "/online": "0-39"}))["workqueues"] == ""
+    assert _cpus.cpus(tree.write({"/sys/devices/virtual/workqueue/cpumask": "ff,0000ffff"}))["workqueues"] == "0-15,32-39"
 
 
 def test_old_kernels_print_masks_and_no_lists(tree):
@@ -88,14 +88,14 @@ def test_old_kernels_print_masks_and_no_lists(tree):
         files[folder + "/cache/index3/level"] = 3
         files[folder + "/cache/index3/shared_cpu_map"] = "0000000f,00000000\n"
     host = tree.write(files)
-    found = _cpu.cpus(host)
+    found = _cpus.cpus(host)
     assert (found["online"], found["siblings"], found["caches"]) == ("32-34", ["32-33"], ["32-34"])
-    assert [(node["id"], node["cpus"]) for node in _cpu.nodes(host, {32, 33, 34})] == [(1, "32-34")]
+    assert [(node["id"], node["cpus"]) for node in _cpus.nodes(host, {32, 33, 34})] == [(1, "32-34")]
 
 
 def test_cores_of_kernels_that_only_have_the_newer_name(tree):
     files = {CPU + "/online": "0-1", CPU + "/cpu0/topology/core_cpus_list": "0-1"}
-    assert _cpu.cpus(tree.write(files))["siblings"] == ["0-1"]
+    assert _cpus.cpus(tree.write(files))["siblings"] == ["0-1"]
 
 
 def test_a_file_is_read_once_for_each_group_and_not_for_each_cpu(tree):
@@ -108,7 +108,7 @@ def test_a_file_is_read_once_for_each_group_and_not_for_each_cpu(tree):
             self.paths.append(path)
             return super().read(path)
 
-    _cpu.cpus(Counting(tree.root))
+    _cpus.cpus(Counting(tree.root))
     folders = [re.search(r"cpu(\d+)/(topology/(?:thread|cluster)|cache/index1/shared)", path) for path in Counting.paths]
     read = {kind: [int(match.group(1)) for match in folders if match and match.group(2).endswith(kind)] for kind in ("thread", "shared")}
     assert read == {"thread": list(range(0, 16, 2)), "shared": [0, 8]}
@@ -117,7 +117,7 @@ def test_a_file_is_read_once_for_each_group_and_not_for_each_cpu(tree):
 def test_a_broken_file_is_named(tree):
     host = tree.write({CPU + "/online": "0-7", CPU + "/cpu0/topology/thread_siblings_list": "0;4"})
     with pytest.raises(ValueError, match="^" + re.escape(CPU + "/cpu0/topology/thread_siblings_list: '0;4'")):
-        _cpu.cpus(host)
+        _cpus.cpus(host)
 
 
 def node(number, cpus, distance, memory=1048576):
@@ -133,7 +133,7 @@ def nodes_of(tree, online, listed, *files):
     merged = {NODE + "/online": listed}
     for part in files:
         merged.update(part)
-    return _cpu.nodes(tree.write(merged), online)
+    return _cpus.nodes(tree.write(merged), online)
 
 
 def test_nodes_with_gaps_in_their_numbers_distances_in_the_order_of_the_list(tree):
@@ -161,5 +161,5 @@ def test_memory_that_nothing_tells_is_not_0(tree):
 
 def test_a_kernel_without_numa_is_one_node_with_everything(tree):
     host = tree.write({"/proc/meminfo": "MemTotal:        2097152 kB"})
-    assert _cpu.nodes(host, {0, 1, 2}) == [{"id": 0, "cpus": "0-2", "memory_mib": 2048, "distances": {"0": 10}}]
-    assert _cpu.nodes(host, set()) == []
+    assert _cpus.nodes(host, {0, 1, 2}) == [{"id": 0, "cpus": "0-2", "memory_mib": 2048, "distances": {"0": 10}}]
+    assert _cpus.nodes(host, set()) == []

@@ -12,10 +12,11 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _device_share, _previous
-from ansible_collections.npu.affinity.plugins.module_utils._device_share import main, require_driver, restore, switch
+from ansible_collections.npu.affinity.plugins.module_utils._device_share import switching
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import main, require_driver, restore, switch
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool, refusal, states
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._share_tool import Cards, Refusal, ShareTool, refusal, states
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 
 SIMULATOR = pathlib.Path(__file__).parents[3] / "simulator" / "npu_smi.py"
 FAMILIES = {
@@ -131,7 +132,7 @@ def test_a_check_predicts_and_neither_sets_nor_records(box):
     assert report.changed
     assert report.after == {5: {0: False, 1: True}}
     assert host.sets == host.shared == []
-    assert _previous.recorded(host.host) == {}
+    assert previous.recorded(host.host) == {}
 
 
 def test_only_the_chosen_chip_changes_where_chips_can_be_told_apart(box):
@@ -272,7 +273,7 @@ def test_a_complaint_about_a_change_that_was_made_is_no_failure(box):
 
 def test_only_what_was_switched_on_here_is_switched_off_unless_told(box):
     host = box("a2")
-    host.tool.change(_device_share.Recovery(host.host, host.tool, host.cards, host.switch(True, 0, check=True), None).plan()[0])
+    host.tool.change(switching.Recovery(host.host, host.tool, host.cards, host.switch(True, 0, check=True), None).plan()[0])
     host.switch(True, 2)
     assert host.shared == ["0:0", "2:0"]
     report = host.switch(False)
@@ -298,7 +299,7 @@ def test_undo_brings_back_the_state_before_the_first_change(box):
     (host.root / "run/npu-smi/share.json").write_text(json.dumps(["2:0"]))
     host.switch(True)
     host.switch(False, only_ours=False)
-    recorded = _previous.recorded(host.host)["device_share"]
+    recorded = previous.recorded(host.host)["device_share"]
     assert recorded["chips"] == {"2": {"0": True, "1": False}, "5": {"0": False, "1": False}}
     predicted = restore(host.host, host.tool, host.cards, recorded, check=True)
     report = restore(host.host, host.tool, host.cards, recorded)
@@ -312,7 +313,7 @@ def test_undo_says_which_cards_it_could_not_bring_back(box):
     host = box("a2")
     host.switch(True)
     host.faults(busy=[2])
-    report = restore(host.host, host.tool, host.cards, _previous.recorded(host.host)["device_share"])
+    report = restore(host.host, host.tool, host.cards, previous.recorded(host.host)["device_share"])
     assert host.shared == ["2:0"]
     assert report.failed[2].startswith("chip 0 is not off, because a container holds the card")
 
@@ -376,7 +377,7 @@ def test_recovery_is_switched_off_and_undo_switches_it_on_again(box):
     report = host.switch(True, recover=False)
     assert report.recover == (True, False)
     assert host.recovery_file == OFF
-    report = restore(host.host, host.tool, host.cards, _previous.recorded(host.host)["device_share"])
+    report = restore(host.host, host.tool, host.cards, previous.recorded(host.host)["device_share"])
     assert report.recover == (False, True)
     assert host.recovery_file.startswith("device-share-recover:enable")
 
@@ -486,11 +487,11 @@ def test_at_boot_the_chosen_cards_are_switched_on_and_each_is_a_line(box, capsys
 def test_at_boot_a_driver_that_is_still_loading_is_waited_for_within_bounds(box, capsys, monkeypatch):
     host = box("a2")
     host.faults(error=-8005)
-    monkeypatch.setattr(_device_share, "_PAUSE", 0.01)
+    monkeypatch.setattr(switching, "_PAUSE", 0.01)
     assert main(["--root", host.host.root, "--wait", "2"]) == 1
     assert "-8005" in capsys.readouterr().out
     assert len(host.calls) > 2
-    monkeypatch.setattr(_device_share.time, "sleep", lambda seconds: host.faults())
+    monkeypatch.setattr(switching.time, "sleep", lambda seconds: host.faults())
     assert main(["--root", host.host.root, "--wait", "60"]) == 0
     assert len(host.shared) == 3
 
@@ -525,7 +526,7 @@ def test_at_boot_cards_that_come_up_one_after_another_are_waited_for(box, capsys
         for name, value in (("class", "0x120000"), ("vendor", "0x19e5"), ("device", "0xd802")):
             (folder / name).write_text(value + "\n")
     host.faults(dead=[1])
-    monkeypatch.setattr(_device_share.time, "sleep", lambda seconds: host.faults())
+    monkeypatch.setattr(switching.time, "sleep", lambda seconds: host.faults())
     assert main(["--root", host.host.root, "--wait", "60"]) == 0
     assert host.shared == ["0:0", "1:0", "2:0"]
     host.faults(dead=[1])

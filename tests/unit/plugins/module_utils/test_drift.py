@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift import (
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import (
     Findings,
     cause_of_cpuset,
     cause_of_file,

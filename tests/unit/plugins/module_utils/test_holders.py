@@ -8,8 +8,8 @@ import pathlib
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._holders import holders
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.holders import holders
 
 
 def container(name):

@@ -16,8 +16,8 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._files import FileState, atomic_write
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, atomic_write
 
 
 def test_every_path_lies_below_the_root(tmp_path):

@@ -9,11 +9,11 @@ import posixpath
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 MARK = "# Managed by npu.affinity: changes are overwritten.\n"
 UNITS = "/etc/systemd/system"
@@ -120,7 +120,7 @@ def test_a_foreign_file_in_the_way_is_kept_for_undo(tmp_path):
     theirs.chmod(0o600)
     apply(host, Request(files=[a_file(PARENT, slice_text("0-3"))]))
     apply(host, Request(files=[a_file(PARENT, slice_text("0-4"))]))
-    assert _previous.recorded(host) == {"files": {PARENT: {"content": "[Slice]\nAllowedCPUs=0\n", "mode": "0600"}}}
+    assert previous.recorded(host) == {"files": {PARENT: {"content": "[Slice]\nAllowedCPUs=0\n", "mode": "0600"}}}
 
 
 def test_units_of_a_tree_are_enabled_there(tmp_path):
@@ -173,7 +173,7 @@ PATHS = [
     (UNITS + "/vllm@0.service.d/50-npu-affinity.conf", "vllm@0.service"),
     (UNITS + "/init.scope.d/50-npu-affinity.conf", "init.scope"),
     ("/etc/udev/rules.d/90-npu-affinity.rules", None),
-    ("/usr/local/lib/npu-affinity/npu_affinity/_irq.py", None),
+    ("/usr/local/lib/npu-affinity/npu_affinity/_irq/binding.py", None),
 ]
 
 
@@ -385,7 +385,7 @@ def test_a_stopped_unit_is_remembered(tmp_path):
     request = Request(stopped=["irqbalance.service"])
     assert apply(host, request, check=True).actions == ["stop irqbalance.service"]
     assert apply(host, request).changed
-    assert _previous.recorded(host) == {"irqbalance.service": {"running": True}}
+    assert previous.recorded(host) == {"irqbalance.service": {"running": True}}
     assert "daemon-reload" not in host.calls, "no link went"
     assert not apply(host, request).changed
 
@@ -400,7 +400,7 @@ def test_a_unit_of_a_tree_is_stopped_and_put_back_by_its_links(tmp_path):
     request = Request(stopped=["irqbalance.service"])
     assert apply(host, request).changed
     assert not (tmp_path / link[1:]).is_symlink()
-    assert _previous.recorded(host)["irqbalance.service"] == {"running": True}
+    assert previous.recorded(host)["irqbalance.service"] == {"running": True}
     assert not apply(host, request).changed
     assert apply(host, Request(released=["irqbalance.service"])).changed
     assert os.readlink(str(tmp_path / link[1:])) == "/usr/lib/systemd/system/irqbalance.service"
@@ -436,5 +436,5 @@ def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_n
     assert host.running == set()
     assert apply(host, released).changed
     assert host.running == {"irqbalance.service"} and "enable --no-reload irqbalance.service" in host.calls
-    assert _previous.recorded(host) == {}
+    assert previous.recorded(host) == {}
     assert not apply(host, released).changed

@@ -16,9 +16,9 @@ pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 
 SLICES = ("npu-0.slice", "npu-1.slice")
@@ -122,8 +122,8 @@ def bind(machine, in_force, wish):
     if refused or wish.too_much:
         assert isinstance(done, str) and (done == predicted or "should have CPUs 8-9" in done)
         after = snapshot(machine.root)
-        assert {path: after[path] for path in before if path != _previous.PATH} == {
-            path: state for path, state in before.items() if path != _previous.PATH
+        assert {path: after[path] for path in before if path != previous.PATH} == {
+            path: state for path, state in before.items() if path != previous.PATH
         }
         assert (machine.running, machine.lost, live_sets(machine)) == (running, [], sets)
         return in_force

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._interrupts import (
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import (
     Interrupt,
     Thread,
     Workqueue,

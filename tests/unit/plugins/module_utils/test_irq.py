@@ -13,9 +13,10 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _affinity, _irq, _previous
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq import (
+from ansible_collections.npu.affinity.plugins.module_utils._irq import affinity as _affinity
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import (
     CQ,
     MEMORY,
     PLAN,
@@ -29,6 +30,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._irq import (
     share_out,
     wanted,
 )
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 EVERYWHERE = "0-47"
@@ -510,7 +512,7 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     (entry, of_the_host) = report["npus"]
     assert (entry["threads"], of_the_host["id"], of_the_host["pci"]) == ([], None, "host")
     assert [thread["name"] for thread in of_the_host["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
-    assert "host: thread uvb_poll_window moved from CPUs %s to 1-23" % EVERYWHERE in list(_irq.lines(report))
+    assert "host: thread uvb_poll_window moved from CPUs %s to 1-23" % EVERYWHERE in list(binding.lines(report))
     assert report["failed"] == []
     assert not bind(kernel, plan)["changed"]
     assert bind(kernel, plan, pci=FIRST)["npus"][0]["threads"] == [], "they are no thread of that function"
@@ -529,7 +531,7 @@ def test_poll_threads_are_left_alone_when_none_of_their_cpus_is_online(kernel):
 
 def test_a_kernel_without_poll_threads_is_said_and_no_failure(kernel):
     report = bind(kernel, {"poll": "1-23", "npus": []})
-    assert list(_irq.lines(report)) == ["host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-23"]
+    assert list(binding.lines(report)) == ["host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-23"]
     assert not (report["changed"] or report["warnings"] or report["failed"])
 
 
@@ -724,8 +726,8 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setattr(_irq, "time", Clock())
-    return _irq.time
+    monkeypatch.setattr(binding, "time", Clock())
+    return binding.time
 
 
 def test_a_function_with_all_its_interrupts_is_not_waited_for(kernel, clock):

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _kubelet, _kubelet_state
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import facts, state_file
 
 
 def state(policy="static", default="0-3", entries=None):
@@ -52,16 +52,16 @@ def state(policy="static", default="0-3", entries=None):
     ],
 )
 def test_kubelet(tree, story, config, text, policy, default, exclusive, warnings):
-    tree.write({path: words for path, words in ((_kubelet.CONFIG, config), (_kubelet.STATE, text)) if words is not None})
-    found = _kubelet.kubelet(tree.host, set(range(8)))
+    tree.write({path: words for path, words in ((facts.CONFIG, config), (facts.STATE, text)) if words is not None})
+    found = facts.kubelet(tree.host, set(range(8)))
     assert (found["policy"], found["default_cpus"], found["exclusive"]) == (policy, default, exclusive), story
     assert len(found["warnings"]) == len(warnings)
     assert all(word in warning for word, warning in zip(warnings, found["warnings"]))
 
 
 def test_topology_manager_policy(tree):
-    tree.write({_kubelet.CONFIG: "topologyManagerPolicy: single-numa-node\nother:\n  topologyManagerPolicy: none"})
-    assert _kubelet.kubelet(tree.host, {0})["topology_policy"] == "single-numa-node"
+    tree.write({facts.CONFIG: "topologyManagerPolicy: single-numa-node\nother:\n  topologyManagerPolicy: none"})
+    assert facts.kubelet(tree.host, {0})["topology_policy"] == "single-numa-node"
 
 
 MAIN = """# kubeadm wrote this
@@ -95,10 +95,10 @@ def running(*flags):
 
 
 def test_the_main_file_alone(tree):
-    found = _kubelet.kubelet(tree.write({_kubelet.CONFIG: MAIN}), {0})
+    found = facts.kubelet(tree.write({facts.CONFIG: MAIN}), {0})
     assert (found["policy"], found["options"], found["reserved_cpus"]) == ("none", {"full-pcpus-only": "true"}, None)
     assert found["reserved_millicpus"] == 2000
-    assert (found["config_dir"], found["sources"]) == (None, [_kubelet.CONFIG])
+    assert (found["config_dir"], found["sources"]) == (None, [facts.CONFIG])
 
 
 def test_drop_ins_are_laid_over_the_main_file_by_name_and_flags_win(tree):
@@ -111,7 +111,7 @@ def test_drop_ins_are_laid_over_the_main_file_by_name_and_flags_win(tree):
         "-v=2",
     )
     host = tree.write(dict(DROP_INS, **{"/srv/kubelet.yaml": MAIN}, **running(*flags)))
-    found = _kubelet.kubelet(host, {0, 1, 2})
+    found = facts.kubelet(host, {0, 1, 2})
     assert found["policy"] == "static"
     assert found["options"] == {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
     assert (found["topology_policy"], found["reserved_cpus"]) == ("best-effort", "0-1")
@@ -137,7 +137,7 @@ def test_a_kubelet_that_does_not_run_is_read_from_its_unit(tree):
             },
         )
     )
-    found = _kubelet.kubelet(host, {0, 1})
+    found = facts.kubelet(host, {0, 1})
     assert (found["config"], found["config_dir"], found["topology_scope"]) == ("/srv/kubelet.yaml", "/etc/kubelet.d", "pod")
     assert (found["policy"], found["reserved_cpus"]) == ("static", "0")
     assert found["options"]["full-pcpus-only"] == "true"
@@ -145,13 +145,13 @@ def test_a_kubelet_that_does_not_run_is_read_from_its_unit(tree):
 
 def test_another_root_folder_has_another_state(tree):
     host = tree.write(dict({"/data/kubelet/cpu_manager_state": state(default="0-3")}, **running("--root-dir=/data/kubelet")))
-    assert _kubelet.kubelet(host, {0, 1, 2, 3})["default_cpus"] == "0-3"
+    assert facts.kubelet(host, {0, 1, 2, 3})["default_cpus"] == "0-3"
 
 
 def test_a_wrong_checksum_is_told_and_a_right_one_is_not(tree):
     text = json.dumps({"policyName": "none", "defaultCpuSet": "0-7", "checksum": 2740534728})
-    assert _kubelet.kubelet(tree.write({_kubelet.STATE: text}), set(range(8)))["warnings"] == []
-    (warning,) = _kubelet.kubelet(tree.write({_kubelet.STATE: text.replace("0-7", "0-6")}), set(range(7)))["warnings"]
+    assert facts.kubelet(tree.write({facts.STATE: text}), set(range(8)))["warnings"] == []
+    (warning,) = facts.kubelet(tree.write({facts.STATE: text.replace("0-7", "0-6")}), set(range(7)))["warnings"]
     assert "does not have the checksum of what it says" in warning
 
 
@@ -167,13 +167,13 @@ def test_a_wrong_checksum_is_told_and_a_right_one_is_not(tree):
     ],
 )
 def test_states_of_all_versions(text, policy, checksum, problems):
-    found = _kubelet_state.parse(json.dumps(text))
+    found = state_file.parse(json.dumps(text))
     assert (found.policy, found.checksum, len(found.problems)) == (policy, checksum, problems)
 
 
 def test_entries_of_two_versions_at_once_are_no_state():
     with pytest.raises(ValueError, match="entries mix versions 1 and 2"):
-        _kubelet_state.parse(json.dumps({"policyName": "static", "defaultCpuSet": "0", "entries": {"a": "1", "b": {"c": "2"}}}))
+        state_file.parse(json.dumps({"policyName": "static", "defaultCpuSet": "0", "entries": {"a": "1", "b": {"c": "2"}}}))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +188,6 @@ def test_entries_of_two_versions_at_once_are_no_state():
     ],
 )
 def test_a_state_against_its_machine(default, exclusive, reserved, strict, words):
-    state = _kubelet_state.State("static", default, exclusive, 2, None, [])
-    told = list(_kubelet_state.against_machine(state, set(range(8)), set(expand(reserved)), strict))
+    state = state_file.State("static", default, exclusive, 2, None, [])
+    told = list(state_file.against_machine(state, set(range(8)), set(expand(reserved)), strict))
     assert len(told) == len(words) and all(word in sentence for word, sentence in zip(words, told))

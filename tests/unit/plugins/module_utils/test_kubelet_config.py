@@ -9,8 +9,10 @@ import json
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _kubelet_config, _previous, _unbind
+from ansible_collections.npu.affinity.plugins.module_utils import _unbind
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in as _drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 
 FOLDER = "/etc/kubernetes/kubelet.conf.d"
 PATH = FOLDER + "/50-npu-affinity.conf"
@@ -72,30 +74,30 @@ def live(tree, monkeypatch):
     def make(*starts):
         host = LiveHost(tree.root)
         service = Service(host, starts)
-        monkeypatch.setattr(_kubelet_config, "Systemd", lambda host: service)
-        monkeypatch.setattr(_kubelet_config.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(_drop_in, "Systemd", lambda host: service)
+        monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: None)
         return host, service
 
     return make
 
 
 def test_what_is_pending_is_told_setting_by_setting(tree):
-    change = _kubelet_config.look(tree.write(HOST), PATH, TEXT)
+    change = _drop_in.look(tree.write(HOST), PATH, TEXT)
     assert change.differences == ["cpuManagerPolicy: none -> static", "reservedSystemCPUs: not set -> 0-1"]
     assert change.removed == [STATE, MEMORY_STATE]
     assert not tree.host.exists(PATH), "looking writes nothing"
 
 
 def test_a_topology_policy_alone_keeps_the_state(tree):
-    change = _kubelet_config.look(tree.write(HOST), PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
+    change = _drop_in.look(tree.write(HOST), PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
     assert (change.differences, change.removed) == (["topologyManagerPolicy: none -> restricted"], [])
 
 
 def test_a_kubelet_that_was_not_started_since_is_pending_as_well(tree):
-    change = _kubelet_config.look(tree.write(dict(HOST, **{PATH: TEXT.rstrip("\n")})), PATH, TEXT)
+    change = _drop_in.look(tree.write(dict(HOST, **{PATH: TEXT.rstrip("\n")})), PATH, TEXT)
     assert change.differences == ["cpuManagerPolicy: kubelet last ran with none -> static"]
     assert change.needed and change.removed == [STATE, MEMORY_STATE]
-    assert not _kubelet_config.look(tree.write({STATE: STATIC}), PATH, TEXT).needed
+    assert not _drop_in.look(tree.write({STATE: STATIC}), PATH, TEXT).needed
 
 
 @pytest.mark.parametrize(
@@ -113,29 +115,29 @@ def test_a_kubelet_that_was_not_started_since_is_pending_as_well(tree):
 )
 def test_a_drop_in_that_would_not_count_is_refused(tree, files, words):
     with pytest.raises(ValueError) as refused:
-        _kubelet_config.look(tree.write(dict(HOST, **files)), PATH, TEXT)
+        _drop_in.look(tree.write(dict(HOST, **files)), PATH, TEXT)
     assert words in str(refused.value)
 
 
 def test_stop_change_remove_the_state_start(tree, live):
     tree.write(HOST)
     host, service = live("static")
-    change = _kubelet_config.look(host, PATH, TEXT)
-    _kubelet_config.apply(host, change)
+    change = _drop_in.look(host, PATH, TEXT)
+    _drop_in.apply(host, change)
     assert service.log == ["stop", "start with drop-in, no state"]
     assert host.read(PATH) == TEXT.rstrip("\n") and not host.exists(MEMORY_STATE)
-    assert _kubelet_config.installed(host) == [PATH]
-    assert not _kubelet_config.look(host, PATH, TEXT).needed
+    assert _drop_in.installed(host) == [PATH]
+    assert not _drop_in.look(host, PATH, TEXT).needed
 
 
 def test_a_kubelet_that_does_not_start_gets_its_old_configuration_back(tree, live):
     tree.write(HOST)
     host, service = live(None, "none")
-    change = _kubelet_config.look(host, PATH, TEXT)
+    change = _drop_in.look(host, PATH, TEXT)
     with pytest.raises(ValueError, match="does not run with CPU manager policy static after 0 s.*The drop-in is as it was before"):
-        _kubelet_config.apply(host, change, wait=0)
+        _drop_in.apply(host, change, wait=0)
     assert service.log == ["stop", "start with drop-in, no state", "stop", "start with no drop-in, no state"]
-    assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(_previous.PATH)
+    assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(previous.PATH)
 
 
 OTHER = FOLDER + "/60-numa.conf"
@@ -144,56 +146,56 @@ OTHER = FOLDER + "/60-numa.conf"
 def test_a_drop_in_that_gets_another_name_does_not_stay_under_the_old_one(tree, live):
     tree.write(HOST)
     host, service = live("static", "static", "none")
-    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
-    change = _kubelet_config.look(host, OTHER, TEXT)
+    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
+    change = _drop_in.look(host, OTHER, TEXT)
     assert change.differences == ["drop-in: %s -> %s" % (PATH, OTHER)] and change.removed == []
-    _kubelet_config.apply(host, change)
-    assert (host.names(FOLDER), _kubelet_config.installed(host)) == (["60-numa.conf"], [OTHER])
-    assert not _kubelet_config.look(host, OTHER, TEXT).needed
-    _kubelet_config.apply(host, _kubelet_config.look(host, OTHER, None))
-    assert not host.exists(FOLDER) and not host.exists(_previous.PATH)
+    _drop_in.apply(host, change)
+    assert (host.names(FOLDER), _drop_in.installed(host)) == (["60-numa.conf"], [OTHER])
+    assert not _drop_in.look(host, OTHER, TEXT).needed
+    _drop_in.apply(host, _drop_in.look(host, OTHER, None))
+    assert not host.exists(FOLDER) and not host.exists(previous.PATH)
 
 
 def test_a_new_name_that_kubelet_does_not_start_with_leaves_the_old_one(tree, live):
     tree.write(HOST)
     host, _service = live("static", None, "static")
-    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
-    recorded = _previous.recorded(host)
+    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
+    recorded = previous.recorded(host)
     with pytest.raises(ValueError, match="The drop-in is as it was before"):
-        _kubelet_config.apply(host, _kubelet_config.look(host, OTHER, TEXT.replace("0-1", "0-3")), wait=0)
-    assert host.names(FOLDER) == ["50-npu-affinity.conf"] and _previous.recorded(host) == recorded
+        _drop_in.apply(host, _drop_in.look(host, OTHER, TEXT.replace("0-1", "0-3")), wait=0)
+    assert host.names(FOLDER) == ["50-npu-affinity.conf"] and previous.recorded(host) == recorded
 
 
 def test_undo_goes_the_same_way_and_leaves_nothing(tree, live):
     tree.write(HOST)
     host, service = live("static", "none")
-    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
-    change = _kubelet_config.look(host, PATH, None)
+    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
+    change = _drop_in.look(host, PATH, None)
     assert change.differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
-    _kubelet_config.apply(host, change)
+    _drop_in.apply(host, change)
     assert service.log[2:] == ["stop", "start with no drop-in, no state"]
-    assert _kubelet_config.installed(host) == [] and not host.exists(FOLDER)
+    assert _drop_in.installed(host) == [] and not host.exists(FOLDER)
 
 
 def test_a_kubelet_that_does_not_run_is_not_started(tree, live):
     tree.write(HOST)
     host, service = live()
     service.running = False
-    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
     assert service.log == [] and host.exists(PATH) and not host.exists(STATE)
 
 
 def test_unbind_leaves_a_drop_in_that_kubelet_runs_with_and_says_so(tree):
     host = tree.write(HOST)
-    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, TEXT))
+    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
     report = _unbind.unbind(host)
     assert report.kept == {"kubelet"} and host.exists(PATH)
     assert "unbind with npu_affinity_kubelet_restart: true" in report.warnings[0]
-    _kubelet_config.apply(host, _kubelet_config.look(host, PATH, None))
+    _drop_in.apply(host, _drop_in.look(host, PATH, None))
     assert not _unbind.unbind(host).bound
 
 
 def test_a_strange_section_of_previous_json_stops_unbind(tree):
-    tree.write({_previous.PATH: json.dumps({"kubelet": {"path": "relative", "folders": []}})})
+    tree.write({previous.PATH: json.dumps({"kubelet": {"path": "relative", "folders": []}})})
     with pytest.raises(ValueError, match="section 'kubelet' cannot be undone"):
         _unbind.unbind(tree.host)

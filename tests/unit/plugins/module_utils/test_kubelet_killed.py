@@ -13,9 +13,11 @@ from test_host_files import ModelledSystemd
 from test_kubelet_config import HOST, NONE, PATH, STATE, TEXT
 from test_unbind import Killed, Steps
 
-from ansible_collections.npu.affinity.plugins.module_utils import _journal, _kubelet_config, _previous, _unbind
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import apply as apply_files
+from ansible_collections.npu.affinity.plugins.module_utils import _unbind
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._state import journal, previous
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply as apply_files
 
 KUBELET = "kubelet.service"
 
@@ -44,9 +46,9 @@ class Node(ModelledSystemd):
 
 
 def change(node, content=TEXT, path=PATH):
-    found = _kubelet_config.look(node, path, content)
+    found = drop_in.look(node, path, content)
     if found.needed:
-        _kubelet_config.apply(node, found)
+        drop_in.apply(node, found)
 
 
 NEXT = [
@@ -59,7 +61,7 @@ NEXT = [
 
 @pytest.mark.parametrize("following", [way[1] for way in NEXT], ids=[way[0] for way in NEXT])
 def test_the_next_run_starts_a_kubelet_that_a_killed_run_had_stopped(tmp_path, monkeypatch, following):
-    monkeypatch.setattr(_kubelet_config.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(drop_in.time, "sleep", lambda seconds: None)
     steps = Steps(monkeypatch)
     stayed_down = 0
     for last in range(1, 30):
@@ -68,24 +70,24 @@ def test_the_next_run_starts_a_kubelet_that_a_killed_run_had_stopped(tmp_path, m
         stayed_down += KUBELET not in node.running
         following(node)
         assert KUBELET in node.running, last
-        assert not _journal.stopped(node), last
-        assert _kubelet_config.look(node, PATH, TEXT if node.exists(PATH) else None).needed is False, last
+        assert not journal.stopped(node), last
+        assert drop_in.look(node, PATH, TEXT if node.exists(PATH) else None).needed is False, last
         if finished:
             break
     assert 5 < last < 29 and stayed_down > 2
 
 
 def test_a_run_that_is_killed_while_it_renames_the_drop_in_leaves_one_after_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(_kubelet_config.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(drop_in.time, "sleep", lambda seconds: None)
     steps, other = Steps(monkeypatch), PATH.replace("50-", "60-")
     for last in range(1, 30):
         node = Node(str(tmp_path / str(last)))
         change(node)
         finished = steps.run(node, last, Killed(), change, TEXT, other)
-        found = _kubelet_config.look(node, next(iter(_kubelet_config.installed(node))), None)
-        _kubelet_config.apply(node, found)
+        found = drop_in.look(node, next(iter(drop_in.installed(node))), None)
+        drop_in.apply(node, found)
         assert node.names("/etc/kubernetes/kubelet.conf.d") == [] and KUBELET in node.running, last
-        assert not node.exists(_previous.PATH), last
+        assert not node.exists(previous.PATH), last
         if finished:
             break
     assert 5 < last < 29
@@ -93,7 +95,7 @@ def test_a_run_that_is_killed_while_it_renames_the_drop_in_leaves_one_after_the_
 
 def test_a_kubelet_that_does_not_start_is_said_and_its_note_stays(tmp_path):
     node = Node(str(tmp_path))
-    _previous.record(node, _journal.SECTION, [KUBELET])
+    previous.record(node, journal.SECTION, [KUBELET])
     node.running = set()
 
     def fail():
@@ -103,8 +105,8 @@ def test_a_kubelet_that_does_not_start_is_said_and_its_note_stays(tmp_path):
     report = apply_files(node, Request())
     assert "kubelet.service was stopped by a run that ended too early, and does not start" in report.not_started[0]
     undone = _unbind.unbind(node)
-    assert "does not start" in undone.failed[0] and undone.kept == {_journal.SECTION}
+    assert "does not start" in undone.failed[0] and undone.kept == {journal.SECTION}
     node.interrupt = start
     assert apply_files(node, Request(), check=True).actions == ["start kubelet.service again"] and node.running == set()
     assert not _unbind.unbind(node).failed and node.running == {KUBELET}
-    assert not node.exists(_previous.PATH)
+    assert not node.exists(previous.PATH)

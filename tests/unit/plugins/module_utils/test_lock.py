@@ -14,25 +14,25 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _lock, _previous
-from ansible_collections.npu.affinity.plugins.module_utils._lock import Busy, changing
+from ansible_collections.npu.affinity.plugins.module_utils._state import lock, previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import Busy, changing
 
 HOLDER = """
 import sys
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 with changing(Host(sys.argv[1]), "npu_affinity._irq"):
     print("held", flush=True)
     sys.stdin.readline()
 """
 COUNTER = """
 import sys
-from ansible_collections.npu.affinity.plugins.module_utils import _previous
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 for number in range(20):
     with changing(Host(sys.argv[1]), "counter"):
-        _previous.record(Host(sys.argv[1]), "folders", ["/%s/%d" % (sys.argv[2], number)])
+        previous.record(Host(sys.argv[1]), "folders", ["/%s/%d" % (sys.argv[2], number)])
 """
 
 
@@ -56,18 +56,18 @@ def everything(tree):
 
 def test_it_leaves_nothing_behind_in_a_bare_tree_and_check_mode_takes_none(tree):
     with changing(tree.host, "a"):
-        assert re.match(r"a \(process %d\) since 20\d\d-.* UTC$" % os.getpid(), tree.host.read(_lock.PATH))
+        assert re.match(r"a \(process %d\) since 20\d\d-.* UTC$" % os.getpid(), tree.host.read(lock.PATH))
         with changing(tree.host, "b", check=True):
             pass
     with changing(tree.host, "a"), pytest.raises(Busy), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lock, "LIMIT", 0)
+        patch.setattr(lock, "LIMIT", 0)
         with changing(tree.host, "not twice in one process either"):
             pass
     assert everything(tree) == []
 
 
 def test_who_waits_too_long_is_told_who_holds_it_and_since_when(tree, holder, monkeypatch):
-    monkeypatch.setattr(_lock, "LIMIT", 0.3)
+    monkeypatch.setattr(lock, "LIMIT", 0.3)
     start = time.monotonic()
     with pytest.raises(Busy) as refused, changing(tree.host, "module unbind"):
         pytest.fail("the lock is held")
@@ -92,13 +92,13 @@ def test_who_waits_goes_on_when_the_holder_ends_however_it_ends(tree, holder, en
     assert waiting.communicate(timeout=10) == ("held\n", None)
     assert waiting.returncode == 0
     assert everything(tree) == [tree.root + "/run"] or end == "ends"
-    assert not tree.host.exists(_lock.PATH)
+    assert not tree.host.exists(lock.PATH)
 
 
 def test_many_processes_that_record_at_once_forget_nothing(tree):
     counters = [subprocess.Popen([sys.executable, "-c", COUNTER, tree.root, str(number)]) for number in range(4)]
     assert [counter.wait(timeout=60) for counter in counters] == [0] * 4
-    assert len(_previous.recorded(tree.host)["folders"]) == 80
+    assert len(previous.recorded(tree.host)["folders"]) == 80
 
 
 def test_children_of_the_holder_do_not_keep_it(tree):
@@ -106,7 +106,7 @@ def test_children_of_the_holder_do_not_keep_it(tree):
         child = subprocess.Popen(["sleep", "60"])
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_lock, "LIMIT", 0)
+            patch.setattr(lock, "LIMIT", 0)
             with changing(tree.host, "b"):
                 pass
     finally:
@@ -115,11 +115,11 @@ def test_children_of_the_holder_do_not_keep_it(tree):
 
 
 def test_nobody_changes_a_host_whose_record_cannot_be_read(tree):
-    tree.write({_previous.PATH: "{"})
+    tree.write({previous.PATH: "{"})
     for check in (True, False):
         with pytest.raises(ValueError, match="is not valid JSON"), changing(tree.host, "a", check):
             pytest.fail("the record is broken")
-    assert not tree.host.exists(_lock.PATH)
+    assert not tree.host.exists(lock.PATH)
 
 
 def test_a_place_that_cannot_be_written_is_said(tree):

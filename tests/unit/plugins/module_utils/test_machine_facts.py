@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _machine
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import machine
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ from ansible_collections.npu.affinity.plugins.module_utils import _machine
     ],
 )
 def test_the_kind_of_machine(tree, story, files, expected):
-    found = _machine.machine(tree.write(files))
+    found = machine.machine(tree.write(files))
     assert tuple(found[key] for key in ("architecture", "kernel", "product", "systemd", "cgroup")) == expected, story

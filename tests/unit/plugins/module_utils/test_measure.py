@@ -14,10 +14,10 @@ import time
 import pytest
 from workers import npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils import _counters
-from ansible_collections.npu.affinity.plugins.module_utils._counters import busy, grown, interrupts, perf_migrations, runs
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._measure import UNITS, measure
+from ansible_collections.npu.affinity.plugins.module_utils._measure import counters
+from ansible_collections.npu.affinity.plugins.module_utils._measure.counters import busy, grown, interrupts, perf_migrations, runs
+from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS, measure
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
 SECOND = 1000000000
@@ -210,5 +210,5 @@ def test_a_real_thread_has_run_as_long_as_psutil_says():
     theirs = next(thread for thread in psutil.Process().threads() if thread.id == os.getpid())
     assert abs(ours.runtime / 1e9 - theirs.user_time - theirs.system_time) < 1
     assert ours.cpu < psutil.cpu_count()
-    switched = _counters.switches(Host(), [os.getpid()])[(os.getpid(), os.getpid())]
+    switched = counters.switches(Host(), [os.getpid()])[(os.getpid(), os.getpid())]
     assert 0 <= psutil.Process().num_ctx_switches().involuntary - switched < 100

@@ -15,10 +15,10 @@ import sys
 import pytest
 from workers import npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils import _memory
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._memory import PROGRESS, Migration, memory_of, pages_by_node, tables
-from ansible_collections.npu.affinity.plugins.module_utils._tasks import Process
+from ansible_collections.npu.affinity.plugins.module_utils._processes import memory
+from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import PROGRESS, Migration, memory_of, pages_by_node, tables
+from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import Process
 
 HEAP = "55fbe8134000 default heap anon=%d dirty=%d%s kernelpagesize_kB=4"
 HUGE = "7f2280000000 default file=/dev/hugepages/x huge dirty=3 N1=3 kernelpagesize_kB=2048"
@@ -153,7 +153,7 @@ def test_a_run_that_was_stopped_half_way_is_finished_by_the_next_one(tree, team,
 
     def once(argv, **options):
         if argv[2] == "0":
-            raise _memory.CommandError("'migratepages' did not answer within 30 s and was killed")
+            raise memory.CommandError("'migratepages' did not answer within 30 s and was killed")
         return run(argv, **options)
 
     monkeypatch.setattr(tree.host, "run", once)
@@ -173,7 +173,7 @@ def test_a_run_that_was_stopped_half_way_is_finished_by_the_next_one(tree, team,
 def test_a_process_that_ends_meanwhile_is_no_failure(tree, team, monkeypatch):
     install(tree)
     migration = Migration(tree.host, team)
-    monkeypatch.setattr(_memory, "memory_of", lambda host, pid: None)
+    monkeypatch.setattr(memory, "memory_of", lambda host, pid: None)
     migration.carry_out()
     assert (migration.steps, migration.failed) == ([], [])
 
@@ -183,7 +183,7 @@ def test_memory_that_may_not_be_read_says_so(tree, team, monkeypatch):
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", forbidden)
-    with pytest.raises(_memory.Unreadable) as refusal:
+    with pytest.raises(memory.Unreadable) as refusal:
         memory_of(tree.host, 10)
     assert str(refusal.value) == "/proc/10/numa_maps could not be read (Permission denied); run as root"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _pci
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import pci as _pci
 
 
 def function(pci, vendor, device, kind, node=None):

@@ -12,13 +12,12 @@ import subprocess
 import sys
 
 import pytest
+from workers import RealWorker, allowed, npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils import _processes
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._processes import cpus_of_roles, lines, place, role_of
-
-from workers import RealWorker, allowed, npu, process
+from ansible_collections.npu.affinity.plugins.module_utils._processes import placing
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import cpus_of_roles, lines, place, role_of
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
 WORKER = ["VLLM::Worker", "acl_thread", "release_thread", "pt_data_pin"]
@@ -43,7 +42,7 @@ def states(report):
     ],
 )
 def test_the_role_of_a_thread_is_in_its_name(name, patterns, role):
-    assert role_of(name, dict(_processes.PATTERNS, **patterns)) == role
+    assert role_of(name, dict(placing.PATTERNS, **patterns)) == role
 
 
 @pytest.mark.parametrize(
@@ -192,21 +191,21 @@ def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
     ],
 )
 def test_what_the_kernel_answers_is_told_per_thread(tree, host, monkeypatch, error, state, text):
-    write = _processes._Thread.write
+    write = placing._Thread.write
 
     def refusing(self, host, cpus):
         if self.name == "acl_thread":
             raise OSError(error, os.strerror(error))
         write(self, host, cpus)
 
-    monkeypatch.setattr(_processes._Thread, "write", refusing)
+    monkeypatch.setattr(placing._Thread, "write", refusing)
     report = place(host, PLAN, [{"npus": [0]}])
     assert states(report) == {"VLLM::Worker": "moved", "acl_thread": state, "release_thread": "moved", "pt_data_pin": "moved"}
     assert text in "".join(report["failed"]) and bool(report["failed"]) == bool(text)
 
 
 def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatch):
-    monkeypatch.setattr(_processes._Thread, "write", lambda self, host, cpus: None)
+    monkeypatch.setattr(placing._Thread, "write", lambda self, host, cpus: None)
     report = place(host, PLAN, [{"npus": [0]}])
     assert report["failed"][1] == (
         "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) was put on CPUs 6 and is on 0-7: something else moves it"
@@ -215,22 +214,22 @@ def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatc
 
 def test_the_installed_program_does_the_same_by_its_settings(tree, host, capsys):
     arguments = ["--root", tree.root]
-    assert _processes.main(arguments) == 0
+    assert placing.main(arguments) == 0
     assert capsys.readouterr().out == "There is no /etc/npu-affinity/plan.json: no thread is placed.\n"
     settings = {"about": "Managed by npu.affinity", "processes": [{"npus": [1], "unit": "vllm.service"}], "patterns": {"leave": ["pt_*"]}}
     tree.write({"/etc/npu-affinity/plan.json": json.dumps(PLAN), "/etc/npu-affinity/threads.json": json.dumps(settings)})
     process(tree, 400, "/system.slice/vllm.service", WORKER)
-    assert _processes.main(arguments) == 0
+    assert placing.main(arguments) == 0
     assert "process 400 (VLLM::Worker) of NPU 1: thread 401 (acl_thread) moved from CPUs 0-31 to 14\n" in capsys.readouterr().out
     assert allowed(tree, 100)["acl_thread"] == "0-7"
     assert allowed(tree, 400)["pt_data_pin"] == "0-31"
-    assert (_processes.main(arguments), capsys.readouterr().out) == (0, "")
+    assert (placing.main(arguments), capsys.readouterr().out) == (0, "")
 
 
 @pytest.mark.parametrize("plan, answer", [("{", "is no JSON"), ("{}", "no list 'npus'")])
 def test_the_installed_program_tells_what_is_wrong_with_the_plan(tree, capsys, plan, answer):
     tree.write({"/etc/npu-affinity/plan.json": plan})
-    assert _processes.main(["--root", tree.root]) == 1
+    assert placing.main(["--root", tree.root]) == 1
     assert answer in capsys.readouterr().out
 
 
@@ -283,14 +282,14 @@ def test_what_is_reported_is_what_psutil_sees():
 @two_cpus
 def test_a_process_that_ends_meanwhile_is_no_failure(monkeypatch):
     with RealWorker("acl_thread") as worker:
-        write = _processes._Thread.write
+        write = placing._Thread.write
 
         def last_words(self, host, cpus):
             worker.process.kill()
             worker.process.wait()
             write(self, host, cpus)
 
-        monkeypatch.setattr(_processes._Thread, "write", last_words)
+        monkeypatch.setattr(placing._Thread, "write", last_words)
         report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
         assert set(states(report).values()) == {"gone"} and report["failed"] == []
 
@@ -342,7 +341,7 @@ def test_in_a_real_cpuset_without_the_cpus_of_a_role_those_of_main_are_taken(rea
 def test_a_real_cpuset_refuses_in_words(real_slice, monkeypatch, told):
     name, enter = real_slice
     if not told:
-        monkeypatch.setattr(_processes, "cpuset", lambda host, pid: None)
+        monkeypatch.setattr(placing, "cpuset", lambda host, pid: None)
     elsewhere = {"npus": [npu(0, 0, pool=str(CPUS[1]), irq="", main=str(CPUS[1]), acl="", release="")]}
     with RealWorker("acl_thread") as worker:
         enter(worker.pid)
@@ -365,7 +364,7 @@ print(json.dumps(place(Host(), *map(json.loads, sys.argv[1:]))["failed"]))
 def test_without_rights_the_sentence_says_so():
     with RealWorker("acl_thread") as worker:
         wanted = [{"npus": [0], "pids": [worker.pid]}]
-        command = [sys.executable, "-c", AS_NOBODY % _processes.__name__, json.dumps(real_plan()), json.dumps(wanted)]
+        command = [sys.executable, "-c", AS_NOBODY % placing.__name__, json.dumps(real_plan()), json.dumps(wanted)]
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
         answer = subprocess.check_output(command, env=environment, universal_newlines=True)
         assert "could not be put on CPUs" in answer and "run as root on the machine itself" in answer

@@ -11,9 +11,10 @@ import sys
 import pytest
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 UNIT = UNITS + "/npu-affinity-irq.service"
 TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity._irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"
@@ -55,7 +56,7 @@ def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(
         ValueError, match="^npu-affinity-irq.service could not run: there is no program /usr/bin/python3.99; set npu_affinity_python"
     ):
         bind(host, "/usr/bin/python3.99")
-    assert not os.path.exists(host.path("/etc")) and not host.exists(_previous.PATH)
+    assert not os.path.exists(host.path("/etc")) and not host.exists(previous.PATH)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import zipfile
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._files import is_ours
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import is_ours
 
 FOLDER = pathlib.Path(_runtime.__file__).parent
-PROGRAMS = ("_irq.py", "_device_share.py", "_processes.py", "_tuning.py")
+PROGRAMS = ("_irq/__main__.py", "_device_share/__main__.py", "_processes/__main__.py", "_tuning.py")
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 
@@ -80,11 +80,11 @@ def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp
 
 
 def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):
-    code = "import sys, npu_affinity._irq; print(*sorted(sys.modules))"
+    code = "import sys, npu_affinity._irq.__main__; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], env=install(tmp_path), cwd="/", stdout=subprocess.PIPE, check=True)
     loaded = set(done.stdout.decode().split())
-    assert "npu_affinity._interrupts" in loaded
-    assert not loaded & {"tempfile", "random", "shutil", "npu_affinity._files", "npu_affinity._npu_smi", "ansible"}
+    assert "npu_affinity._kernel.interrupts" in loaded
+    assert not loaded & {"tempfile", "random", "shutil", "npu_affinity._state.files", "npu_affinity._npu_smi", "ansible"}
 
 
 def test_the_same_texts_come_out_of_the_archive_that_ansible_sends(tmp_path):

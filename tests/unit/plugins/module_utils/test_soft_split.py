@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._soft_split import check_soft_split, require
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.soft_split import check_soft_split, require
 
 FOLDER = "/usr/local/hami-vnpu-core"
 LIBRARY, PRELOAD = FOLDER + "/libvnpu.so", FOLDER + "/ld.so.preload"

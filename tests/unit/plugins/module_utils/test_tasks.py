@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
-
 import pytest
+from workers import RealWorker, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._tasks import cgroups, cpuset, depth_of, find, groups_of, plan_in_force, threads
-
-from workers import RealWorker, npu, process
+from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import (
+    cgroups,
+    cpuset,
+    depth_of,
+    find,
+    groups_of,
+    plan_in_force,
+    threads,
+)
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16), npu(3, 24)]}
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from workers import allowed, npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._processes import place
-from ansible_collections.npu.affinity.plugins.module_utils._thread_drift import check_threads
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.threads import check_threads
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8)]}
 TEAM = [{"npus": [0, 1], "slice": "npu-llm.slice"}]

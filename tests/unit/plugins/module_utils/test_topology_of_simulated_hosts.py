@@ -20,7 +20,7 @@ faults = pytest.importorskip("tests.simulator.faults")
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 
 MACHINES = sorted(path.stem for path in (generate.HERE / "machines").glob("*.yml"))
 QUESTIONS = ["info", "info -m", "info -t topo"]

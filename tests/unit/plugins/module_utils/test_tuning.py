@@ -12,18 +12,10 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils import _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._tuning import (
-    FILE,
-    SECTION,
-    main,
-    missing,
-    places,
-    restore,
-    settle,
-    value_of,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE, SECTION, main, missing, places, restore, settle, value_of
 
 BALANCING, SWAPPINESS = "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/swappiness"
 HUGEPAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -74,12 +66,12 @@ AFTER = {BALANCING: "0", SWAPPINESS: "10", HUGEPAGES: "never", GOVERNOR % 0: "pe
 
 def test_everything_is_set_once_and_put_back(kernel):
     predicted = settle(kernel, ALL, check=True)
-    assert values(kernel) == BEFORE and _previous.recorded(kernel) == {}
+    assert values(kernel) == BEFORE and previous.recorded(kernel) == {}
     assert settle(kernel, ALL) == predicted
     assert values(kernel) == AFTER
     assert [step["path"] for step in predicted] == [GOVERNOR % 0, BALANCING, SWAPPINESS, HUGEPAGES]
     assert settle(kernel, ALL) == []
-    recorded = _previous.recorded(kernel)[SECTION]
+    recorded = previous.recorded(kernel)[SECTION]
     assert recorded == {path: BEFORE[path] for path in (GOVERNOR % 0, BALANCING, SWAPPINESS, HUGEPAGES)}
     steps, failed = restore(kernel, recorded, check=True)
     assert len(steps) == 4 and values(kernel) == AFTER
@@ -110,7 +102,7 @@ def test_the_first_value_is_the_one_that_is_remembered(kernel, tree):
     for value in (10, 20, 0):
         settle(kernel, {"swappiness": value})
         keep(tree, {"swappiness": value})
-    assert _previous.recorded(kernel)[SECTION] == {SWAPPINESS: "60"}
+    assert previous.recorded(kernel)[SECTION] == {SWAPPINESS: "60"}
 
 
 # (what the kernel refuses, what is wanted, the sentence)
@@ -134,7 +126,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_touched(ke
     for check in (True, False):
         with pytest.raises(ValueError, match=SWAPPINESS + " cannot be written; run as root"):
             settle(kernel, ALL, check)
-    assert values(kernel) == BEFORE and not kernel.exists(_previous.PATH)
+    assert values(kernel) == BEFORE and not kernel.exists(previous.PATH)
 
 
 def test_a_value_that_does_not_stick_is_a_failure(kernel, monkeypatch):
@@ -152,7 +144,7 @@ def test_what_the_host_has_not_got_is_said_and_is_no_failure(tree):
 def test_undo_says_what_it_could_not_put_back_and_goes_on(kernel):
     settle(kernel, ALL)
     kernel.refused = {SWAPPINESS: errno.EPERM}
-    recorded = dict(_previous.recorded(kernel)[SECTION], **{GOVERNOR % 9: "schedutil"})
+    recorded = dict(previous.recorded(kernel)[SECTION], **{GOVERNOR % 9: "schedutil"})
     _steps, failed = restore(kernel, recorded)
     assert failed == [SWAPPINESS + " does not take '60': Operation not permitted"]
     assert values(kernel) == dict(BEFORE, **{SWAPPINESS: "10"})

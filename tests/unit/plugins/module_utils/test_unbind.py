@@ -17,12 +17,15 @@ import pytest
 from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file, slice_text
 
-from ansible_collections.npu.affinity.plugins.module_utils import _device_share, _irq, _previous, _tuning, _vnpu_layout
+from ansible_collections.npu.affinity.plugins.module_utils import _tuning, _vnpu_layout
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._device_share import switching
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._share_tool import ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 
 FUNCTION = "0000:c1:00.0"
@@ -74,7 +77,7 @@ class Machine(ModelledSystemd):
 
     @staticmethod
     def vectors():
-        return [(irq, irq, name) for irq, name in enumerate(["trs-mbox-0-0", _irq.SQ, _irq.CQ, _irq.CQ], 60)]
+        return [(irq, irq, name) for irq, name in enumerate(["trs-mbox-0-0", binding.SQ, binding.CQ, binding.CQ], 60)]
 
     def home(self, unit):
         values = self.loaded.get(unit, {})
@@ -222,7 +225,7 @@ def snapshot(root):
 PLAN = {"npus": [{"id": 0, "pci": FUNCTION, "pool": "0-3", "irq": "0-1"}]}
 POLICY = UNITS + "/irqbalance.service.d/50-npu-affinity-irq.conf"
 FILES_OF_SLICES = [
-    a_file("/etc/npu-affinity/plan.json", _previous.dump("Managed by npu.affinity: the plan in force.", PLAN)),
+    a_file("/etc/npu-affinity/plan.json", previous.dump("Managed by npu.affinity: the plan in force.", PLAN)),
     a_file(UNITS + "/npu.slice", slice_text("0-3") + "[Install]\nWantedBy=multi-user.target\n"),
     a_file(UNITS + "/npu-0.slice", slice_text("0-3")),
     a_file(UNITS + "/npu-1.slice", slice_text("2-3")),
@@ -236,7 +239,7 @@ FILES_OF_IRQ = [
     a_file(UNITS + "/npu-affinity-irq@.service", MARK + "[Service]\n"),
     a_file(UNITS + "/npu-affinity-irq.timer", MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"),
     a_file("/etc/udev/rules.d/90-npu-affinity.rules", MARK),
-    a_file("/usr/local/lib/npu-affinity/npu_affinity/_irq.py", MARK),
+    a_file("/usr/local/lib/npu-affinity/npu_affinity/_irq/binding.py", MARK),
 ]
 FILES_OF_POLICY = [
     a_file("/usr/local/lib/npu-affinity/irqbalance-policy", "#!/bin/sh\n" + MARK),
@@ -250,8 +253,8 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES):
     slices = [posixpath.basename(entry["path"]) for entry in files if entry["path"].endswith(".slice")]
     owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
     apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices))
-    _previous.record(machine, _irq.SECTION, _irq.previous(machine, PLAN))
-    assert _irq.bind(machine, PLAN)["failed"] == []
+    previous.record(machine, binding.SECTION, binding.previous(machine, PLAN))
+    assert binding.bind(machine, PLAN)["failed"] == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []
     request = Request(
         files=FILES_OF_IRQ + policy,
@@ -264,14 +267,14 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES):
     apply(machine, request)
     if share:
         tool = ShareTool(machine)
-        assert not _device_share.switch(machine, tool, tool.cards(), True, recover=True).failed
+        assert not switching.switch(machine, tool, tool.cards(), True, recover=True).failed
 
 
 def bind(machine, irqbalance="policy", share=False, files=()):
     """What the roles do to a host, then one service started in its slice, and the boot units run once."""
     run_roles(machine, irqbalance, share, FILES_OF_SLICES + list(files))
     machine.begin("inside.service")
-    machine.put(_irq.MEMORY, "{}")
+    machine.put(binding.MEMORY, "{}")
     machine.calls.clear()
     machine.restarted.clear()
 
@@ -367,7 +370,7 @@ def test_an_irqbalance_that_was_started_by_hand_is_not_enabled(machine):
     os.unlink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
     before = snapshot(machine.root)
     bind(machine, irqbalance="stop")
-    assert _previous.recorded(machine)[IRQBALANCE] == {"running": True, "enabled": False}
+    assert previous.recorded(machine)[IRQBALANCE] == {"running": True, "enabled": False}
     unbind(machine)
     assert IRQBALANCE in machine.running
     assert snapshot(machine.root) == before
@@ -394,7 +397,7 @@ def test_of_two_units_that_were_stopped_the_one_that_is_left_runs_again(machine)
 def test_a_unit_of_a_tree_that_was_stopped_is_enabled_again_even_where_its_link_is_in_no_record(machine):
     tree = Host(machine.root)
     os.unlink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
-    _previous.record(tree, IRQBALANCE, {"running": True})
+    previous.record(tree, IRQBALANCE, {"running": True})
     assert "enable " + IRQBALANCE in unbind(tree).actions
     assert os.path.islink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
 
@@ -476,7 +479,7 @@ def test_what_our_programs_and_killed_runs_left_goes_too(machine):
 
 def test_without_the_record_the_files_go_and_a_warning_says_what_cannot_be_put_back(machine):
     bind(machine)
-    os.unlink(machine.path(_previous.PATH))
+    os.unlink(machine.path(previous.PATH))
     report = unbind(machine)
     assert "previous.json is missing" in report.warnings[0]
     assert not machine.exists("/etc/npu-affinity")
@@ -489,9 +492,9 @@ def test_an_npu_that_came_after_the_first_bind_is_recorded_by_the_unit_that_udev
     late = "0000:c2:00.0"
     machine.put("/sys/bus/pci/devices/%s/msi_irqs/90" % late, "msix")
     machine.put("/proc/irq/90/smp_affinity_list", "5\n")
-    machine.put("/proc/interrupts", machine.read("/proc/interrupts") + "\n   90: 0 MSI 90 Edge %s\n" % _irq.SQ)
-    machine.put(_irq.PLAN, json.dumps({"about": MARK, "npus": PLAN["npus"] + [{"id": 1, "pci": late, "pool": "4-7", "irq": "4"}]}))
-    _irq.main(["--root", machine.root, "--pci", late])
+    machine.put("/proc/interrupts", machine.read("/proc/interrupts") + "\n   90: 0 MSI 90 Edge %s\n" % binding.SQ)
+    machine.put(binding.PLAN, json.dumps({"about": MARK, "npus": PLAN["npus"] + [{"id": 1, "pci": late, "pool": "4-7", "irq": "4"}]}))
+    binding.main(["--root", machine.root, "--pci", late])
     assert machine.read("/proc/irq/90/smp_affinity_list") == "4"
     unbind(machine)
     assert machine.read("/proc/irq/90/smp_affinity_list") == "5"
@@ -590,7 +593,7 @@ BROKEN = [
     ({"interrupts": {}}, "section 'interrupts' cannot be undone"),
     ({"interrupts": {"functions": {FUNCTION: []}, "workqueues": {}, "threads": {}}}, "section 'interrupts' cannot be undone"),
     (
-        {"interrupts": {"functions": {FUNCTION: {"1 " + _irq.SQ: "0-x"}}, "workqueues": {}, "threads": {}}},
+        {"interrupts": {"functions": {FUNCTION: {"1 " + binding.SQ: "0-x"}}, "workqueues": {}, "threads": {}}},
         "'0-x' is not a CPU number or range",
     ),
     ({"files": {UNITS + "/npu.slice": "text"}}, "section 'files' cannot be undone"),
@@ -608,7 +611,7 @@ BROKEN = [
 @pytest.mark.parametrize("content, sentence", BROKEN)
 def test_a_broken_record_is_refused_before_anything_is_touched(machine, content, sentence):
     bind(machine)
-    machine.put(_previous.PATH, content if isinstance(content, str) else json.dumps(content))
+    machine.put(previous.PATH, content if isinstance(content, str) else json.dumps(content))
     before = snapshot(machine.root)
     with pytest.raises(ValueError, match=sentence):
         unbind(machine)
@@ -648,7 +651,7 @@ def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
     assert box.box.shared == ["1:0"]
     left = snapshot(box.root)
     assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json"}
-    assert list(_previous.recorded(box)) == ["device_share"]
+    assert list(previous.recorded(box)) == ["device_share"]
     box.calls.clear()
     again = unbind(box)
     assert not again.changed and again.share.busy == [1]
@@ -680,15 +683,15 @@ def test_a_tool_that_does_not_answer_holds_up_nothing_else(box):
 
 def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
     bind(box, share=True)
-    recorded = _previous.recorded(box)
+    recorded = previous.recorded(box)
     del recorded["device_share"]["chips"]["2"]
     machine_wide = dict(recorded["device_share"], chips=recorded["device_share"]["chips"])
-    _previous.keep(box, set(recorded) - {"device_share"})
-    _previous.record(box, "device_share", machine_wide)
+    previous.keep(box, set(recorded) - {"device_share"})
+    previous.record(box, "device_share", machine_wide)
     tool = ShareTool(box)
-    _device_share.switch(box, tool, tool.cards(), False, [2], only_ours=False)
-    _device_share.switch(box, tool, tool.cards(), True, [2])
-    assert _previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
+    switching.switch(box, tool, tool.cards(), False, [2], only_ours=False)
+    switching.switch(box, tool, tool.cards(), True, [2])
+    assert previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
     unbind(box)
     assert box.box.shared == ["2:0"]
 
@@ -818,7 +821,7 @@ def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_s
     with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7 and has 0-3.*All files were put back"):
         apply(machine, Request(files=FILES_OF_SLICES, enabled=["npu.slice"], started=slices, expected=expected))
     after = snapshot(machine.root)
-    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {"/etc/npu-affinity", _previous.PATH}
+    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {"/etc/npu-affinity", previous.PATH}
     assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
     assert machine.effective("system.slice") == ("0-7", "0-1"), "no file confines it any more"
     unbind(machine)
@@ -840,10 +843,10 @@ def test_whatever_the_step_at_which_a_bind_fails_the_machine_is_as_it_was(machin
         if finished:
             break
         assert steps.sentences and error.strerror in steps.sentences[0], "step %d" % last
-        if steps.sentences[0].startswith(_previous.PATH):
+        if steps.sentences[0].startswith(previous.PATH):
             continue  # all is done but for the note that a run is under way
         before, after = snapshot(machine.root), snapshot(twin.root)
-        assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {_previous.PATH}, "step %d" % last
+        assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {previous.PATH}, "step %d" % last
         assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
         assert [twin.effective(unit) for unit in units] == [machine.effective(unit) for unit in units], "step %d" % last
         shutil.rmtree(twin.root)
@@ -970,7 +973,7 @@ def test_a_bind_that_may_start_irqbalance_again_says_that_it_is_masked_and_does_
     masked(machine)
     report = apply(machine, Request(files=[a_file(UNITS + "/npu-1.slice", slice_text("0-1"))], released=[IRQBALANCE]))
     assert report.warnings == ["irqbalance.service was stopped by an earlier bind and is masked since: it stays stopped"]
-    assert list(report.changes) == [UNITS + "/npu-1.slice"] and IRQBALANCE in _previous.recorded(machine)
+    assert list(report.changes) == [UNITS + "/npu-1.slice"] and IRQBALANCE in previous.recorded(machine)
 
 
 @pytest.mark.parametrize("folder", ["/lib/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system"])

@@ -14,11 +14,13 @@ from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd
 from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
 
-from ansible_collections.npu.affinity.plugins.module_utils import _driver_drift, _irq, _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._irqbalance import POLICY
-from ansible_collections.npu.affinity.plugins.module_utils._systemd import settings, slice_path
-from ansible_collections.npu.affinity.plugins.module_utils._verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 NPUS = [
     {"id": 0, "pci": FIRST, "pool": "24-35", "irq": "24-25", "mems": "1", "slice": "npu-0.slice"},
@@ -44,8 +46,8 @@ WANTED = Wanted(
 
 
 def put_plan(host, plan):
-    os.makedirs(os.path.dirname(host.path(_irq.PLAN)), exist_ok=True)
-    with open(host.path(_irq.PLAN), "w") as file:
+    os.makedirs(os.path.dirname(host.path(binding.PLAN)), exist_ok=True)
+    with open(host.path(binding.PLAN), "w") as file:
         json.dump(plan, file)
 
 
@@ -81,7 +83,7 @@ def bound(tmp_path):
         add_device(host, number)
     package = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": MARK} for name in ("_a.py", "_room/b.py")]
     apply(host, Request(files=FILES + package, owned=OWNED, enabled=["npu-affinity-irq.timer"]))
-    _irq.bind(host, PLAN)
+    binding.bind(host, PLAN)
     put_plan(host, PLAN)
     return host
 
@@ -93,7 +95,7 @@ def move(host, irq, cpus):
 def deliver_elsewhere(host, irq, cpu, times):
     """Let the next bind find an interrupt that does not follow yet, and let it come so many times afterwards."""
     host.put("/proc/irq/%d/effective_affinity_list" % irq, cpu)
-    _irq.bind(host, PLAN)
+    binding.bind(host, PLAN)
     host.put("/proc/interrupts", host.read("/proc/interrupts").replace(" %d: 0 0 " % irq, " %d: 0 %d " % (irq, times)))
 
 
@@ -159,12 +161,12 @@ def test_a_bound_host_has_no_drift_and_names_what_was_compared(bound):
     was_bound, findings = compared(bound, WANTED)
     assert (was_bound, findings.drift, findings.remarks) == (True, [], [])
     assert findings.checked == {
-        "plan": [_irq.PLAN],
+        "plan": [binding.PLAN],
         "npus": ["NPU 0", "NPU 1"],
         "cpus": ["pool of NPU 0", "pool of NPU 1", "housekeeping"],
         "files": [entry["path"] for entry in FILES] + [_runtime.FOLDER],
         "units": ["npu-affinity-irq.timer at boot"],
-        "interrupts": ["NPU %d %s" % (number, name) for number in (0, 1) for name in (_irq.CQ, _irq.SQ)],
+        "interrupts": ["NPU %d %s" % (number, name) for number in (0, 1) for name in (binding.CQ, binding.SQ)],
         "workqueues": ["NPU 0 dev0_sq_send_wq", "NPU 1 dev1_sq_send_wq"],
         "threads": ["NPU 0 dev0_sq_task", "NPU 1 dev1_sq_task"],
     }
@@ -256,12 +258,16 @@ CHANGES = [
         lambda host: remove(host, UNITS + "/timers.target.wants/npu-affinity-irq.timer"),
         "npu-affinity-irq.timer at boot: enabled, not not enabled; someone's edit",
     ),
-    ("plan.json is no JSON", lambda host: host.put(_irq.PLAN, "{"), _irq.PLAN + ": the plan in force, not "),
-    ("plan.json is no plan", lambda host: host.put(_irq.PLAN, "[1]"), _irq.PLAN + ": the plan in force, not the plan has no list 'npus'"),
+    ("plan.json is no JSON", lambda host: host.put(binding.PLAN, "{"), binding.PLAN + ": the plan in force, not "),
+    (
+        "plan.json is no plan",
+        lambda host: host.put(binding.PLAN, "[1]"),
+        binding.PLAN + ": the plan in force, not the plan has no list 'npus'",
+    ),
     (
         "plan.json is that of a newer version",
-        lambda host: edit(host, _irq.PLAN, '{"npus"', '{"schema": 2, "npus"'),
-        _irq.PLAN + ": the plan in force, not /etc/npu-affinity/plan.json has schema 2, and this version of the collection knows 1",
+        lambda host: edit(host, binding.PLAN, '{"npus"', '{"schema": 2, "npus"'),
+        binding.PLAN + ": the plan in force, not /etc/npu-affinity/plan.json has schema 2, and this version of the collection knows 1",
     ),
     (
         "previous.json has another shape",
@@ -270,13 +276,13 @@ CHANGES = [
     ),
     (
         "plan.json has a wrong pool",
-        lambda host: edit(host, _irq.PLAN, '"24-35"', '"24-"'),
-        _irq.PLAN + ": the plan in force, not pool of NPU 0: '24-' in '24-'",
+        lambda host: edit(host, binding.PLAN, '"24-35"', '"24-"'),
+        binding.PLAN + ": the plan in force, not pool of NPU 0: '24-' in '24-'",
     ),
     (
         "plan.json is gone",
-        lambda host: remove(host, _irq.PLAN),
-        _irq.PLAN + ": the plan in force, not no such file; someone's edit: removed by hand; " + SLICE,
+        lambda host: remove(host, binding.PLAN),
+        binding.PLAN + ": the plan in force, not no such file; someone's edit: removed by hand; " + SLICE,
     ),
     (
         "a card is gone",
@@ -354,7 +360,7 @@ def test_an_irqbalance_that_was_just_told_is_judged_by_what_it_does(bound, monke
     bound.put("/proc/uptime", "100.00 1.00")
     bound.put("/proc/901/stat", "901 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % (96 * os.sysconf("SC_CLK_TCK")))
     waits = []
-    monkeypatch.setattr(_driver_drift.time, "sleep", lambda seconds: [waits.append(seconds), move(bound, 2753, "7") if moves else None])
+    monkeypatch.setattr(driver.time, "sleep", lambda seconds: [waits.append(seconds), move(bound, 2753, "7") if moves else None])
     _bound, findings = verify(bound, WANTED)
     assert waits == [8]
     assert [line.partition(" (")[0] for line in lines(findings)] == ["NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7"] * moves
@@ -371,7 +377,7 @@ def test_a_host_that_was_never_bound_says_so_and_is_drift_only_on_request(tmp_pa
     assert (was_bound, findings.drift, findings.checked) == (False, [], {})
     was_bound, findings = compared(host, WANTED._replace(must_be_bound=True))
     assert not was_bound
-    assert lines(findings) == [_irq.PLAN + ": the plan in force, not no such file; never bound: bind the host"]
+    assert lines(findings) == [binding.PLAN + ": the plan in force, not no such file; never bound: bind the host"]
 
 
 def test_a_given_plan_is_compared_with_the_one_in_force(bound):
@@ -379,14 +385,14 @@ def test_a_given_plan_is_compared_with_the_one_in_force(bound):
     other = {"npus": [dict(NPUS[0], pool="24-31"), NPUS[1]]}
     (said,) = lines(compared(bound, WANTED, other)[1])
     expected = "NPU 0 has irq 24-25, mems 1, pool 24-31, not NPU 0 has irq 24-25, mems 1, pool 24-35; changed settings"
-    assert said.startswith("%s: %s" % (_irq.PLAN, expected))
+    assert said.startswith("%s: %s" % (binding.PLAN, expected))
     (said,) = lines(compared(bound, WANTED, {"npus": NPUS[:1]})[1])
     assert "no NPU 1, not NPU 1 has irq 0-1" in said
     (said,) = lines(compared(bound, WANTED._replace(interrupts=False), dict(PLAN, poll="1-3"))[1])
     assert "place for poll threads has poll 1-3, not no place for poll threads" in said
-    remove(bound, _irq.PLAN)
+    remove(bound, binding.PLAN)
     (said,) = lines(compared(bound, WANTED, PLAN)[1])
-    assert said.startswith(_irq.PLAN + ": the plan in force, not no such file")
+    assert said.startswith(binding.PLAN + ": the plan in force, not no such file")
 
 
 class Live(ModelledSystemd):
@@ -697,7 +703,7 @@ def test_ids_of_running_services_are_not_compared_while_cards_are_lost(live):
     (said,) = lines(compared(live, wanted)[1])
     assert said.startswith(OLD % ("0", DEVICES + "=1"))
     lost = {"id": 0, "pci": "0000:01:00.0", "pool": "4-5", "slice": "npu-1.slice"}
-    put_plan(live, {**json.loads(live.read(_irq.PLAN)), "lost": [lost]})
+    put_plan(live, {**json.loads(live.read(binding.PLAN)), "lost": [lost]})
     assert compared(live, wanted)[1].drift == []
 
 

@@ -12,8 +12,8 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _previous
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import Layout, apply, leavings, remove
 
 FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
@@ -58,7 +58,7 @@ def test_directories_are_made_for_plugins_that_bring_their_own_files_and_removed
     assert (mode(root, FOLDER), mode(root, REGION)) == (0o775, 0o1777)
     assert not apply(host, layout()).changed
     assert apply(host, layout(0o777)).folders == {REGION: (0o1777, 0o777)}
-    remove(host, _previous.recorded(host)["vnpu"])
+    remove(host, previous.recorded(host)["vnpu"])
     assert not (root / FOLDER[1:]).exists() and not (root / REGION[1:]).exists()
 
 
@@ -85,7 +85,7 @@ def test_a_new_version_replaces_ours_and_what_is_not_wanted_any_more_goes(root):
     report = apply(host, layout(libvnpu_so=b"newer"))
     assert (report.missing, report.removed) == (["libvnpu.so"], [FOLDER + "/limiter"])
     place(root, "libvnpu.so", b"newer")
-    assert leavings(host, _previous.recorded(host)["vnpu"]) == ([FOLDER + "/ld.so.preload", FOLDER + "/libvnpu.so"], [])
+    assert leavings(host, previous.recorded(host)["vnpu"]) == ([FOLDER + "/ld.so.preload", FOLDER + "/libvnpu.so"], [])
 
 
 def test_what_somebody_else_placed_stays_and_so_do_its_directory_and_permissions(root):
@@ -100,7 +100,7 @@ def test_what_somebody_else_placed_stays_and_so_do_its_directory_and_permissions
     apply(host, layout(limiter=b"limiter"))
     place(root, "limiter", b"limiter")
     (root / REGION[1:] / "0_global_registry").write_text("in use")
-    remove(host, _previous.recorded(host)["vnpu"])
+    remove(host, previous.recorded(host)["vnpu"])
     assert sorted(os.listdir(str(root / FOLDER[1:]))) == ["ld.so.preload", "libvnpu.so"]
     assert mode(root, FOLDER) == 0o755
     assert (root / REGION[1:] / "0_global_registry").exists()
@@ -110,8 +110,8 @@ def test_a_file_of_ours_that_somebody_changed_is_theirs(root):
     host = Host(str(root))
     apply(host, layout(limiter=b"limiter"))
     place(root, "limiter", b"another")
-    assert leavings(host, _previous.recorded(host)["vnpu"]) == ([], [FOLDER + "/limiter"])
-    remove(host, _previous.recorded(host)["vnpu"])
+    assert leavings(host, previous.recorded(host)["vnpu"]) == ([], [FOLDER + "/limiter"])
+    remove(host, previous.recorded(host)["vnpu"])
     assert (root / FOLDER[1:] / "limiter").read_bytes() == b"another"
 
 

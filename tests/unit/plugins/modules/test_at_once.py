@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq import MEMORY, PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._previous import PATH
+from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import MEMORY, PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
@@ -137,7 +137,7 @@ def run_below(root, command, arguments):
     """Run a module or program of the list on a tree; who waits for the lock waits shortly."""
     words = [command[2]] if arguments else [command[2], "--root", str(root)]
     values = {"ANSIBLE_MODULE_ARGS": {**json.loads(arguments)["ANSIBLE_MODULE_ARGS"], "root": str(root)}} if arguments else None
-    impatient = f"import runpy, sys; from {UTILS[:-1]} import _lock; _lock.LIMIT = 0.2; sys.argv = {words}"
+    impatient = f"import runpy, sys; from {UTILS}_state import lock; lock.LIMIT = 0.2; sys.argv = {words}"
     code = f"{impatient}; runpy.run_module(sys.argv[0], None, '__main__')"
     text = json.dumps(values) if values else ""
     return subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60, check=False)

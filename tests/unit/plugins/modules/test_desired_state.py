@@ -13,9 +13,9 @@ simulator = pytest.importorskip("tests.simulator.generate")
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 
 MACHINE = {
     "cpus": {"per_node": 16},

@@ -142,13 +142,13 @@ def test_the_boot_unit_comes_with_the_code_that_it_runs_and_goes_alone(run, root
     assert [entry["after_header"] for entry in result["diff"]] == [entry["after_header"] for entry in predicted["diff"]]
     assert (root / UNIT[1:]).read_text() == TEXT
     assert (root / LINK).is_symlink()
-    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share.py").is_file()
+    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share/__main__.py").is_file()
     assert not run(root, enabled=True, boot_unit=TEXT)["changed"]
     assert run(root, enabled=True)["removed"] == []
     result = run(root, enabled=True, boot_unit="")
     assert (result["removed"], result["changed"]) == ([UNIT], True)
     assert not (root / LINK).is_symlink()
-    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share.py").is_file()
+    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share/__main__.py").is_file()
 
 
 def test_the_boot_unit_is_written_even_where_a_card_is_busy_and_not_where_the_request_is_wrong(run, root):

@@ -11,7 +11,7 @@ from pathlib import PurePath
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._previous import PATH as PREVIOUS
+from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH as PREVIOUS
 
 SWAPPINESS = "proc/sys/vm/swappiness"
 UNITS = "/etc/systemd/system/"

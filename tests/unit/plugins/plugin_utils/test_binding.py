@@ -8,10 +8,10 @@ import copy
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, driver_refusals, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, driver_refusals, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import plan_table
-from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
 
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},

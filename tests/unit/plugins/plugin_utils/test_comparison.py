@@ -11,9 +11,9 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import normalize
-from ansible_collections.npu.affinity.plugins.plugin_utils._comparison import compare, shortened
-from ansible_collections.npu.affinity.plugins.plugin_utils._measures import measured
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import compare, shortened
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 RING = host([0, 0, 1, 1], nodes=2, cores=12, nodes_per_socket=1)
 """Two nodes of twelve CPUs with two NPUs each, in two sockets at distance 20."""

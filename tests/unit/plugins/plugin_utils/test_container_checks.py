@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._container_checks import check
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import check
 
 STATIC = {"policy": "static", "reservedSystemCPUs": "0-7"}
 

@@ -18,8 +18,8 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.plan_svg import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._drawing import CELL_HEIGHT, CELL_WIDTH, plan_svg
-from ansible_collections.npu.affinity.plugins.plugin_utils._svg import MONO, PALETTE
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import CELL_HEIGHT, CELL_WIDTH, plan_svg
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import MONO, PALETTE
 
 SVG = "{http://www.w3.org/2000/svg}"
 

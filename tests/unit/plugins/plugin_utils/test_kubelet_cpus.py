@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import (
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import (
     PolicyOptions,
     Units,
     allocate,

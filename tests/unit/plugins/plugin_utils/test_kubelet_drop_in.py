@@ -11,8 +11,8 @@ from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.kubelet_drop_in import kubelet_drop_in
-from ansible_collections.npu.affinity.plugins.module_utils import _kubelet_settings
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import settings
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 A2 = host([6, 6, 4, 4, 0, 0, 2, 2])
 SMT = host([0, 0, 1, 1], nodes=2, cores=16, threads=2, numbering="far")
@@ -45,7 +45,7 @@ def test_whole_cores_are_reserved():
 def test_host_code_reads_what_is_written():
     text = kubelet_drop_in(plan(A2), A2, topology_policy="restricted", options={"strict-cpu-reservation": "true"})
     document = {key: value for key, value in yaml.safe_load(text).items() if key not in ("apiVersion", "kind")}
-    assert _kubelet_settings.read(text) == document
+    assert settings.read(text) == document
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_cpus import PolicyOptions, allocate, distributed, packed
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet_units import units_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate, distributed, packed
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 TWO = host([1, 0, 1], nodes=2, cores=10)
 SMT = host([1, 0], nodes=2, cores=4, threads=2, numbering="far")

@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._workloads import workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch._recipes import FORMS, launch
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import FORMS, launch
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 TOPOLOGY = {
     "machine": {"cgroup": "v2", "systemd": 252},

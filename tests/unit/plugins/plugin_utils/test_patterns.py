@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils import _hami
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
-PLUGINS = Path(_hami.__file__).parents[1]
+PLUGINS = Path(hami.__file__).parents[2]
 
 
 def patterns():

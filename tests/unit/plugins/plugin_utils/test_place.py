@@ -11,8 +11,8 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement._place import numa_score, place
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place import numa_score, place
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 
 def numbers(policy, free, capacity=16, **more):

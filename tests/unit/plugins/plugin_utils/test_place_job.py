@@ -14,7 +14,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.place import place
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _place
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 
 
 def a2(busy=()):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement._hints import (
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import (
     POLICIES,
     Hint,
     Ranking,

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _choice
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement.rules import RULES
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job_sizes, _select, _soft_share, _superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, job_sizes, select, soft_share, superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils.placement import _job
     ],
 )
 def test_chips_of_a_task(story, family, free, count, multi, chips):
-    assert _choice.choose(free, count, family, multi).chips == chips
+    assert choice.choose(free, count, family, multi).chips == chips
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_chips_of_a_task(story, family, free, count, multi, chips):
 )
 def test_refusals_name_what_is_free_and_what_is_needed(family, free, count, multi, words):
     with pytest.raises(ValueError, match=".") as refused:
-        _choice.choose(free, count, family, multi)
+        choice.choose(free, count, family, multi)
     assert words in str(refused.value)
 
 
@@ -198,16 +197,16 @@ def _topology(family, count, **more):
     ],
 )
 def test_the_product_comes_from_the_facts(family, count, more, mode, rule):
-    assert _choice.family_of(_topology(family, count, **more), mode) == rule
+    assert choice.family_of(_topology(family, count, **more), mode) == rule
 
 
 def test_a_topology_gives_its_idle_npus_as_logic_ids_though_rules_go_by_physical_ids():
     topology = _topology("a3", 16, chips_per_card=2)
     topology["npus"] = [dict(npu, id=npu["id"] - 2) for npu in topology["npus"][2:]]  # card 0 dropped off the bus
     topology["npus"][0]["busy"] = True
-    chosen = _select.select_npus(topology, 1)
+    chosen = select.select_npus(topology, 1)
     assert chosen["chips"] == [1], "physical chip 3 beside the busy chip 2"
-    assert _select.select_npus(topology, 4)["chips"] == [2, 3, 4, 5]
+    assert select.select_npus(topology, 4)["chips"] == [2, 3, 4, 5]
     assert chosen["reason"] == "Chips 3 are in module 1 of Atlas 800 A3."
 
 
@@ -222,18 +221,18 @@ def test_a_topology_gives_its_idle_npus_as_logic_ids_though_rules_go_by_physical
 )
 def test_facts_that_name_no_product(topology, words):
     with pytest.raises(ValueError, match=".") as refused:
-        _select.select_npus(topology, 1)
+        select.select_npus(topology, 1)
     assert words in str(refused.value)
 
 
 def test_a_shared_chip_is_the_fullest_that_has_room():
     used = {"0": {"core": 30, "hbm": 10, "policy": "fixed-share"}, "1": {"core": 60, "hbm": 10, "policy": "fixed-share"}}
     request = {"core": 40, "hbm_mb": 10, "policy": "fixed-share"}
-    assert _soft_share.share(used, [2], request, 100) == (1, 16 * 200)
-    assert _soft_share.share(used, [2], {**request, "core": 41}, 100) == (0, 16 * (200 - 29))
-    assert _soft_share.share(used, [2, 3], {**request, "policy": "elastic"}, 100) == (2, 16 * (200 - 60))
+    assert soft_share.share(used, [2], request, 100) == (1, 16 * 200)
+    assert soft_share.share(used, [2], {**request, "core": 41}, 100) == (0, 16 * (200 - 29))
+    assert soft_share.share(used, [2, 3], {**request, "policy": "elastic"}, 100) == (2, 16 * (200 - 60))
     with pytest.raises(ValueError, match="chip 0 has 70 percent and 90 MB left, chip 1 has 40 percent"):
-        _soft_share.share(used, [], {**request, "core": 80}, 100)
+        soft_share.share(used, [], {**request, "core": 80}, 100)
 
 
 @pytest.mark.parametrize(
@@ -247,20 +246,20 @@ def test_a_shared_chip_is_the_fullest_that_has_room():
     ],
 )
 def test_blocks_of_superpods(story, free, wanted, block, reserve, taken):
-    assert [pod for pod, _hosts in _superpods.take(free, wanted, block, reserve)] == taken
+    assert [pod for pod, _hosts in superpods.take(free, wanted, block, reserve)] == taken
 
 
 def test_soft_affinity_takes_pieces_where_blocks_run_out():
     with pytest.raises(ValueError, match="required 3, total 2"):
-        _superpods.take({0: 5, 1: 5}, 3, 4)
-    assert _superpods.take({0: 5, 1: 5}, 3, 4, soft=True) == [(0, 4), (1, 4), (0, 1), (1, 1)]
+        superpods.take({0: 5, 1: 5}, 3, 4)
+    assert superpods.take({0: 5, 1: 5}, 3, 4, soft=True) == [(0, 4), (1, 4), (0, 1), (1, 1)]
 
 
 @given(st.dictionaries(st.integers(0, 8), st.integers(0, 40), max_size=6), st.integers(1, 6), st.integers(1, 8), st.integers(0, 4))
 def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve):
     enough = sum(count // block for count in free.values()) >= wanted
     try:
-        taken = _superpods.take(free, wanted, block, reserve)
+        taken = superpods.take(free, wanted, block, reserve)
     except ValueError:
         assert not enough
         return
@@ -283,5 +282,5 @@ def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve
     ],
 )
 def test_sizes_of_jobs(given_, words):
-    refusal = _job_sizes.refusal(**given_)
+    refusal = job_sizes.refusal(**given_)
     assert (refusal is None) if words is None else words in refusal

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement._switches import (
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.switches import (
     EXCLUSIVE,
     LARGE,
     NORMAL,

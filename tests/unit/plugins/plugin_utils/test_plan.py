@@ -15,8 +15,8 @@ from planner_checks import defects
 from planner_hosts import host, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils import _plan, strategies
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner, strategies
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 A2 = [6, 4, 6, 4, 0, 2, 0, 2]
 A3 = [number // 2 for number in range(16)]
@@ -661,7 +661,7 @@ def test_texts_from_a_command_line_are_understood():
 def test_a_new_file_is_a_new_strategy():
     files = pathlib.Path(strategies.__file__).parent.glob("[a-z]*.py")
     assert (
-        sorted(_plan.STRATEGIES)
+        sorted(planner.STRATEGIES)
         == sorted(file.stem for file in files)
         == [
             "cluster",

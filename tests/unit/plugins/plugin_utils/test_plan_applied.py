@@ -11,8 +11,8 @@ import pytest
 from planner_hosts import host, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card, lose_chip
 from tests.simulator.generate import generate
 

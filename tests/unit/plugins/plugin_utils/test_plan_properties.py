@@ -19,7 +19,7 @@ from planner_checks import cpu_set, defects, look, must_be_planned, wrong_pools,
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import STRATEGIES, plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import STRATEGIES, plan
 
 EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", 400))
 SHARDS = 8

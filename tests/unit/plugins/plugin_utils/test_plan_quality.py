@@ -8,10 +8,11 @@ from __future__ import annotations
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _machine, _options, _plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
-from ansible_collections.npu.affinity.plugins.plugin_utils._groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._quality import quality
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine as _machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options, planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 
 STOCK = host([6, 4, 6, 4, 0, 2, 0, 2])
 RING = host([0, 0, 1, 1], nodes=2, cores=8)
@@ -34,7 +35,7 @@ POOLS = [
 
 @pytest.mark.parametrize("topology, cpulists, expected", [row[1:] for row in POOLS], ids=[row[0] for row in POOLS])
 def test_the_quality_of_any_pools(topology, cpulists, expected):
-    machine = _machine.read(topology, _options.Options("auto", "", "", None, "cores", 1, True, False))
+    machine = _machine.read(topology, options.Options("auto", "", "", None, "cores", 1, True, False))
     pools = {card: mask(cpulist) for card, cpulist in zip(machine.cards, cpulists, strict=True)}
     perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "balance": 0, "idle": ""}
     assert quality(Groups(machine), pools) == {**perfect, **expected}
@@ -42,8 +43,8 @@ def test_the_quality_of_any_pools(topology, cpulists, expected):
 
 def test_repair_never_makes_it_worse():
     for topology in (STOCK, RING, SMT, host([0, 1, 2, 3], nodes=4, cores=8), host([0, 0, 0], nodes=2, cores=16)):
-        published = _plan.plan(topology, repair=False, min_cpus=4)["quality"]
-        mended = _plan.plan(topology, min_cpus=4)["quality"]
+        published = planner.plan(topology, repair=False, min_cpus=4)["quality"]
+        mended = planner.plan(topology, min_cpus=4)["quality"]
         assert mended["disjoint"]
         assert mended["local"] >= published["local"]
         assert mended["balance"] <= published["balance"] or not published["disjoint"]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._unlisted import sentences
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.unlisted import sentences
 from tests.simulator.faults import set_faults
 from tests.simulator.generate import generate
 

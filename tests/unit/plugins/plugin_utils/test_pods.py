@@ -11,10 +11,10 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.preflight import preflight
-from ansible_collections.npu.affinity.plugins.module_utils import _kubelet
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, remarks
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import plan
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet import facts
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 FIRST, SECOND = "777870b5-c64f-42f5-9296-688b9dc212ba", "fb15e10a-b6a5-4aaa-8fcd-76c1aa64e6fd"
 PUBLISHED = {
@@ -37,8 +37,8 @@ def with_kubelet(exclusive, policy="static", **more):
 
 def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     (tmp_path / "var/lib/kubelet").mkdir(parents=True)
-    (tmp_path / _kubelet.STATE[1:]).write_text(json.dumps(PUBLISHED))
-    found = _kubelet.kubelet(Host(str(tmp_path)), set(range(32)))
+    (tmp_path / facts.STATE[1:]).write_text(json.dumps(PUBLISHED))
+    found = facts.kubelet(Host(str(tmp_path)), set(range(32)))
     assert (found["default_cpus"], found["warnings"]) == ("0,10-15,25-31", [])
     topology = {**NODE, "kubelet": found}
     made = plan(topology)

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils.report._records import fleet
-from ansible_collections.npu.affinity.plugins.plugin_utils.report._views import marked
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
 
 report_html = FilterModule().filters()["report_html"]
 

@@ -9,10 +9,10 @@ import re
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, names, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
-from ansible_collections.npu.affinity.plugins.plugin_utils.placement._fleet import LABELS
-from ansible_collections.npu.affinity.plugins.plugin_utils.strategies import discover
 
 ROLES = {"plan", "slices", "irq"}
 

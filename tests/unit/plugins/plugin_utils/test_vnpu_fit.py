@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import CHIPS
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_fit import Rules, devices_of, fit, fit_all
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_requests import request
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import Rules, devices_of, fit, fit_all
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.requests import request
 
 SOFT = Rules(soft=True, node_soft=True)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_chips import CHIPS, chip_of, slots
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu_requests import admit, parse, request, rounded
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS, chip_of, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.requests import admit, parse, request, rounded
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)

@@ -9,13 +9,14 @@ import copy
 import re
 
 import pytest
-from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._binding import binding, refusals, remarks
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpus import vnpus
-from ansible_collections.npu.affinity.plugins.plugin_utils.launch._recipes import launch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus
 
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 252, "cgroup": "v2"},

@@ -1,0 +1,224 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switch the device share (container share mode) of chips, and read every chip back, also after a failure.
+
+One card never stops the others. ``python3 -m npu_affinity._device_share`` switches it on again at boot.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from .._cpulist import compress
+from .._host import Host
+from .._kernel.holders import holders
+from .._kernel.pci import accelerators
+from .._smi.driver import installed_version
+from .._state import previous
+from .._state.lock import changing
+from .calls import is_older, select
+from .recovery import Recovery
+from .tool import Refusal, ShareTool
+
+SECTION = "device_share"
+_PAUSE = 5
+
+
+class Report:
+    """What was (or in check mode would be) done.
+
+    ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``recover`` is ``(before,
+    after)`` of the driver's recovery switch, or None when it was left alone; ``busy`` lists the cards that a container holds; ``failed``
+    has a sentence for every card that is not as wanted, by card (None: the recovery switch).
+    """
+
+    def __init__(self):
+        self.before = {}
+        self.after = {}
+        self.wanted = {}
+        self.recover = None
+        self.busy = []
+        self.warnings = []
+        self.failed = {}
+
+    @property
+    def changed(self):
+        return self.before != self.after or (self.recover is not None and self.recover[0] != self.recover[1])
+
+
+def survey(tool, cards):
+    """Return ``(state, {card: Refusal})`` of some cards."""
+    state, refused = {}, {}
+    for card in sorted(cards):
+        try:
+            state[card] = tool.share(card)
+        except Refusal as error:
+            refused[card] = error
+    return state, refused
+
+
+def switch(host, tool, cards, enabled, chosen=(), recover=None, only_ours=True, check=False):
+    """Switch the device share of the chosen cards and chips (all by default) and return the :class:`Report`.
+
+    ``only_ours``: switch off only what this collection switched on, by what it recorded before its first change. ``recover``: the
+    driver's recovery switch, None to leave it. Raises ``ValueError`` for a choice that the host does not have or the product can't do.
+    """
+    selected = select(cards.chips, chosen)
+    recorded = previous.recorded(host).get(SECTION)
+    report = Report()
+    report.before, refused = survey(tool, selected if recorded or check else cards.chips)
+    for card, chips in selected.items():
+        if card in refused:
+            if enabled or refused[card].kind != "unsupported":
+                report.failed[card] = str(refused[card])
+            continue
+        kept = []
+        if only_ours and not enabled:
+            kept = [chip for chip in chips if report.before[card].get(chip) is not False and not _is_ours(recorded, card, chip)]
+        if kept:
+            report.warnings.append(
+                "card %d: chip %s stays on, because this collection did not switch it on; only_ours=false switches it off all the same"
+                % (card, ", ".join(map(str, kept)))
+            )
+        if not kept or card in cards.by_chip:
+            report.wanted[card] = {chip: enabled for chip in chips if chip not in kept}
+    apply(host, tool, cards, report, recover, check)
+    return report
+
+
+def _is_ours(recorded, card, chip):
+    return bool(recorded) and recorded["chips"].get(str(card), {}).get(str(chip)) is False
+
+
+def restore(host, tool, cards, recorded, check=False):
+    """Put back the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing."""
+    report = Report()
+    chips = {int(card): {int(chip): enabled for chip, enabled in state.items()} for card, state in recorded["chips"].items()}
+    report.before, refused = survey(tool, set(chips) & set(cards.chips))
+    report.failed.update((card, str(error)) for card, error in refused.items())
+    for card, state in report.before.items():
+        report.wanted[card] = {chip: chips[card][chip] for chip in state if chips[card].get(chip) is not None}
+    apply(host, tool, cards, report, recorded.get("recover"), check)
+    return report
+
+
+def apply(host, tool, cards, report, recover, check):
+    """Bring ``report.before`` to ``report.wanted`` and the driver's recovery switch to ``recover``, and complete the report."""
+    recovery = Recovery(host, tool, cards, report, recover)
+    changes = recovery.plan()
+    report.after = {card: dict(state) for card, state in report.before.items()}
+    if check:
+        for card, state in report.wanted.items():
+            report.after[card].update(state)
+        return
+    if changes:
+        chips = {str(card): {str(chip): enabled for chip, enabled in state.items()} for card, state in report.before.items()}
+        switch_before = {} if recovery.on is None else {"recover": recovery.on}
+        previous.record(host, SECTION, dict(switch_before, chips=chips))
+    refused = {}
+    for change in changes:
+        try:
+            tool.change(change)
+        except Refusal as error:
+            refused.setdefault(change.card, error)
+    state, unanswered = survey(tool, {change.card for change in changes if change.card is not None})
+    report.after.update(state)
+    for card, error in unanswered.items():
+        report.after[card] = dict.fromkeys(report.before[card])
+        report.failed[card] = "its state could not be read back: %s" % error
+    for card in sorted(set(state) & set(report.wanted)):
+        _judge(report, card, refused.get(card), lambda card=card: holders(host, cards.nodes[card], tool.processes(card)))
+    recovery.verify(refused.get(None))
+
+
+def _judge(report, card, refused, holders_of_card):
+    """Add what is to be said of a card after a change: the state that was read back decides, not the command's answer."""
+    wrong = [chip for chip, enabled in report.wanted[card].items() if report.after[card].get(chip) is not enabled]
+    if not wrong:
+        return
+    where = "chip %s is not %s" % (", ".join(map(str, wrong)), "on" if report.wanted[card][wrong[0]] else "off")
+    if refused and refused.kind == "busy":
+        report.busy.append(card)
+        found = holders_of_card()
+        by = ": " + found if found else " (exporters and device plugins count)"
+        report.failed[card] = "%s, because a container holds the card%s; stop it and run again" % (where, by)
+    elif refused:
+        report.failed[card] = "%s: %s" % (where, refused)
+    else:
+        report.failed[card] = "%s, although npu-smi reported no error; see the driver's log" % where
+
+
+def require_driver(host, minimum, version=None):
+    """Raise ``ValueError`` when the driver is older than ``minimum``. ``version`` is the driver's, where it is known already."""
+    version = version or installed_version(host)
+    if not version:
+        raise ValueError("the version of the Ascend driver is not known, and %s or newer is required" % minimum)
+    if is_older(version, minimum):
+        raise ValueError("the Ascend driver is %s, and %s or newer is required; update the driver first" % (version, minimum))
+
+
+def main(argv=None):
+    """Switch device share on at boot, when every chip is off, read it back, and print a line for what was changed or could not be.
+
+    Returns 0 when every chosen chip is on, else 1. What is not there or not on is tried again for as long as ``--wait`` says: drivers
+    come up one card after another. Unlike the module, it does what it can for the cards that are there.
+    """
+    parser = argparse.ArgumentParser(prog="npu_affinity._device_share", description="Switch on the device share of NPUs.")
+    parser.add_argument("cards", nargs="*", metavar="CARD[:CHIP]", help="NPU IDs, with a chip id where chips differ (default: all)")
+    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--npu-smi", help="the npu-smi command (default: looked for)")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds for each call of npu-smi (default: %(default)s)")
+    parser.add_argument("--wait", type=float, default=0, help="seconds in which to try again what is not there or not on yet")
+    options = parser.parse_args(argv)
+    host = Host(options.root, options.timeout)
+    deadline = time.monotonic() + options.wait
+    while True:
+        lines = _attempt(host, options.npu_smi, [dict(zip(("card", "chip"), text.split(":"))) for text in options.cards])
+        left = deadline - time.monotonic()
+        if not lines or left <= 0:
+            break
+        time.sleep(min(_PAUSE, left))
+    for line in lines:
+        sys.stdout.write("%s\n" % line)
+    return 1 if lines else 0
+
+
+def _attempt(host, npu_smi, chosen):
+    """Switch on the chosen chips that are there, and return a line for everything that is not as wanted."""
+    try:
+        with changing(host, "npu_affinity._device_share"):
+            return _switch_on(host, ShareTool(host, npu_smi), chosen)
+    except (OSError, Refusal, ValueError) as error:
+        return [str(error)]
+
+
+def _switch_on(host, tool, chosen):
+    cards = tool.cards()
+    there = [choice for choice in chosen if not choice["card"].isdigit() or int(choice["card"]) in cards.chips]
+    lines = [
+        "there is no card %s; npu-smi knows cards %s" % (choice["card"], compress(cards.chips)) for choice in chosen if choice not in there
+    ]
+    if not chosen:
+        lines = _absent(host, cards)
+    if chosen and not there:
+        return lines
+    report = switch(host, tool, cards, True, there)
+    for card, state in sorted(report.after.items()):
+        for chip, enabled in sorted(state.items()):
+            if enabled and not report.before[card].get(chip):
+                sys.stdout.write("card %d chip %d: device share is on\n" % (card, chip))
+    for sentence in report.warnings:
+        sys.stdout.write("%s\n" % sentence)
+    return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]
+
+
+def _absent(host, cards):
+    """Return a line where the bus has more NPUs than npu-smi knows chips: they are still loading, or dead."""
+    functions = [pci for pci, device in accelerators(host).items() if device["family"] != "gpu"]
+    known = sum(len(chips) for chips in cards.chips.values())
+    return ["npu-smi knows %d chips, and %d NPUs are on the PCI bus" % (known, len(functions))] if known < len(functions) else []

@@ -1,0 +1,105 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What holds containers to their share of an NPU: is it on the host, and does each container have it? Reads only.
+
+Every process of such a container has loaded hami-vnpu-core's library, by the preload file that the container mounts over its own, and
+stands still without the limiter where the library has one (Project-HAMi/hami-vnpu-core@f795831b; ``docs/developers`` of HAMi). A container
+that got its devices another way runs without any limit, and nothing else says so.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from .._kernel.holders import in_group, processes_below, users_of_accelerators
+from .._vnpu_layout import IN_CONTAINER, LIBRARY, PRELOAD
+from .findings import EDIT, OLD_PROCESS, because
+
+QUOTA = "NPU_MEM_QUOTA="
+"""How the variable begins that every container with a share has, whoever started it."""
+_SHOWN = 3
+
+
+def lacking(host, folder):
+    """Return ``[(path, what it is)]`` of the files that are not on the host and without which no container has a limit."""
+    preload = "%s/%s" % (folder, PRELOAD)
+    text = host.read(preload)
+    named = [path for path in (text or "").split() if path.rpartition("/")[2] == LIBRARY]
+    missing = [] if named else [(preload, "a file that names %s" % LIBRARY)]
+    inside = [path[len(IN_CONTAINER) :] for path in named if path.startswith(IN_CONTAINER + "/")] if named else ["/" + LIBRARY]
+    return missing + [(folder + path, "the library that limits containers") for path in inside if not host.exists(folder + path)]
+
+
+def require(host, folder):
+    """Raise ``ValueError`` where containers that share an NPU would run without any limit."""
+    for path, what in lacking(host, folder):
+        raise ValueError(
+            "%s is not on the host (%s), and containers of vNPUs would run without any limit. Place it (npu_affinity_vnpu_enabled with "
+            "npu_affinity_vnpu_files)" % (path, what)
+        )
+
+
+def check_soft_split(findings, host, folder, vnpus=(), idle=(), ours=()):
+    """Compare the files in ``folder``, and the processes that hold an NPU, with what limits them.
+
+    ``vnpus`` are those of the plan: ``[{name, slice, limiter}]``. Without one, HAMi's device plugin brings the files, and their lack is a
+    remark. ``idle`` are units that are known not to run, ``ours`` files that are compared otherwise.
+    """
+    _check_files(findings, host, folder, vnpus, ours)
+    users = users_of_accelerators(host)
+    for vnpu in vnpus:
+        inside = {process: users.pop(process) for process in list(users) if in_group(users[process].cgroup, vnpu["slice"])}
+        limiter = vnpu.get("limiter")
+        members = {process: user for process, user in inside.items() if not limiter or not in_group(user.cgroup, limiter)}
+        if members:
+            _check_library(findings, host, "vNPU " + vnpu["name"], members)
+            if limiter and limiter not in idle:
+                _check_limiter(findings, host, vnpu, members)
+    others = {}
+    for process, user in users.items():
+        if any(text.startswith(QUOTA) for text in (host.read("/proc/%s/environ" % process) or "").split("\0")):
+            others.setdefault(user.cgroup.rpartition("/")[2] or "/", {})[process] = user
+    for group, members in sorted(others.items()):
+        _check_library(findings, host, group, members)
+
+
+def _check_files(findings, host, folder, vnpus, ours):
+    missing = [(path, what) for path, what in lacking(host, folder) if path not in ours]
+    if not vnpus:
+        findings.remarks += [
+            "%s is not there (%s): until HAMi's device plugin has placed it, containers run without any limit" % found for found in missing
+        ]
+        return
+    names = " and ".join(vnpu["name"] for vnpu in vnpus)
+    for path, what in missing:
+        cause = because(EDIT, "removed, or never placed; new containers of vNPU %s run without any limit" % names)
+        findings.differs("files", path, what, "no such file" if not host.exists(path) else "a file that does not", cause)
+    if not missing:
+        findings.same("files", "%s/%s" % (folder, PRELOAD))
+
+
+def _check_library(findings, host, title, members):
+    """Compare the libraries of processes, as far as they may be read."""
+    maps = {process: host.read("/proc/%s/maps" % process) for process in members}
+    without = [process for process, text in maps.items() if text is not None and "/" + LIBRARY not in text]
+    if not without:
+        findings.same("processes", "%s of %s" % (LIBRARY, title))
+        return
+    cause = because(OLD_PROCESS, "started without the volumes and variables of its share; until it is started with them it has no limit")
+    findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", "none in process " + _named(members, without), cause)
+
+
+def _check_limiter(findings, host, vnpu, members):
+    unit, name = vnpu["limiter"], "limiter of vNPU " + vnpu["name"]
+    if processes_below(host, unit):
+        findings.same("processes", name)
+        return
+    remark = "stopped by hand, or it ended; the container stands still: 'systemctl start %s', then start the container again" % unit
+    found = "none beside process " + _named(members, list(members))
+    findings.differs("processes", name, "a process of " + unit, found, because(EDIT, remark), unit=unit)
+
+
+def _named(members, processes):
+    shown = ", ".join("%s %s" % (process, members[process].name) for process in processes[:_SHOWN])
+    return shown + (" and %d more" % (len(processes) - _SHOWN) if len(processes) > _SHOWN else "")

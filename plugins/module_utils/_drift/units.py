@@ -1,0 +1,262 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What systemd and the kernel really grant to units and their processes, compared with what they should. Reads only.
+
+On the running machine an absent cgroup is a finding. Another tree has no running units: there only what it shows is compared.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from .._cpulist import compress, expand
+from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
+from .._kernel.machine import CGROUPS
+from .._state.systemd import UNIT_FOLDER, settings, slice_path
+from .._state.unit_environment import agrees, environment
+from .._state.unit_files import differences, drop_in_of, fragment, numbers, others
+from .._transaction.host_files import runs_or_would
+from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
+
+_KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
+_LOADED = ("CPUAffinity", "NUMAMask")
+"""Settings of a service that no cgroup shows."""
+_HIERARCHIES = ("", "/systemd", "/unified")
+_ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
+
+
+def available(host):
+    """Return ``{cpus, mems}``: the sets of CPUs that are online and of memory nodes that have memory, empty where nothing tells."""
+    return {"cpus": read_list(host, CPU_FOLDER + "/online"), "mems": read_list(host, NODE_FOLDER + "/has_memory")}
+
+
+def _effective(host, folder, key):
+    """Return the set that the kernel grants to the cgroup in a folder, or None where it has none."""
+    text = host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
+    return None if text is None else set(expand(text))
+
+
+def check_units(findings, host, systemd, texts, enabled, started, stopped):
+    """Compare what starts at boot and what runs now; return the units of ``started`` that do not run. ``texts`` are unit files by path."""
+    for unit in enabled:
+        text = texts.get("%s/%s" % (UNIT_FOLDER, unit)) or host.read("%s/%s" % (UNIT_FOLDER, unit))
+        if systemd.enabled(unit, text):
+            findings.same("units", unit + " at boot")
+        else:
+            findings.differs("units", unit + " at boot", "enabled", "not enabled", because(EDIT, "disabled by hand"), unit=unit)
+    for unit in stopped:
+        found = runs_or_would(host, systemd, unit)
+        if found:
+            findings.differs("units", unit, "stopped and disabled", found, because(EDIT, "started by hand or by an update"), unit=unit)
+        else:
+            findings.same("units", unit)
+    active = systemd.active(started) if host.live else started
+    idle = [unit for unit in started if unit not in active]
+    for unit in started if host.live else ():
+        if unit in idle:
+            findings.differs("units", unit, "active", "inactive", because(EDIT, "stopped by hand"), unit=unit)
+        else:
+            findings.same("units", unit)
+    return idle
+
+
+def check_failures(findings, host, systemd):
+    """Compare the last run of every unit of ours, instances included, with a good one."""
+    if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
+        return
+    for unit, values in sorted(systemd.show(["ActiveState", "Result"], ["npu-affinity-*"]).items()):
+        if values.get("ActiveState") == "failed":
+            cause = because(FAILED_UNIT, "'journalctl -u %s' says why; bind again when that is put right" % unit)
+            findings.differs("units", unit + " last run", "success", values.get("Result") or "failed", cause, unit=unit)
+
+
+def check_cpusets(findings, host, systemd, expected, edited):
+    """Compare the effective sets of units, and those of the processes in them, with ``expected`` (``[{unit, cpus, mems}]``).
+
+    An entry can have the ``folder`` of its cgroup, where that is known. ``edited`` are the units whose files are not as expected.
+    """
+    there = available(host)
+    folders = {entry["unit"]: entry["folder"] if "folder" in entry else systemd.cgroup(entry["unit"]) for entry in expected}
+    for entry in expected:
+        unit, folder = entry["unit"], folders[entry["unit"]]
+        right = [_compare_set(findings, host, systemd, entry, folder, kind, there, edited) for kind in _KINDS if entry[kind[0]]]
+        if all(right):
+            inner = {other for other in folders.values() if other and other != folder}
+            _compare_processes(findings, host, "processes of " + unit, processes(host, folder, inner), entry, unit)
+
+
+def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
+    """Compare one set of one unit and return whether the kernel grants it."""
+    key, word, setting = kind
+    unit, wanted = entry["unit"], set(expand(entry[key]))
+    name = "%s %s" % (unit, word)
+    usable, found = wanted & (there[key] or wanted), _effective(host, folder, key)
+    overrides = [path for path in systemd.set_by_hand(unit) if setting in path]
+    overrides += [path for path, _value in others(host, unit, setting) if path not in overrides]
+    if found is None and not host.live or found == usable:
+        other = [path for path in overrides if settings(host.read(path)).get(setting) != entry[key]]
+        if other:
+            shows = "%s=%s in %s" % (setting, settings(host.read(other[0])).get(setting, ""), other[0])
+            findings.differs("cpusets", name, entry[key], shows, cause_of_cpuset(unit, usable, found, overrides=other), unit=unit)
+        elif found is not None:
+            findings.same("cpusets", name)
+        return found is not None
+    parent = posixpath.basename(posixpath.dirname(slice_path(unit))) if unit.endswith(".slice") else ""
+    cause = cause_of_cpuset(
+        unit,
+        usable,
+        found,
+        (parent, _effective(host, systemd.cgroup(parent), key)) if parent else None,
+        overrides,
+        unit in edited,
+        host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes",
+    )
+    findings.differs("cpusets", name, entry[key], "no cpuset" if found is None else compress(found) or "none", cause, unit=unit)
+    return False
+
+
+def check_services(findings, host, systemd, services, edited, expected=(), renumbered=False):
+    """Compare services with the settings of their drop-ins: ``[{name, settings, devices}]`` of filter ``npu.affinity.binding``.
+
+    ``expected`` are the sets of slices, as :func:`check_cpusets` has them; ``renumbered``: whether ids may mean other devices than when
+    services were started, as they do while cards are lost. Returns what that has to look at besides, for services with a
+    set of their own.
+    """
+    properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
+    states = systemd.show(properties, [service["name"] for service in services]) if host.live else {}
+    sets_of = {entry["unit"]: {"cpus": entry["cpus"], "mems": entry["mems"]} for entry in expected}
+    with_sets = []
+    for service in services:
+        unit, wanted, state = service["name"], service["settings"], states.get(service["name"], {})
+        if state.get("LoadState") == "not-found" if host.live else fragment(host, unit) is None:
+            findings.remarks.append(
+                "%s does not exist: no folder of systemd has a file of it. Its drop-in counts once it is installed; if that is not meant, "
+                "correct its name" % unit
+            )
+        if unit not in edited and host.exists(drop_in_of(unit)):
+            _check_settings(findings, host, unit, wanted, state)
+        devices = service.get("devices") or {}
+        files = _check_devices(findings, host, unit, devices, unit in edited)
+        if state.get("ActiveState") != "active":
+            continue
+        if not renumbered:
+            _check_main_process(findings, host, unit, devices, files, state.get("MainPID", "0"), unit in edited)
+        group = state.get("ControlGroup", "")
+        if "Slice" in wanted:
+            if posixpath.dirname(group) == slice_path(wanted["Slice"]):
+                findings.same("services", unit)
+                sets = sets_of.get(wanted["Slice"])
+                if "AllowedCPUs" in wanted:
+                    sets = {"cpus": wanted["AllowedCPUs"], "mems": wanted.get("AllowedMemoryNodes", "")}
+                if sets and ("AllowedCPUs" in wanted or host.exists(CGROUPS + group + "/cpuset.cpus.effective")):
+                    with_sets.append(dict(sets, unit=unit, folder=CGROUPS + group))
+            else:
+                found = posixpath.basename(posixpath.dirname(group)) or "no slice"
+                cause = because(OLD_PROCESS, "it still runs as it was started")
+                if unit in edited:
+                    cause = because(EDIT, "its drop-in was changed")
+                findings.differs("services", unit, "in " + wanted["Slice"], "in " + found, cause, unit=unit)
+        if "CPUAffinity" in wanted:
+            folder = next((CGROUPS + top + group for top in _HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
+            threads = [thread for pid in processes(host, folder) for thread in _threads(host, pid)] if group and folder else []
+            entry = {"cpus": wanted["CPUAffinity"], "mems": ""}
+            _compare_processes(findings, host, "threads of " + unit, threads, entry, unit, OLD_PROCESS)
+    return with_sets
+
+
+def _check_settings(findings, host, unit, wanted, state):
+    """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
+    different = {key: (found, path) for key, _value, found, path in differences(host, unit, wanted)}
+    for key, value in wanted.items():
+        name, loaded = "%s %s" % (unit, key), state.get(key)
+        if key in different:
+            found, path = different[key]
+            cause = because(EDIT, "its files do not say so")
+            if path:
+                cause = because(EDIT, "%s, which systemd reads as well, says %s too; take it out there" % (path, key))
+            findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, found), cause, unit=unit)
+        elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
+            cause = because(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
+            findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause, unit=unit)
+        else:
+            findings.same("services", name)
+
+
+def _check_devices(findings, host, unit, wanted, edited):
+    """Compare the devices that the files of a service name. Others by a file that is not ours are its owner's wish, and a remark."""
+    found = environment(host, unit) if wanted else {}
+    for name, value in wanted.items():
+        here, path = found.get(name, ("", ""))
+        title = "%s %s" % (unit, name)
+        if agrees(name, here, value):
+            findings.same("services", title)
+        elif path not in ("", drop_in_of(unit)):
+            text = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: take it out there, or name the NPUs that it uses"
+            findings.remarks.append(text % (path, name, here, unit, name, value))
+        elif not edited:
+            cause = because(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
+            findings.differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause, unit=unit)
+    return {name: here for name, (here, _path) in found.items()}
+
+
+def _check_main_process(findings, host, unit, wanted, files, pid, edited):
+    """Compare the devices that a service was started with, which its program may have set itself, with what its files say now."""
+    words = (host.read("/proc/%s/environ" % pid) or "").split("\0") if pid != "0" else []
+    started = dict(word.partition("=")[::2] for word in words)
+    for name, value in wanted.items() if started else ():
+        title = "main process of %s %s" % (unit, name)
+        expected = files.get(name, value)
+        here = started.get(name, "")
+        if here == expected or agrees(name, here, value):
+            findings.same("processes", title)
+        else:
+            cause = because(OLD_PROCESS, "it still runs as it was started, or its program sets this itself")
+            if edited:
+                cause = because(EDIT, "its drop-in was changed")
+            shown = "%s=%s" % (name, here) if name in started else "no %s" % name
+            findings.differs("processes", title, "%s=%s" % (name, expected), shown, cause, unit=unit)
+
+
+def processes(host, folder, without=()):
+    """Return the folders in /proc of the processes in a cgroup and below it, but for those in the cgroups ``without``."""
+    found = ["/proc/" + pid for pid in (host.read(folder + "/cgroup.procs") or "").split()]
+    for name in host.names(folder):
+        inner = "%s/%s" % (folder, name)
+        if inner not in without and host.exists(inner + "/cgroup.procs"):
+            found += processes(host, inner, without)
+    return found
+
+
+def _threads(host, process):
+    return ["%s/task/%s" % (process, name) for name in host.names(process + "/task")]
+
+
+def _allowed(host, task):
+    """Return ``{cpus, mems}`` that a process or thread may use, as cpulists; empty for one that has ended."""
+    lines = (line.partition(":") for line in (host.read(task + "/status") or "").splitlines())
+    return {_ALLOWED[key]: value.strip() for key, _colon, value in lines if key in _ALLOWED}
+
+
+def _compare_processes(findings, host, name, tasks, entry, unit, word=CHANGED_CPUSET):
+    """Compare what processes or threads may use with the sets of their unit, of which they may use a part."""
+    outside = []
+    for task in tasks:
+        found = _allowed(host, task)
+        if any(entry[key] and not set(expand(found.get(key, ""))) <= set(expand(entry[key])) for key, _word, _setting in _KINDS):
+            outside.append((task, found))
+    if not tasks:
+        return
+    if not outside:
+        findings.same("processes", name)
+        return
+    task, found = outside[0]
+    title = "%s (%s)" % (task.rpartition("/")[2], host.read(task + "/comm") or "ended")
+    more = " and %d more" % (len(outside) - 1) if len(outside) > 1 else ""
+    remark = "the set of the unit does not reach them"
+    if word == OLD_PROCESS:
+        remark = "it runs as it was started, or its workers bind themselves (vLLM-Ascend: enable_cpu_binding=false)"
+    expected, has = (", ".join("%s %s" % (kind[1], sets.get(kind[0])) for kind in _KINDS if entry[kind[0]]) for sets in (entry, found))
+    findings.differs("processes", name, expected, "%s of %s%s" % (has, title, more), because(word, remark), unit=unit)

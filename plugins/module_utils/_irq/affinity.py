@@ -1,0 +1,228 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring interrupts, workqueues and threads to their CPUs as far as the kernel lets, and say of each what became of it.
+
+What the kernel's refusals mean (Linux ``kernel/irq/manage.c``, and irqbalance's table of the same errors): EIO, it manages the
+interrupt itself; ENOSPC, the CPU has no interrupt vectors left; EBUSY, EAGAIN, ERANGE, ENOMEM, try again. A thread that the kernel
+has bound for good answers EINVAL.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from .._cpulist import compress, expand
+from .._host import FORBIDDEN, GONE
+from .._kernel.cpus import CPU_FOLDER, read_list
+from .._kernel.interrupts import Thread
+
+KINDS = ("interrupts", "workqueues", "threads")
+ELSEWHERE = ("managed", "full", "pending", "replaced")
+"""The states of what is not on its CPU, or not yet, though nothing failed."""
+_TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
+_PAUSES = (0, 0.1, 0.3, 0.6)
+
+
+class Step:
+    """One interrupt, workqueue or thread and where it goes.
+
+    ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function or driver at any time; ``known`` is what
+    :meth:`memory` returned after the last bind.
+    """
+
+    def __init__(self, target, choices, key, known=None):
+        self.target = target
+        self.choices = choices
+        self.key = key
+        self.known = known
+        self.before = self.after = None
+        self.state = "bound"
+        self.text = ""
+        self.count = None
+
+    def look(self, host, online):
+        """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
+        self.before = self.after = self.target.read(host)
+        if self.before is None:
+            self.state, self.text = "failed", "cannot be read at %s; bind again when the driver is loaded" % self.target.path
+            return True
+        first = self.choices[0]
+        if self.before == first or set(expand(self.before)) & online == set(expand(first)):
+            self._compare_effective(host, first)
+            return True
+        if self.target.fixed(host):
+            self._managed()
+            return True
+        return False
+
+    def _managed(self):
+        self.state, self.text = "managed", "is placed by the kernel itself and stays on CPUs %s" % self.before
+
+    def predict(self):
+        """Say what :meth:`take` would do, without a write: the kernel's refusals are known from the last bind only."""
+        known = self.known or {}
+        if known.get("wanted") == self.choices[0] and self.before == known.get("after"):
+            self.state, self.text = known["state"], known["text"]
+        else:
+            self.state, self.after = "changed", self.choices[0]
+
+    def take(self, host):
+        """Write the first choice that the kernel accepts and return True, or return False when it asks to be tried again."""
+        full = []
+        for choice in self.choices:
+            try:
+                if choice != self.before:
+                    self.target.write(host, choice)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    full.append(choice)
+                    continue
+                return self._refused(error, choice)
+            self._taken(host, choice, full)
+            return True
+        self.state = "failed"
+        self.text = "stays on CPUs %s: none of the CPUs %s has interrupt vectors left; plan more IRQ CPUs" % (self.before, ", ".join(full))
+        return True
+
+    def _taken(self, host, choice, full):
+        self.after = self.target.read(host)
+        self.state, self.text = "changed", ""
+        if self.after != choice:
+            self.state = "failed"
+            self.text = "was put on CPUs %s and is on %s: something else moves it, perhaps irqbalance" % (choice, self.after)
+        elif full:
+            self.state = "full"
+            self.text = "is on CPU %s, because no interrupt vectors are left on CPU %s" % (choice, ", ".join(full))
+        else:
+            self._compare_effective(host, choice)
+
+    def _compare_effective(self, host, choice):
+        effective = self.target.effective(host)
+        if effective and not set(expand(effective)) <= set(expand(choice)):
+            self.state, self.text = self.target.elsewhere(effective)
+
+    def compare_count(self, host, count):
+        """Note how often a pending interrupt came; one that came since this was first noted, and is still elsewhere, follows no more."""
+        known = self.known or {}
+        noted = known.get("count") if known.get("wanted") == self.choices[0] else None
+        self.count = count if noted is None or count is None or count < noted else noted
+        if self.count is None or self.count == count:
+            return
+        self.state, self.text = "bound", ""
+        self._compare_effective(host, self.choices[0])
+        if self.state == "pending":
+            self.state = "stuck"
+            self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.target.effective(host))
+
+    def _refused(self, error, choice):
+        if error.errno == errno.EIO or (error.errno == errno.EINVAL and isinstance(self.target, Thread)):
+            self._managed()
+            return True
+        self.state, advice = "failed", "see the kernel log"
+        if error.errno in _TRANSIENT:
+            self.state, advice = "busy", "it was tried %d times; bind again, or leave it to the timer" % len(_PAUSES)
+        elif error.errno in FORBIDDEN:
+            advice = "run as root on the machine itself; in containers /proc/irq and /sys are read-only"
+        elif error.errno in GONE:
+            advice = "its driver was unloaded meanwhile; bind again when it is loaded"
+        self.text = "could not be put on CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
+        return self.state != "busy"
+
+    def entry(self):
+        """Return it for the report; ``irq`` only for an interrupt."""
+        values = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
+        values.update(state=self.state, text=self.text)
+        if self.target.irq is not None:
+            values["irq"] = self.target.irq
+        return values
+
+    def memory(self, failures=False):
+        """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
+        known = {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
+        if self.state in ("pending", "stuck"):
+            return {"wanted": self.choices[0], "count": self.count}
+        return known if self.state in ("managed", "full") or (failures and self.state == "failed") else None
+
+
+def settle(host, steps, check=False, before_first_write=lambda: None):
+    """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all.
+
+    ``before_first_write`` is called when all have been looked at and one is to be written.
+    """
+    online = read_list(host, CPU_FOLDER + "/online")
+    waiting = [step for step in steps if not step.look(host, online)]
+    if check:
+        for step in waiting:
+            step.predict()
+        return
+    if waiting:
+        before_first_write()
+    for pause in _PAUSES:
+        if not waiting:
+            return
+        time.sleep(pause)
+        waiting = [step for step in waiting if not step.take(host)]
+
+
+class Row:
+    """The steps of one NPU, or of one PCI function or driver, and what else is to be said of it."""
+
+    def __init__(self, pci, npu=None):
+        self.id = npu
+        self.pci = pci
+        self.device = None
+        self.text = ""
+        self.steps = {kind: [] for kind in KINDS}
+
+    @property
+    def title(self):
+        return self.pci if self.id is None else "NPU %s (%s)" % (self.id, self.pci)
+
+    def all_steps(self):
+        return [step for kind in KINDS for step in self.steps[kind]]
+
+
+def report(rows, warnings=(), failed=()):
+    """Return ``{changed, npus, unchangeable, warnings, failed}`` of settled rows; the last three are sentences.
+
+    An NPU is ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind.
+    """
+    result = {"changed": False, "npus": [], "unchangeable": [], "warnings": list(warnings), "failed": list(failed)}
+    for row in rows:
+        values = {"id": row.id, "pci": row.pci, "device": row.device, "text": row.text}
+        for kind in KINDS:
+            values[kind] = [step.entry() for step in row.steps[kind]]
+            for group in grouped(values[kind]):
+                result["changed"] |= group["before"] != group["after"]
+                if group["state"] in ELSEWHERE:
+                    result["unchangeable"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+                elif group["state"] == "stuck":
+                    result["warnings"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+                elif group["state"] in ("busy", "failed"):
+                    result["failed"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+        result["npus"].append(values)
+    return result
+
+
+def subject(kind, entry):
+    """Return how sentences call an entry of a kind, or a group of them."""
+    if kind == "interrupts":
+        return "IRQ %s %s" % (entry.get("irqs", entry.get("irq")), entry["name"])
+    return "%s %s" % (kind[:-1], entry["name"])
+
+
+def grouped(entries):
+    """Return the entries of one kind with those joined that differ in the number only: ``irqs``, in the notation of cpulists."""
+    groups = {}
+    for entry in entries:
+        values = dict(entry, text=entry["text"].replace("/irq/%s/" % entry.get("irq"), "/irq/<n>/"))
+        number = values.pop("irq", None)
+        group, numbers = groups.setdefault(tuple(sorted(values.items(), key=lambda item: item[0])), (values, []))
+        if number is not None:
+            numbers.append(number)
+            group["irqs"] = compress(numbers)
+    return [group for group, _numbers in groups.values()]

@@ -1,0 +1,400 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bind the interrupts, workqueues and kernel threads of NPUs to the CPUs of the plan, and put them back.
+
+The same code runs in the module and, installed on the host, in the boot units: ``python3 -m npu_affinity._irq``.
+
+What the driver has per device N (open CANN driver, task scheduler): interrupts ``trs-mbox-<N>-<scheduler>``, one
+``sq_send_trigger_irq`` and on a physical function 16 ``cq_update_irq``; workqueues ``dev<N>_sq_send_wq`` and ``dev<N>_sq_fair_wq``,
+which do the sending that the SQ interrupt only triggers; a kernel thread ``dev<N>_sq_task``. N is the driver's number of the device,
+read from the mailbox interrupt's name; the plan's physical id, else its logic id, stands in where there is no such interrupt.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+
+from .._cpulist import compress, expand
+from .._host import Host
+from .._kernel.cpus import CPU_FOLDER, read_list
+from .._kernel.interrupts import Interrupt, Thread, Workqueue, base_name, interrupt_counts, interrupt_names, kernel_threads, vectors
+from .._kernel.pci import DEVICE_FOLDER
+from .._plan_file import PATH as PLAN
+from .._plan_file import plan_npus, read
+from .._state.lock import changing
+from .affinity import KINDS, Row, Step, report, settle, subject
+
+SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
+WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
+THREAD = "dev%d_sq_task"
+POLL_THREAD = "uvb_poll_window"
+"""A kernel thread of the 950's bus that polls for the whole host (vllm-project/vllm-ascend@182b75ea, ``uvb_poll_window_thread``; the kernel
+keeps 15 characters)."""
+HOST = "host"
+"""In the place of a PCI function: what belongs to no NPU."""
+SECTION = "interrupts"
+MEMORY = "/run/npu-affinity/unchangeable.json"
+"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
+_MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+\Z")
+_CQ_OF_A_PHYSICAL_FUNCTION = 16
+
+
+def choices(npu, online, turn=0):
+    """Return ``{interrupt name: CPUs}`` of an entry of the plan, best first, of the set of CPUs that are online.
+
+    SQ goes to the first IRQ CPU, CQ to the second (the first where there is one only); of more than two, each CQ whose ``turn`` it is
+    goes to another than the one before. The other IRQ CPUs and then the rest of the pool stand in for a CPU that is offline or full.
+    """
+    role, pool = (expand(npu[key], "%s of NPU %s" % (key, npu["id"])) for key in ("irq", "pool"))
+    others = role[1:] or role
+    turn %= len(others)
+    first = {SQ: role[:1], CQ: others[turn:] + others[:turn]}
+    return {name: [cpu for cpu in dict.fromkeys(cpus + role + pool) if cpu in online] for name, cpus in first.items()}
+
+
+def wanted(npu, found, online):
+    """Return ``{irq: CPUs}`` of :func:`choices` for every SQ and CQ interrupt among an NPU's vectors; others are left alone."""
+    turns = max(1, len(expand(npu["irq"])) - 1)
+    orders = [choices(npu, online, turn) for turn in range(turns)]
+    cpus = {vector["irq"]: orders[0][SQ] for vector in found if vector["name"] == SQ}
+    completions = [vector["irq"] for vector in found if vector["name"] == CQ]
+    cpus.update((irq, orders[place % turns][CQ]) for place, irq in enumerate(completions))
+    return cpus
+
+
+def share_out(npus, found):
+    """Return ``[(npu, device number, vectors)]`` for the NPUs of one PCI function, in the order given.
+
+    One NPU alone has all vectors. Two chips of a card can share a function (300I Duo); NPUs and the driver's devices are then matched
+    by number, and those left over in the order of chips and numbers. Where there are fewer devices than chips the later chips get no
+    vectors, and numbers that follow on. Both are assumptions: no source tells how the driver numbers the devices of such a card.
+    """
+    devices = _devices(found)
+    if len(npus) == 1 and len(devices) < 2:
+        devices = [(number, found) for number, _own in devices] or [(None, found)]
+    ordered = sorted(npus, key=lambda npu: (npu.get("chip") or 0, npu["id"]))
+    matched = {npu["id"]: device for device in devices for npu in npus if device[0] == _expected_number(npu)}
+    left = [device for device in devices if device not in matched.values()]
+    matched.update(zip([npu["id"] for npu in ordered if npu["id"] not in matched], left))
+    first = next((npu for npu in ordered if npu["id"] in matched and matched[npu["id"]][0] is not None), None)
+    shares = []
+    for npu in npus:
+        number, own = matched.get(npu["id"], (None, []))
+        if number is None:
+            number = _expected_number(npu)
+            if first and npu.get("phy_id") is None:
+                number = matched[first["id"]][0] + ordered.index(npu) - ordered.index(first)
+        shares.append((npu, number, own))
+    return shares
+
+
+def _expected_number(npu):
+    return npu["id"] if npu.get("phy_id") is None else npu["phy_id"]
+
+
+def _devices(found):
+    """Return ``[(number or None, vectors)]``, ascending: a mailbox interrupt starts a device and tells its number; else an SQ does."""
+    named = any(_MAILBOX.match(vector["name"]) for vector in found)
+    devices = {}
+    current = None
+    for vector in found:
+        match = _MAILBOX.match(vector["name"])
+        if match:
+            current = int(match.group(1))
+        elif not named and vector["name"] == SQ:
+            current = len(devices)
+        if current is not None:
+            devices.setdefault(current, []).append(vector)
+    return [(number if named else None, devices[number]) for number in sorted(devices)]
+
+
+class _Survey:
+    """The NPUs of a plan, or those of one PCI function, with a step for everything of theirs that has a place."""
+
+    def __init__(self, host, plan, pci=None):
+        self.host = host
+        self.memory = _memory(host)
+        self.online = read_list(host, CPU_FOLDER + "/online")
+        self.rows = []
+        self.warnings = []
+        self.failed = []
+        self.sending = {}
+        functions = {}
+        for npu in plan_npus(plan):
+            row = Row((npu.get("pci") or "").lower(), npu["id"])
+            if pci is not None and row.pci != pci.lower():
+                continue
+            self.rows.append(row)
+            row.text = self._nothing_to_bind(row, npu)
+            if not row.text:
+                functions.setdefault(row.pci, []).append((row, npu))
+        names = interrupt_names(host) if functions else {}
+        for address, members in functions.items():
+            found = vectors(host, address, names)
+            for (row, npu), (_npu, device, own) in zip(members, share_out([npu for _row, npu in members], found)):
+                self._place(row, npu, device, own, bool(found))
+        self._threads()
+        if pci is None and plan.get("poll"):
+            self.rows.append(self._poll_threads(plan["poll"]))
+
+    def _nothing_to_bind(self, row, npu):
+        if not npu.get("irq"):
+            return "the plan has no IRQ CPUs for it; its interrupts are left alone"
+        if not row.pci:
+            return self._warn(row, "the plan has no PCI function for it, so its interrupts cannot be found; gather and plan again")
+        if not self.host.exists("%s/%s" % (DEVICE_FOLDER, row.pci)):
+            return self._warn(row, "it is not on the PCI bus, so nothing of it is bound; plan again when it is back, or gone for good")
+        return ""
+
+    def _warn(self, row, text):
+        self.warnings.append("%s: %s" % (row.title, text))
+        return text
+
+    def _fail(self, row, text):
+        self.failed.append("%s: %s" % (row.title, text))
+        return text
+
+    def _place(self, row, npu, device, found, driver):
+        online = self.online or set(expand(npu["pool"]))
+        orders = choices(npu, online)
+        if not orders[SQ]:
+            row.text = self._fail(row, "no CPU of its pool %s is online; bring one online or plan again" % npu["pool"])
+            return
+        missing = [name for name in (SQ, CQ) if name not in {vector["name"] for vector in found}]
+        if driver and not found:
+            row.text = "the interrupts of its PCI function are those of another NPU"
+        elif missing:
+            row.text = self._fail(row, "its driver has not requested %s; bind again when it is loaded" % " and ".join(missing))
+        offline = set(expand(npu["irq"])) - online
+        if offline:
+            row.text = self._warn(row, "IRQ CPU %s is offline; another CPU of its pool stands in" % compress(offline))
+        known = self.memory.get(row.pci, {})
+        cpus = wanted(npu, found, online)
+        for vector in found:
+            if vector["irq"] in cpus:
+                key = _vector_key(vector)
+                order = [str(cpu) for cpu in cpus[vector["irq"]]]
+                row.steps["interrupts"].append(Step(Interrupt(vector["irq"], vector["name"]), order, key, known.get(key)))
+        if driver:
+            row.device = device
+            self.sending[row.device] = (row, str(orders[SQ][0]))
+            for queue in [Workqueue(name % device) for name in WORKQUEUES]:
+                if self.host.exists(queue.path):
+                    row.steps["workqueues"].append(Step(queue, [str(orders[SQ][0])], queue.name, known.get(queue.name)))
+
+    def _threads(self):
+        names = {THREAD % device: share for device, share in self.sending.items()}
+        for name, pid in kernel_threads(self.host, names).items():
+            self._thread(*names[base_name(name)], name, pid)
+
+    def _poll_threads(self, poll):
+        """Return the row of the host itself: they belong to no NPU."""
+        row = Row(HOST)
+        cpus = set(expand(poll, "poll")) & (self.online or set(expand(poll)))
+        threads = kernel_threads(self.host, [POLL_THREAD])
+        if not threads:
+            row.text = "it runs no kernel thread %s, which would be placed on CPUs %s" % (POLL_THREAD, poll)
+        elif not cpus:
+            row.text = self._warn(row, "no CPU of %s for its threads %s is online; they are left alone" % (poll, POLL_THREAD))
+        else:
+            for name, pid in threads.items():
+                self._thread(row, compress(cpus), name, pid)
+        return row
+
+    def _thread(self, row, cpus, name, pid):
+        row.steps["threads"].append(Step(Thread(name, pid), [cpus], name, self.memory.get(row.pci, {}).get(name)))
+
+
+def bind(host, plan, pci=None, check=False, tolerant=False):
+    """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :func:`report`.
+
+    ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so that a later
+    check expects no better. States of an entry: bound (was right), changed,
+    pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
+    (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), busy and failed.
+    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Where the plan has CPUs for the host's poll threads, a last
+    row has them (:data:`HOST`). Before the first write what was there is recorded in previous.json, where it is not yet.
+    """
+    survey = _Survey(host, plan, pci)
+    steps = [step for row in survey.rows for step in row.all_steps()]
+    settle(host, steps, check, lambda: _record(host, survey))
+    pending = [step for step in steps if step.state == "pending"]
+    counts = interrupt_counts(host, {step.target.irq for step in pending}) if pending else {}
+    for step in pending:
+        step.compare_count(host, counts.get(step.target.irq))
+    if not check:
+        _remember(host, survey, tolerant)
+    return report(survey.rows, survey.warnings, survey.failed)
+
+
+def _record(host, survey):
+    from .._state import previous as _previous  # needed by a run that changes something only
+
+    _previous.record(host, SECTION, _places(survey))
+
+
+def _vector_key(vector):
+    return "%d %s" % (vector["ordinal"], vector["name"])
+
+
+def _memory(host):
+    try:
+        return json.loads(host.read(MEMORY) or "{}")
+    except ValueError:
+        return {}
+
+
+def _remember(host, survey, tolerant):
+    looked_at = {row.pci for row in survey.rows}
+    after = {pci: known for pci, known in survey.memory.items() if pci not in looked_at}
+    for row in survey.rows:
+        for step in row.all_steps():
+            known = step.memory(tolerant)
+            if known:
+                after.setdefault(row.pci, {})[step.key] = known
+    if after != survey.memory:
+        from .._state.files import atomic_write  # seldom needed, and what it imports costs a third of a start
+
+        atomic_write(host, MEMORY, json.dumps(after, indent=1, sort_keys=True) + "\n")
+
+
+def previous(host, plan):
+    """Return the affinities before the first bind, for section ``interrupts`` of previous.json.
+
+    ``{functions: {pci: {"<ordinal> <name>": cpulist}}, workqueues: {name: cpulist}, threads: {name: cpulist}}``, only of what
+    :func:`bind` would place.
+    """
+    survey = _Survey(host, plan)
+    for row in survey.rows:
+        for step in row.all_steps():
+            step.before = step.target.read(host)
+    return _places(survey)
+
+
+def _places(survey):
+    """Return where everything of a survey was, without what could not be read."""
+    state = {"functions": {}, "workqueues": {}, "threads": {}}
+    for row in survey.rows:
+        for kind, steps in row.steps.items():
+            found = {step.key: step.before for step in steps if step.before is not None}
+            if found:
+                (state["functions"].setdefault(row.pci, {}) if kind == "interrupts" else state[kind]).update(found)
+    return state
+
+
+def restore(host, state, check=False):
+    """Put back what :func:`previous` returned; the :func:`report` has a row per PCI function, and one for the driver's queues and threads.
+
+    Vectors are found by their place in the function and their name. What is no longer there needs nothing. CPUs that are all offline
+    by now give way to all that are online.
+    """
+    online = read_list(host, CPU_FOLDER + "/online")
+    names = interrupt_names(host)
+    rows = []
+
+    def step(target, cpus, key):
+        return Step(target, [cpus if not online or online & set(expand(cpus)) else compress(online)], key)
+
+    for pci, recorded in sorted(state["functions"].items()):
+        row = Row(pci)
+        rows.append(row)
+        for vector in vectors(host, pci, names):
+            cpus = recorded.get(_vector_key(vector))
+            if cpus:
+                row.steps["interrupts"].append(step(Interrupt(vector["irq"], vector["name"]), cpus, _vector_key(vector)))
+    driver = Row("driver")
+    for name, cpus in sorted(state["workqueues"].items()):
+        if cpus and host.exists(Workqueue(name).path):
+            driver.steps["workqueues"].append(step(Workqueue(name), cpus, name))
+    for name, pid in sorted(kernel_threads(host, map(base_name, state["threads"])).items()):
+        if state["threads"].get(name):
+            driver.steps["threads"].append(step(Thread(name, pid), state["threads"][name], name))
+    rows.append(driver)
+    settle(host, [step for row in rows for step in row.all_steps()], check)
+    if not check and host.exists(MEMORY):
+        os.unlink(host.path(MEMORY))
+    return report(rows)
+
+
+def await_vectors(host, plan, seconds, pci=None):
+    """Wait until the SQ and CQ interrupts of the plan's functions are there, at most so many seconds: drivers request them late.
+
+    They are all there when they are as many as a physical function has, or no more than at the look before.
+    """
+    deadline = time.monotonic() + seconds
+    addresses = {npu["pci"].lower() for npu in plan_npus(plan) if npu.get("irq") and npu.get("pci")}
+    if pci is not None:
+        addresses &= {pci.lower()}
+    waiting = {address: 0 for address in addresses if host.exists("%s/%s" % (DEVICE_FOLDER, address))}
+    pause = 0.2
+    while waiting:
+        names = interrupt_names(host)
+        for address, before in sorted(waiting.items()):
+            found = [vector["name"] for vector in vectors(host, address, names) if vector["name"] in (SQ, CQ)]
+            complete = SQ in found and found.count(CQ) >= _CQ_OF_A_PHYSICAL_FUNCTION
+            if complete or (len(set(found)) == 2 and len(found) == before):
+                del waiting[address]
+            else:
+                waiting[address] = len(found)
+        left = deadline - time.monotonic()
+        if not waiting or left <= 0:
+            return
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, 2)
+
+
+def lines(bound):
+    """Yield a sentence for every entry of a report that moved or did not do what was wanted, and for every remark on an NPU."""
+    for npu in bound["npus"]:
+        title = npu["pci"] if npu["id"] is None else "NPU %s (%s)" % (npu["id"], npu["pci"])
+        if npu["text"]:
+            yield "%s: %s" % (title, npu["text"])
+        for kind in KINDS:
+            for entry in npu[kind]:
+                if entry["before"] != entry["after"]:
+                    yield "%s: %s moved from CPUs %s to %s" % (title, subject(kind, entry), entry["before"], entry["after"])
+                if entry["text"]:
+                    yield "%s: %s %s" % (title, subject(kind, entry), entry["text"])
+
+
+def main(argv=None):
+    """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
+
+    Returns 0 when everything is bound but for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI
+    function, for then nothing is wanted; 1 otherwise, unless ``--failure warn`` says that this is no failure.
+    """
+    parser = argparse.ArgumentParser(prog="npu_affinity._irq", description="Bind the interrupts of NPUs to the CPUs of the plan.")
+    parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
+    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--pci", help="only the NPUs of this PCI function, e.g. 0000:c1:00.0")
+    parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a loading driver requests late")
+    parser.add_argument("--failure", choices=("fail", "warn"), default="fail", help="what it is when not everything could be bound")
+    options = parser.parse_args(argv)
+    tolerant = options.failure == "warn"
+    host = Host(options.root)
+    try:
+        early = read(host, options.plan) if options.wait else None
+        if early is not None:
+            await_vectors(host, early, options.wait, options.pci)
+        with changing(host, "npu_affinity._irq"):  # what was waited for may have taken long: the plan can be another one, or gone
+            plan = read(host, options.plan)
+            bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant)
+    except (OSError, ValueError) as error:
+        sys.stdout.write("Nothing is bound: %s\n" % error)
+        return 1
+    if bound is None:
+        sys.stdout.write("There is no %s: nothing is bound.\n" % options.plan)
+        return 0
+    if not bound["npus"]:
+        sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
+    for line in lines(bound):
+        sys.stdout.write("%s\n" % line)
+    return 1 if bound["failed"] and not tolerant else 0

@@ -1,0 +1,171 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""irqbalance on a host: whether it runs, what it is told already, and whether and where it would run a policy script of ours.
+
+Unit files and environment files are read as systemd does (systemd.syntax(7), systemd.exec(5)), options as irqbalance does
+(irqbalance(1)). Under an enforcing SELinux irqbalance may run no script, or, with newer policies, those in one folder while a boolean
+is on (fedora-selinux/selinux-policy issue 1582, pull requests 2552 and 2741).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shlex
+
+from .._kernel.machine import CGROUPS, runs
+from .._state.systemd import UNIT_FOLDERS
+from .._state.unit_environment import in_files, in_settings
+
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
+"""Where our policy script lies, and where it does for an irqbalance that SELinux confines."""
+DROP_IN = "50-npu-affinity-irq.conf"
+UNIT = "irqbalance.service"
+_SELINUX = "/sys/fs/selinux/"
+_BOOLEAN = "irqbalance_run_unconfined"
+_GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in ("", "/systemd", "/unified")]
+_VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
+_INTERVAL = re.compile(r" (?:--interval|-t)[= ]?(\d+)")
+_USUAL_INTERVAL = 10
+_SLACK = 2
+
+
+def irqbalance(host):
+    """Return ``{installed, active, argument_key, arguments, policy, policy_place, refusal}``.
+
+    ``argument_key`` is the variable that the unit's command line takes its arguments from; distributions differ (OPTIONS,
+    IRQBALANCE_ARGS). ``arguments`` is its value without our drop-in and without a policy script, ``policy`` that script, ``policy_place``
+    where one of ours has to lie. ``refusal`` is a sentence on why irqbalance cannot be told by one, or ''.
+    """
+    unit = next((text for text in (host.read("%s/%s" % (folder, UNIT)) for folder in UNIT_FOLDERS) if text), "")
+    settings = _settings(host, unit)
+    key, arguments, policy, refusal = _arguments(host, settings)
+    place, forbidden = _place(host)
+    return {
+        "installed": unit != "",
+        "active": any(runs(host, group) for group in _GROUPS),
+        "argument_key": key,
+        "arguments": arguments,
+        "policy": policy,
+        "policy_place": place,
+        "refusal": (refusal or forbidden) if unit else "",
+    }
+
+
+def _settings(host, unit):
+    """Return ``{key: [value]}`` of irqbalance's unit and its drop-ins but for ours; an empty value takes away those before it."""
+    drop_ins = {}
+    for folder in UNIT_FOLDERS:
+        for name in host.names("%s/%s.d" % (folder, UNIT), "*.conf"):
+            drop_ins.setdefault(name, "%s/%s.d/%s" % (folder, UNIT, name))
+    texts = [unit] + [host.read(path) or "" for name, path in sorted(drop_ins.items()) if name != DROP_IN]
+    found = {}
+    for line in (line for text in texts for line in _logical_lines(text)):
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if equals:
+            found[key] = found.get(key, []) + [value] if value else []
+    return found
+
+
+def _logical_lines(text):
+    """Return the lines of a unit file with those joined that end in a backslash, and without comments, also between them."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))]
+    return re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines()
+
+
+def _arguments(host, settings):
+    """Return ``(variable or None, arguments, policy script, why they cannot be extended)``."""
+    try:
+        words = shlex.split((settings.get("ExecStart") or [""])[-1])
+        place = next((index for index, word in enumerate(words) if _VARIABLE.match(word)), None)
+        if place is None:
+            return None, "", "", "its unit takes no arguments from its environment"
+        split, whole = _VARIABLE.match(words[place]).groups()
+        own, policy = _without_policy(shlex.split(_value(host, settings, split or whole)))
+    except ValueError as error:
+        return None, "", "", "the arguments of its unit cannot be read (%s)" % error
+    arguments = " ".join(shlex.quote(word) for word in own)
+    policy = policy or _without_policy(words[:place])[1]
+    refusal = ""
+    if whole and own:
+        refusal = "its unit takes ${%s}, with %s, as one argument" % (whole, arguments)
+    elif _without_policy(words[place:])[1]:
+        refusal = "its unit names a policy script of its own behind $%s" % (split or whole)
+    elif policy and os.path.isdir(host.path(policy)):
+        refusal = "it takes its policies from the folder %s already" % policy
+    return split or whole, arguments, policy, refusal
+
+
+def _value(host, settings, key):
+    """Return the value that a variable has for the unit: environment files win over ``Environment=``, the later over the earlier."""
+    found = in_settings([("", line) for line in settings.get("Environment", [])], key)
+    found += in_files(host, settings.get("EnvironmentFile", []), key)
+    return found[-1][1] if found else ""
+
+
+def _without_policy(words):
+    """Return irqbalance's arguments without its policy script, and that script or ''; the last one counts."""
+    rest, policy = [], ""
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if len(name) > 4 and "--policyscript".startswith(name):
+            policy = value if equals else next(left, "")
+        elif word.startswith("-l"):
+            policy = word[2:] or next(left, "")
+        else:
+            rest.append(word)
+    return rest, policy
+
+
+def processes(host):
+    return [pid for group in _GROUPS for pid in (host.read("%s%s/cgroup.procs" % (CGROUPS, group)) or "").split()]
+
+
+def _place(host):
+    """Return ``(where a policy script has to lie, why none would be run or '')``, as SELinux has it."""
+    contexts = [host.read("/proc/%s/attr/current" % pid) for pid in processes(host)]
+    free = any(context and ":irqbalance_t:" not in context for context in contexts)
+    if host.read(_SELINUX + "enforce") != "1" or free:
+        return POLICY, ""
+    boolean = host.read("%sbooleans/%s" % (_SELINUX, _BOOLEAN))
+    if boolean is None:
+        return POLICY, "SELinux is enforcing, and its policy on this host lets irqbalance run no policy script (there is no %s)" % _BOOLEAN
+    if not boolean.startswith("1"):
+        return POLICY, "SELinux is enforcing, and %s is off ('setsebool -P %s on' switches it on)" % (_BOOLEAN, _BOOLEAN)
+    return CONFINED_POLICY, ""
+
+
+def label(host, paths):
+    """Give a policy script of ours among the written files the SELinux type of its place. Raises ``ValueError`` or ``CommandError``."""
+    if CONFINED_POLICY in paths and host.read(_SELINUX + "enforce") is not None and host.exists(CONFINED_POLICY):
+        result = host.run(["restorecon", posixpath.dirname(CONFINED_POLICY), CONFINED_POLICY])
+        if result.rc != 0:
+            raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()))
+
+
+def until_first_pass(host):
+    """Return the seconds until an irqbalance that was told by us has looked at all interrupts once since it started; 0 when it has.
+
+    What it does shows only then: at its start it places every interrupt that it does not leave alone.
+    """
+    left = 0
+    for pid in processes(host):
+        words = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
+        fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+        uptime = (host.read("/proc/uptime") or "").split()
+        if told(words) and len(fields) > 19 and uptime:
+            intervals = _INTERVAL.findall(" ".join(words))
+            age = float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+            left = max(left, int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age)
+    return left
+
+
+def told(words):
+    """Whether the words of irqbalance's command line name a policy script of ours."""
+    return _without_policy(words)[1] in (POLICY, CONFINED_POLICY)

@@ -1,0 +1,145 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CPUs, cores, caches and NUMA nodes as the kernel describes them.
+
+Source of the file formats: Linux ``Documentation/admin-guide/cputopology.rst``, ``Documentation/ABI/stable/sysfs-devices-node``
+and ``Documentation/ABI/testing/sysfs-devices-system-cpu``. Nothing here depends on the affinity of the calling process.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .._cpulist import compress, expand, from_mask
+from .interrupts import UNBOUND_CPUS
+
+CPU_FOLDER = "/sys/devices/system/cpu"
+NODE_FOLDER = "/sys/devices/system/node"
+_TOTAL_MEMORY = re.compile(r"MemTotal:\s*(\d+)\s*kB")
+
+
+def read_list(host, path):
+    """Return the set of numbers in a cpulist file; empty when it is missing. Raises ``ValueError`` naming the file."""
+    return set(expand(host.read(path) or "", path))
+
+
+def _members(host, folder, cpulist, mask):
+    """Return the set of CPUs that a folder names in a cpulist file or, on old kernels, only in a CPU mask."""
+    return read_list(host, "%s/%s" % (folder, cpulist)) or from_mask(host.read("%s/%s" % (folder, mask)) or "0")
+
+
+def _numbers(host, folder, word):
+    """Return the numbers of a folder's entries ``<word><number>``."""
+    return {int(name[len(word) :]) for name in host.names(folder, word + "[0-9]*") if name[len(word) :].isdigit()}
+
+
+def _switched_on(host):
+    """Return the CPUs whose folders do not say that they are off, as old kernels tell it. CPU 0 often cannot be switched off."""
+    return {cpu for cpu in _numbers(host, CPU_FOLDER, "cpu") if host.read("%s/cpu%d/online" % (CPU_FOLDER, cpu)) != "0"}
+
+
+def cpus(host):
+    """Return ``{online, offline, isolated, workqueues, siblings, caches, sockets}``: four cpulists and three lists of cpulists.
+
+    ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``workqueues`` are the online CPUs
+    on which the kernel runs unbound workqueues, empty where it does not tell; isolcpus and nohz_full leave some out. ``siblings`` are the
+    cores with more than one online thread. ``caches`` are the CPUs that share a last-level cache or, inside one, the kernel's clusters
+    where these are larger than a core. ``sockets`` are the CPUs of each physical package. Raises ``ValueError`` when a file is no
+    cpulist.
+    """
+    online = read_list(host, CPU_FOLDER + "/online") or _switched_on(host)
+    present = read_list(host, CPU_FOLDER + "/present") or read_list(host, CPU_FOLDER + "/offline")
+    cores = [core for core in _partition(online, lambda cpu: _core(host, cpu)) if len(core) > 1]
+    return {
+        "online": compress(online),
+        "offline": compress(present - online),
+        "isolated": compress(read_list(host, CPU_FOLDER + "/isolated")),
+        "workqueues": compress(from_mask(host.read(UNBOUND_CPUS) or "0", UNBOUND_CPUS) & online),
+        "siblings": [compress(core) for core in cores],
+        "caches": [compress(group) for group in _caches(host, online, cores)],
+        "sockets": [compress(package) for package in _partition(online, lambda cpu: _package(host, cpu))],
+    }
+
+
+def nodes(host, online):
+    """Return the NUMA nodes as ``[{id, cpus, memory_mib, distances}]``, ascending by id.
+
+    ``online`` is the set of online CPUs, to which ``cpus`` is cut. ``distances`` maps node ids, as text, to the firmware's relative
+    distances. ``memory_mib`` is None where nothing tells. A kernel without NUMA has one memory node, 0, for everything.
+    """
+    ids = sorted(read_list(host, NODE_FOLDER + "/online") or _numbers(host, NODE_FOLDER, "node"))
+    if not ids:
+        memory = _memory_mib(host, "/proc/meminfo")
+        return [{"id": 0, "cpus": compress(online), "memory_mib": memory, "distances": {"0": 10}}] if online else []
+    found = []
+    for node in ids:
+        folder = "%s/node%d" % (NODE_FOLDER, node)
+        row = (host.read(folder + "/distance") or "").split()
+        found.append(
+            {
+                "id": node,
+                "cpus": compress(_members(host, folder, "cpulist", "cpumap") & online),
+                "memory_mib": _memory_mib(host, folder + "/meminfo"),
+                "distances": {str(other): int(distance) for other, distance in zip(ids, row)} if len(row) == len(ids) else {},
+            }
+        )
+    return found
+
+
+def _memory_mib(host, path):
+    match = _TOTAL_MEMORY.search(host.read(path) or "")
+    return int(match.group(1)) // 1024 if match else None
+
+
+def _partition(members, group_of):
+    """Yield disjoint sets of ``members``, asking ``group_of`` only for a CPU that no earlier group has: a file read per group."""
+    covered = set()
+    for cpu in sorted(members):
+        if cpu in covered:
+            continue
+        group = (group_of(cpu) & members) - covered
+        covered |= group
+        if group:
+            yield group
+
+
+def _core(host, cpu):
+    folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
+    return _members(host, folder, "thread_siblings_list", "thread_siblings") or read_list(host, folder + "/core_cpus_list")
+
+
+def _package(host, cpu):
+    folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
+    return _members(host, folder, "core_siblings_list", "core_siblings") or read_list(host, folder + "/package_cpus_list")
+
+
+def _cluster(host, cpu):
+    return read_list(host, "%s/cpu%d/topology/cluster_cpus_list" % (CPU_FOLDER, cpu))
+
+
+def _last_level_cache(host, cpu):
+    folder = "%s/cpu%d/cache" % (CPU_FOLDER, cpu)
+    indexes = host.names(folder, "index*")
+    if not indexes:
+        return set()
+    last = max(indexes, key=lambda index: host.read_number("%s/%s/level" % (folder, index)) or 0)
+    return _members(host, "%s/%s" % (folder, last), "shared_cpu_list", "shared_cpu_map")
+
+
+def _caches(host, online, cores):
+    threads = {cpu: len(core) for core in cores for cpu in core}
+    caches = list(_partition(online, lambda cpu: _last_level_cache(host, cpu)))
+    unknown = online.difference(*caches)
+    groups = []
+    for cache in caches + [unknown]:
+        reported = cache and _cluster(host, min(cache))
+        clusters = list(_partition(cache, lambda cpu: _cluster(host, cpu))) if reported else []
+        useful = any(threads.get(min(cluster), 1) < len(cluster) < len(cache) for cluster in clusters)
+        if useful and sum(map(len, clusters)) == len(cache):
+            groups.extend(clusters)
+        elif cache is not unknown:
+            groups.append(cache)
+    return sorted(groups, key=min)

@@ -1,0 +1,245 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a driver has on CPUs: the interrupts of a PCI function, workqueues and kernel threads; their affinity read and set.
+
+Interrupts are found by PCI function and name each time: numbers change, and even swap, when drivers are bound again. Sources: Linux
+``Documentation/core-api/irq/irq-affinity.rst``, ``Documentation/core-api/workqueue.rst`` and ``fs/proc/array.c``.
+
+In another tree than the running machine's there is no kernel that lets derived files follow, so setting an affinity rewrites those too.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .._cpulist import compress, expand, from_mask, to_mask
+from .pci import DEVICE_FOLDER
+
+WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
+UNBOUND_CPUS = WORKQUEUE_FOLDER + "/cpumask"
+"""The CPUs that the kernel lets unbound workqueues run on: without those of isolcpus and nohz_full."""
+_COMM_LENGTH = 15
+_KERNEL_THREAD = 0x00200000
+
+
+def interrupt_names(host):
+    """Return ``{number: name}`` of ``/proc/interrupts``; empty when it is missing.
+
+    The name is the last word: those before it (chip, hardware number, trigger) differ between kernels. A line has a count of
+    some ten characters per CPU, so the counts are never looked at.
+    """
+    found = {}
+    try:
+        with open(host.resolve("/proc/interrupts"), "rb") as file:
+            for line in file:
+                number, colon, _rest = line[:16].partition(b":")
+                if colon and number.strip().isdigit():
+                    found[int(number)] = line.rsplit(None, 1)[-1].decode("ascii", "replace")
+    except OSError:
+        pass
+    return found
+
+
+def vectors(host, pci, names=None):
+    """Return the interrupts that a driver requested for a PCI function: ``[{irq, name, ordinal, affinity, effective}]``.
+
+    ``ordinal`` counts all vectors of the function, also those not requested yet, in the order of their numbers: with the name it
+    identifies a vector when numbers have changed. ``affinity`` and ``effective`` are cpulists, None when they can't be read.
+    ``names`` is a result of :func:`interrupt_names`, for callers with several functions.
+    """
+    if names is None:
+        names = interrupt_names(host)
+    numbers = sorted(int(name) for name in host.names("%s/%s/msi_irqs" % (DEVICE_FOLDER, pci)) if name.isdigit())
+    found = []
+    for ordinal, irq in enumerate(numbers):
+        if irq in names:
+            interrupt = Interrupt(irq, names[irq])
+            found.append(
+                {
+                    "irq": irq,
+                    "name": names[irq],
+                    "ordinal": ordinal,
+                    "affinity": interrupt.read(host),
+                    "effective": interrupt.effective(host),
+                }
+            )
+    return found
+
+
+def interrupt_counts(host, numbers):
+    """Return ``{number: how often it came so far, on all CPUs}`` of those of the numbers that ``/proc/interrupts`` has."""
+    found = {}
+    try:
+        with open(host.path("/proc/interrupts"), encoding="ascii", errors="replace") as file:
+            cpus = len(file.readline().split())
+            for line in file:
+                number, _colon, rest = line.partition(":")
+                if number.strip().isdigit() and int(number) in numbers:
+                    found[int(number)] = sum(int(count) for count in rest.split(None, cpus)[:cpus])
+    except OSError:
+        pass
+    return found
+
+
+def kernel_threads(host, names):
+    """Return ``{name: pid}`` of those kernel threads that run, in one pass over the processes.
+
+    Of several with one name, by ascending number, the second is ``<name> #2``, and so on. Any process can take the name of a kernel
+    thread and empty its command line; what it is, only the kernel says.
+    """
+    wanted = {name[:_COMM_LENGTH].encode(): name for name in names}
+    found = {}
+    for pid in sorted(host.names("/proc", "[0-9]*"), key=int) if wanted else ():
+        try:
+            with open(host.resolve("/proc/%s/comm" % pid), "rb") as file:
+                comm = file.read().rstrip(b"\n")
+        except OSError:
+            continue
+        if comm in wanted and _is_kernel_thread(host, pid):
+            name = wanted[comm]
+            others = sum(base_name(known) == name for known in found)
+            found["%s #%d" % (name, others + 1) if others else name] = int(pid)
+    return found
+
+
+def base_name(name):
+    """Return the name of a kernel thread without what tells it from others of the same name."""
+    return name.partition(" #")[0]
+
+
+def _is_kernel_thread(host, pid):
+    """Whether the flags of a process, the seventh field behind its name in ``/proc/<pid>/stat``, have PF_KTHREAD."""
+    fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+    return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
+
+
+class Target:
+    """What has an affinity. ``path`` is the file that shows it; ``read`` returns a cpulist or None, ``write`` raises OSError."""
+
+    name = path = None
+    irq = None
+
+    def effective(self, host):
+        """Return the cpulist of the CPUs that are really used, or None where that is nothing else."""
+
+    def elsewhere(self, effective):
+        """Return ``(state, text)`` for one that is used on other CPUs than it was put on."""
+        return "pending", "follows at its next interrupt; until then it is on CPUs %s" % effective
+
+    def fixed(self, host):
+        """Whether it is known without a write that the kernel would refuse one."""
+        return False
+
+
+class Interrupt(Target):
+    """One interrupt by its number of the moment."""
+
+    def __init__(self, irq, name):
+        self.irq = irq
+        self.name = name
+        self.path = "/proc/irq/%d/smp_affinity_list" % irq
+        self._folder = "/proc/irq/%d/" % irq
+
+    def read(self, host):
+        return host.read(self.path)
+
+    def effective(self, host):
+        return host.read(self._folder + "effective_affinity_list") or None
+
+    def fixed(self, host):
+        """Whether the kernel manages the interrupt itself and says so: since Linux 6.13 its files then have no write bit.
+
+        Older kernels only refuse the write, with EIO (newer ones with EPERM).
+        """
+        try:
+            return not os.stat(host.resolve(self.path)).st_mode & 0o222
+        except OSError:
+            return False
+
+    def write(self, host, cpus):
+        host.set_attribute(self.path, cpus)
+        if host.live:
+            return
+        numbers = expand(cpus)
+        for name, value in (("smp_affinity", numbers), ("effective_affinity", [min(numbers)])):
+            if self._own_file(host, name):
+                host.set_attribute(self._folder + name, _mask_like(host.read(self._folder + name), value))
+        if self._own_file(host, "effective_affinity_list"):
+            host.set_attribute(self._folder + "effective_affinity_list", str(min(numbers)))
+
+    def _own_file(self, host, name):
+        return host.exists(self._folder + name) and not os.path.islink(host.path(self._folder + name))
+
+
+class Workqueue(Target):
+    """An unbound workqueue that its driver shows in sysfs (``WQ_SYSFS``); others have no CPU mask and :meth:`read` gives None."""
+
+    def __init__(self, name):
+        self.name = name
+        self.path = "%s/%s/cpumask" % (WORKQUEUE_FOLDER, name)
+
+    def read(self, host):
+        text = host.read(self.path)
+        return None if text is None else compress(from_mask(text, self.path))
+
+    def effective(self, host):
+        """Return the CPUs that its workers get: those of its mask that unbound workqueues may use, and all of these where there are none.
+
+        The mask itself keeps showing what was written (Linux ``kernel/workqueue.c``, since commit 042f7df15a4f).
+        """
+        own, allowed = host.read(self.path), host.read(UNBOUND_CPUS)
+        if own is None or allowed is None:
+            return None
+        cpus = from_mask(allowed, UNBOUND_CPUS)
+        return compress(from_mask(own, self.path) & cpus or cpus)
+
+    def elsewhere(self, effective):
+        text = (
+            "runs on CPUs %s all the same: the kernel keeps unbound workqueues on these (%s), because the others are isolated (isolcpus, "
+            "nohz_full). Plan IRQ CPUs that are not isolated (npu_affinity_exclude_isolated), or add them to that mask"
+        )
+        return "replaced", text % (effective, UNBOUND_CPUS)
+
+    def write(self, host, cpus):
+        before = host.read(self.path) or ""
+        host.set_attribute(self.path, _mask_like(before, expand(cpus)))
+
+
+class Thread(Target):
+    """A kernel thread by its process id of the moment."""
+
+    def __init__(self, name, pid):
+        self.name = name
+        self.path = "/proc/%d/status" % pid
+        self._pid = pid
+
+    def read(self, host):
+        for line in (host.read(self.path) or "").splitlines():
+            if line.startswith("Cpus_allowed_list:"):
+                return line.split(":", 1)[1].strip()
+        return None
+
+    def write(self, host, cpus):
+        numbers = expand(cpus)
+        if host.live:
+            os.sched_setaffinity(self._pid, numbers)
+            return
+        lines = (host.read(self.path) or "").splitlines()
+        for index, line in enumerate(lines):
+            key, _colon, before = line.partition(":")
+            if key == "Cpus_allowed":
+                lines[index] = "%s:\t%s" % (key, _mask_like(before.strip(), numbers))
+            elif key == "Cpus_allowed_list":
+                lines[index] = "%s:\t%s" % (key, cpus)
+        host.set_attribute(self.path, "\n".join(lines))
+
+
+def _mask_like(before, cpus):
+    """Return the CPU mask in as many digits as the text that it replaces, as the kernel does."""
+    digits = to_mask(cpus).lstrip("0,")
+    if len(digits) > len(before):
+        return to_mask(cpus)
+    return "".join("," if character == "," else "0" for character in before[: len(before) - len(digits)]) + digits

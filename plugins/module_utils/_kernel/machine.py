@@ -1,0 +1,73 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What kind of machine a tree belongs to: from files, so that no process is started for it.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .._host import CommandError
+
+CGROUPS = "/sys/fs/cgroup"
+_SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
+_SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
+_CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))
+
+
+def machine(host):
+    """Return ``{architecture, kernel, product, systemd, cgroup}``; None for what the tree does not tell.
+
+    ``systemd`` is the installed major version as a number, ``cgroup`` one of v2, v1 and hybrid.
+    """
+    return {
+        "architecture": os.uname().machine if host.live else _architecture(host),
+        "kernel": host.read("/proc/sys/kernel/osrelease"),
+        "product": (host.read("/sys/class/dmi/id/product_name") or host.read("/proc/device-tree/model") or "").strip() or None,
+        "systemd": _systemd(host),
+        "cgroup": _cgroup(host),
+    }
+
+
+def _architecture(host):
+    named = host.read("/proc/sys/kernel/arch")
+    if named:
+        return named
+    cpuinfo = host.read("/proc/cpuinfo") or ""
+    return next((architecture for word, architecture in _CPUINFO_ARCHITECTURES if word in cpuinfo), None)
+
+
+def _systemd(host):
+    multiarch = ["/usr/lib/%s/systemd" % name for name in host.names("/usr/lib", "*-linux-gnu*")]
+    for folder in list(_SYSTEMD_FOLDERS) + multiarch:
+        libraries = [_SYSTEMD_LIBRARY.match(name) for name in host.names(folder, "libsystemd-shared-*.so")]
+        versions = [int(match.group(1)) for match in libraries if match]
+        if versions:
+            return max(versions)
+    if not host.live:
+        return None
+    try:
+        match = re.match(r"systemd (\d+)", host.run(["systemctl", "--version"]).output)
+    except CommandError:
+        return None
+    return int(match.group(1)) if match else None
+
+
+def _cgroup(host):
+    if host.exists(CGROUPS + "/cgroup.controllers"):
+        return "v2"
+    if host.exists(CGROUPS + "/unified/cgroup.controllers"):
+        return "hybrid"
+    if host.exists(CGROUPS + "/cpuset") or host.exists(CGROUPS + "/systemd"):
+        return "v1"
+    return None
+
+
+def runs(host, cgroup):
+    """Whether a unit's cgroup exists and holds a process; a tree that shows the folder alone counts as running."""
+    folder = CGROUPS + cgroup
+    return host.exists(folder) and host.read(folder + "/cgroup.procs") != ""

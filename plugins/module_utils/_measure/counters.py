@@ -1,0 +1,111 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the kernel counts of threads, CPUs and interrupts. Reads only.
+
+Sources: Linux ``Documentation/filesystems/proc.rst`` (``stat``, ``status``, ``/proc/stat``, ``/proc/interrupts``),
+``Documentation/scheduler/sched-stats.rst`` (``/proc/<pid>/schedstat``) and ``kernel/sched/debug.c`` (``/proc/<pid>/sched``, only in kernels
+with CONFIG_SCHED_DEBUG).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+
+from .._host import CommandError
+
+Run = collections.namedtuple("Run", "started cpu runtime waited")
+"""How long a thread has run and waited for a CPU so far, in ns (None where the kernel does not tell), and the CPU where it ran last."""
+_MIGRATIONS = re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
+_INVOLUNTARY = re.compile(r"^nonvoluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
+_PERF = re.compile(r"^(\d+),[^,]*,(?:cpu-migrations|migrations)(?::u)?,", re.MULTILINE)
+PERF_FOLDERS = ["/usr/bin", "/usr/local/bin"]
+
+
+def _tasks(host, pids):
+    for pid in pids:
+        for name in host.names("/proc/%d/task" % pid, "[0-9]*"):
+            yield (pid, int(name)), "/proc/%d/task/%s/" % (pid, name)
+
+
+def _counts(host, pids, name, pattern):
+    found = {}
+    for key, folder in _tasks(host, pids):
+        match = pattern.search(host.read(folder + name) or "")
+        if match:
+            found[key] = int(match.group(1))
+    return found
+
+
+def runs(host, pids):
+    """Return ``{(pid, tid): Run}`` of all threads of processes."""
+    found = {}
+    for key, folder in _tasks(host, pids):
+        fields = (host.read(folder + "stat") or "").rpartition(")")[2].split()
+        times = (host.read(folder + "schedstat") or "").split()
+        if len(fields) > 36:
+            runtime, waited = (int(times[0]), int(times[1])) if len(times) > 1 else (None, None)
+            found[key] = Run(int(fields[19]), int(fields[36]), runtime, waited)
+    return found
+
+
+def switches(host, pids):
+    """Return ``{(pid, tid): involuntary context switches so far}``."""
+    return _counts(host, pids, "status", _INVOLUNTARY)
+
+
+def migrations(host, pids):
+    """Return ``{(pid, tid): moves to another CPU so far}``; empty where the kernel does not tell."""
+    return _counts(host, pids, "sched", _MIGRATIONS)
+
+
+def perf_migrations(host, pids, seconds):
+    """Return ``(moves to another CPU while so many seconds pass, None)`` as perf counts them, or ``(None, why it could not)``."""
+    perf = host.find_program("perf", PERF_FOLDERS)
+    if perf is None:
+        return None, "this kernel has no /proc/<pid>/sched, and perf is not installed"
+    command = [perf, "stat", "-x", ",", "-e", "cpu-migrations", "-p", ",".join(str(pid) for pid in sorted(pids)), "sleep", "%g" % seconds]
+    try:
+        answer = host.run(command, timeout=seconds + 30)
+    except CommandError as error:
+        return None, str(error)
+    match = _PERF.search(answer.output)
+    if answer.rc or not match:
+        return None, "perf does not count cpu-migrations: %s" % (answer.output.strip().splitlines() or ["no answer"])[-1]
+    return int(match.group(1)), None
+
+
+def busy(host):
+    """Return ``{cpu: seconds}`` that CPUs have run tasks so far, interrupts not counted; empty where /proc/stat does not tell."""
+    ticks = float(os.sysconf("SC_CLK_TCK"))
+    found = {}
+    for line in (host.read("/proc/stat") or "").splitlines():
+        words = line.split()
+        if words and words[0].startswith("cpu") and words[0][3:].isdigit():
+            found[int(words[0][3:])] = sum(int(word) for word in words[1:4]) / ticks
+    return found
+
+
+def interrupts(host, numbers):
+    """Return ``{cpu: count}`` of interrupts by their numbers, all together; empty where none of them is in /proc/interrupts."""
+    counts = {}
+    try:
+        with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
+            cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
+            for line in file:
+                number, _colon, rest = line.partition(":")
+                if number.strip().isdigit() and int(number) in numbers:
+                    for cpu, count in zip(cpus, rest.split(None, len(cpus))):
+                        counts[cpu] = counts.get(cpu, 0) + int(count)
+    except OSError:
+        return {}
+    return counts
+
+
+def grown(before, after):
+    """Return the sum of what counters have grown by, those that are new from zero on; what is gone does not count."""
+    return sum(value - before.get(key, 0) for key, value in after.items())

@@ -1,0 +1,235 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happens to the workloads of NPUs while some seconds pass: evidence for or against a bind. Reads only.
+
+Every figure has its source, and one that could not be read says why instead of being guessed.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from .._cpulist import compress, expand
+from .._irq.binding import share_out
+from .._kernel.cpus import CPU_FOLDER, read_list
+from .._kernel.interrupts import interrupt_names, vectors
+from .._processes.memory import tables
+from .._processes.tasks import find, groups_of, title_of, titles_of
+from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches
+
+UNITS = {
+    "involuntary_switches": "per s",
+    "cpu_migrations": "per s",
+    "waiting": "ms per s",
+    "foreign_memory": "MiB",
+    "interrupts": "per s",
+    "interrupts_on_workers": "per s",
+    "foreign_share": "%",
+}
+_NO_PROCESS = "no process of it was found"
+_ENDED = "all of its processes ended"
+_NANO = 1e9
+
+
+class Workload:
+    """Processes of the same NPUs. ``cpus`` are the online CPUs of their pools, ``workers`` those of roles main, acl and release."""
+
+    def __init__(self, npus, processes, online):
+        self.npus = npus
+        self.processes = processes
+        self.pids = [process.pid for process in processes]
+        self.pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
+        self.cpus = self.pool & online if online else self.pool
+        irq = {cpu for npu in npus for cpu in expand(npu.get("irq") or "")}
+        self.workers = self.pool - irq
+        self.title = titles_of(npus)
+        self.figures = {}
+
+    def figure(self, name, value, source, missing=None):
+        rounded = None if value is None else round(value, 1)
+        self.figures[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing}
+
+
+def workloads(plan, found, online):
+    """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
+    together = {}
+    for process in found:
+        together.setdefault(tuple(title_of(npu) for npu in process.npus), []).append(process)
+    result = [Workload(processes[0].npus, processes, online) for _key, processes in sorted(together.items())]
+    covered = {title for key in together for title in key}
+    return result + [Workload([npu], [], online) for npu in plan["npus"] if title_of(npu) not in covered]
+
+
+class _Foreign:
+    """The time that tasks of others ran on the CPUs of each workload.
+
+    What ran on a CPU is what /proc/stat counts; what a workload's own threads ran is in their schedstat, put down to the CPU where they
+    were seen at the end of each interval.
+    """
+
+    def __init__(self, host, loads):
+        self.host = host
+        self.loads = loads
+        self.seconds = {load.title: 0.0 for load in loads}
+        self.sampled_moves = {load.title: 0 for load in loads}
+        self.waited = {load.title: 0 for load in loads}
+        self.busy = busy(host)
+        self.runs = {load.title: runs(host, load.pids) for load in loads}
+
+    def sample(self):
+        now = busy(self.host)
+        for load in self.loads:
+            before, after = self.runs[load.title], runs(self.host, load.pids)
+            own = 0
+            for key, run in after.items():
+                last = before.get(key)
+                last = last if last and last.started == run.started else None
+                if run.runtime is not None:
+                    own += (run.runtime - (last.runtime if last else 0)) if run.cpu in load.cpus else 0
+                    self.waited[load.title] += run.waited - (last.waited if last else 0)
+                self.sampled_moves[load.title] += bool(last and last.cpu != run.cpu)
+            all_tasks = sum(now[cpu] - self.busy.get(cpu, now[cpu]) for cpu in load.cpus if cpu in now)
+            self.seconds[load.title] += all_tasks - own / _NANO
+            self.runs[load.title] = after
+        self.busy = now
+
+    def tell(self, load, seconds):
+        told = {run.runtime is not None for run in self.runs[load.title].values()}
+        source, missing = "/proc/stat, schedstat, sampled", None
+        if not self.busy:
+            missing = "/proc/stat could not be read"
+        elif not load.cpus:
+            missing = "no CPU of its pool is online"
+        elif False in told:
+            missing = "this kernel has no schedstat, so its own time cannot be told from that of others"
+        share = None if missing else min(100.0, max(0.0, 100.0 * self.seconds[load.title] / (seconds * len(load.cpus))))
+        load.figure("foreign_share", share, source, missing)
+        missing = None if True in told else "this kernel has no schedstat" if told else _NO_PROCESS
+        load.figure("waiting", None if missing else self.waited[load.title] / 1e6 / seconds, "schedstat", missing)
+
+
+def _vectors(host, plan):
+    """Return ``{title: interrupt numbers}`` of the plan's NPUs."""
+    names = interrupt_names(host)
+    functions = {}
+    for npu in plan["npus"]:
+        functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
+    shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
+    return {title_of(npu): {vector["irq"] for vector in own} for npu, _number, own in shares}
+
+
+def _tell_interrupts(load, numbers, before, after, seconds):
+    """Add the figures of a workload's interrupts and return ``{cpu: per s}``."""
+    if not numbers:
+        for name in ("interrupts", "interrupts_on_workers"):
+            load.figure(name, None, "/proc/interrupts", "its driver has requested no interrupts")
+        return {}
+    rates = {cpu: (count - before.get(cpu, 0)) / seconds for cpu, count in after.items()}
+    load.figure("interrupts", sum(rates.values()), "/proc/interrupts")
+    on_workers = sum(rate for cpu, rate in rates.items() if cpu in load.workers)
+    load.figure("interrupts_on_workers", on_workers, "/proc/interrupts")
+    return {str(cpu): round(rate, 1) for cpu, rate in sorted(rates.items()) if rate > 0}
+
+
+class _Moves:
+    """Moves of threads to other CPUs, as exactly as this kernel lets."""
+
+    def __init__(self, host, loads, seconds):
+        self.host = host
+        self.loads = [load for load in loads if load.pids]
+        self.seconds = seconds
+        self.before = {load.title: migrations(host, load.pids) for load in self.loads}
+        self.counted = {}
+        untold = [load for load in self.loads if not self.before[load.title]]
+        self.helpers = [threading.Thread(target=self._ask_perf, args=(load,), daemon=True) for load in untold]
+        for helper in self.helpers:
+            helper.start()
+
+    def _ask_perf(self, load):
+        self.counted[load.title] = perf_migrations(self.host, load.pids, self.seconds)
+
+    def tell(self, load, seconds, sampled):
+        for helper in self.helpers:
+            helper.join()
+        if not load.pids:
+            load.figure("cpu_migrations", None, "/proc/<pid>/sched", _NO_PROCESS)
+        elif load.title not in self.counted:
+            moved = grown(self.before[load.title], migrations(self.host, load.pids))
+            load.figure("cpu_migrations", moved / seconds, "/proc/<pid>/sched")
+        else:
+            moved, why = self.counted[load.title]
+            if moved is not None:
+                load.figure("cpu_migrations", moved / seconds, "perf")
+            else:
+                text = "%s; at least %.1f per s were seen by sampling" % (why, sampled / seconds)
+                load.figure("cpu_migrations", None, "perf", text)
+
+
+def _tell_memory(host, load):
+    """Add the figure of a workload's memory and return the tables of its processes."""
+    rows, unread = tables(host, load.processes)
+    missing = None
+    if not load.pids:
+        missing = _NO_PROCESS
+    elif not rows:
+        missing = "; ".join(unread) or _ENDED
+    elif not rows[0]["wanted"]:
+        missing = "the plan has no memory nodes for it"
+    elif unread:
+        missing = "; ".join(unread)
+    amount = None if missing else sum(row["foreign_mib"] for row in rows)
+    load.figure("foreign_memory", amount, "/proc/<pid>/numa_maps", missing)
+    return rows
+
+
+def measure(host, plan, wanted=(), seconds=30, interval=1.0, sleep=time.sleep, clock=time.monotonic):
+    """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
+
+    A workload is ``{title, npus, pool, processes, threads, figures, interrupts, memory}``: ``figures`` are ``{value, unit, source,
+    missing}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value; ``interrupts`` are per CPU and s; ``memory`` has
+    the tables of :func:`_processes.memory.tables`. ``wanted``: see :func:`_processes.tasks.groups_of`; processes in pods are measured, too.
+    ``interval``: seconds between samples. Raises ``ValueError`` for what is no plan, or asks for an NPU that it has not.
+    """
+    found = find(host, plan, groups_of(plan, wanted), pods=True)
+    loads = workloads(plan, found.processes, read_list(host, CPU_FOLDER + "/online"))
+    numbers = _vectors(host, plan)
+    own = {load.title: {irq for npu in load.npus for irq in numbers[title_of(npu)]} for load in loads}
+    counts = {load.title: interrupts(host, own[load.title]) for load in loads}
+    involuntary = {load.title: switches(host, load.pids) for load in loads}
+    moves = _Moves(host, loads, seconds)
+    foreign = _Foreign(host, loads)
+    start = clock()
+    while clock() - start < seconds:
+        sleep(max(0.01, min(interval, seconds - (clock() - start))))
+        foreign.sample()
+    passed = clock() - start
+    rows, remarks = [], list(found.warnings)
+    for load in loads:
+        after = switches(host, load.pids)
+        missing = None if after else _ENDED if load.pids else _NO_PROCESS
+        value = None if missing else grown(involuntary[load.title], after) / passed
+        load.figure("involuntary_switches", value, "/proc/<pid>/status", missing)
+        moves.tell(load, passed, foreign.sampled_moves[load.title])
+        foreign.tell(load, passed)
+        per_cpu = _tell_interrupts(load, own[load.title], counts[load.title], interrupts(host, own[load.title]), passed)
+        memory = _tell_memory(host, load)
+        ended = [pid for pid in load.pids if not host.exists("/proc/%d" % pid)]
+        if ended:
+            remarks.append("%s: %d of %d processes ended meanwhile; their counts are lost" % (load.title, len(ended), len(load.pids)))
+        rows.append(
+            {
+                "title": load.title,
+                "npus": [npu["id"] for npu in load.npus],
+                "pool": compress(load.pool),
+                "processes": [{"pid": process.pid, "name": process.name, "found_by": process.found_by} for process in load.processes],
+                "threads": len(after),
+                "figures": {name: load.figures[name] for name in UNITS},
+                "interrupts": per_cpu,
+                "memory": memory,
+            }
+        )
+    return {"seconds": round(passed, 1), "workloads": rows, "remarks": remarks}

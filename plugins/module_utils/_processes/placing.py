@@ -1,0 +1,263 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Place the threads of NPU processes on the CPUs of their roles.
+
+The same code runs in the module and, installed on the host, in a timer's unit: ``python3 -m npu_affinity._processes``.
+
+The rule is the published one: all threads of a worker process to the role main, then its ``acl_thread`` to acl and its
+``release_thread`` to release (vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, ``bind_threads``). There it runs
+inside the worker; here from outside, for all processes in the slice of an NPU. Where a plan has no CPUs for acl or release (A5, GPUs)
+these threads are main threads.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fnmatch
+import json
+import sys
+
+from .._cpulist import compress, expand
+from .._host import FORBIDDEN, GONE, Host
+from .._kernel.cpus import CPU_FOLDER, read_list
+from .._kernel.interrupts import Thread
+from .._plan_file import PATH as PLAN
+from .._state.lock import changing
+from .tasks import ROLES, cpuset, find, groups_of, plan_in_force, threads
+
+SETTINGS = "/etc/npu-affinity/threads.json"
+PATTERNS = {"acl": ["acl_thread*"], "release": ["release_thread*"], "leave": ["uvb_poll_window*"]}
+"""Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
+that one, which polls for the whole host)."""
+_ROUNDS = 3
+"""How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
+
+
+def settings_of(host, path=SETTINGS):
+    """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
+    text = host.read(path)
+    try:
+        settings = json.loads(text) if text is not None else {}
+        processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
+        known = {"npus": list, "slice": (str, type(None)), "unit": (str, type(None)), "pids": (list, type(None)), "devices": bool}
+        for entry in processes:
+            wrong = [key for key, value in entry.items() if key not in known or not isinstance(value, known[key])]
+            if wrong:
+                raise ValueError("processes have a strange '%s'" % wrong[0])
+        if not all(isinstance(name, str) for names in patterns.values() for name in names or ()):
+            raise ValueError("patterns are no lists of names")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError("%s is not what role threads writes (%s); bind the host again, and it is written anew" % (path, error))
+    return processes, patterns
+
+
+class _Thread(Thread):
+    """A thread of a process by its numbers of the moment."""
+
+    def __init__(self, pid, tid, name):
+        Thread.__init__(self, name, tid)
+        self.path = "/proc/%d/task/%d/status" % (pid, tid)
+
+
+def role_of(name, patterns):
+    """Return the role of a thread by its name: acl, release, main, or ``leave``."""
+    for role in ("leave", "acl", "release"):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.get(role) or ()):
+            return role
+    return "main"
+
+
+def cpus_of_roles(npus, online, granted=None):
+    """Return ``({role: CPUs}, sentences)`` for processes of these entries of the plan: sets, within their pools, of what they may use.
+
+    That is what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which none
+    may be used give way to those of main, and then of the pool (a slice inside that of the NPU has a part of it); the sets are empty when
+    none of the pool may be used.
+    """
+    pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
+    there = online if granted is None else online & granted
+    roles, sentences = {}, []
+    for role in ROLES:
+        planned = {cpu for npu in npus for cpu in expand(npu.get(role) or "")}
+        roles[role] = planned & there or roles.get("main") or pool & there
+        for lost, why in ((planned - online, "offline"), ((planned & online) - there, "not granted by the cgroup")):
+            if lost and roles[role]:
+                found = (compress(lost), role, why, compress(roles[role]))
+                sentences.append("CPU %s of role %s is %s; its threads get CPUs %s" % found)
+    return roles, sentences
+
+
+class _Process:
+    """One process: what its threads may use, and what becomes of each."""
+
+    def __init__(self, host, process, online, patterns, release):
+        self.host = host
+        self.process = process
+        self.online = online
+        self.patterns = patterns
+        self.granted = cpuset(host, process.pid)
+        self.entries = {}
+        if release:
+            self.roles, self.sentences = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted), []
+        else:
+            self.roles, self.sentences = cpus_of_roles(process.npus, online, self.granted)
+
+    def place(self, check):
+        """Place all threads, and those that appear meanwhile."""
+        for _round in range(1 if check else _ROUNDS):
+            new = [(tid, name) for tid, name in threads(self.host, self.process.pid) if tid not in self.entries]
+            if not new:
+                return
+            for tid, name in new:
+                self.entries[tid] = self._place(tid, name, check)
+
+    def _place(self, tid, name, check):
+        role = role_of(name, self.patterns)
+        thread = _Thread(self.process.pid, tid, name)
+        entry = {"tid": tid, "name": name, "role": role, "before": thread.read(self.host)}
+        entry.update(wanted=entry["before"], after=entry["before"], state="left", text="")
+        if role == "leave":
+            return entry
+        wanted = self.roles[role]
+        entry["wanted"] = compress(wanted or {cpu for npu in self.process.npus for cpu in expand(npu.get(role) or npu["pool"])})
+        if entry["before"] is None:
+            entry["state"] = "gone"
+        elif not wanted:
+            there = self.online if self.granted is None else self.online & self.granted
+            self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(there) or "(none)"))
+        elif set(expand(entry["before"])) & self.online == wanted:
+            entry["state"] = "placed"
+        elif check:
+            entry.update(state="moved", after=entry["wanted"])
+        else:
+            self._move(thread, entry, wanted)
+        return entry
+
+    def _move(self, thread, entry, wanted):
+        try:
+            thread.write(self.host, entry["wanted"])
+        except OSError as error:
+            if error.errno in GONE:
+                entry["state"] = "gone"
+            elif error.errno == errno.EINVAL:
+                self._refused(entry, "the kernel answers %s" % error.strerror)
+            else:
+                advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
+                entry.update(state="failed", text="could not be put on CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
+            return
+        entry["after"] = thread.read(self.host)
+        if entry["after"] is None:
+            entry.update(state="gone", after=entry["before"])
+        elif set(expand(entry["after"])) & self.online == wanted:
+            entry["state"] = "moved"
+        else:
+            text = "was put on CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
+            entry.update(state="failed", text=text)
+
+    def _refused(self, entry, why):
+        text = "is refused the CPUs %s of role %s: %s; start it in the slice of its NPU, or widen its cpuset"
+        entry.update(state="refused", text=text % (entry["wanted"], entry["role"], why))
+
+    def row(self):
+        entries = [self.entries[tid] for tid in sorted(self.entries)]
+        process = self.process
+        ids = [npu["id"] for npu in process.npus]
+        return {
+            "pid": process.pid,
+            "name": process.name,
+            "title": process.title,
+            "npus": ids,
+            "found_by": process.found_by,
+            "threads": entries,
+        }
+
+    def remarks(self):
+        """Return a sentence for every role of its threads that does not have the CPUs of the plan."""
+        roles = {entry["role"] for entry in self.entries.values()}
+        return ["%s: %s" % (self.process.title, text) for text in self.sentences if any(" of role %s is " % role in text for role in roles)]
+
+
+def place(host, plan, wanted=(), patterns=None, check=False, release=False):
+    """Place the threads of processes and return ``{changed, processes, warnings, failed, found}``; warnings and failed are sentences.
+
+    ``wanted``: see :func:`_processes.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
+    ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it.
+
+    ``found`` has the :class:`_processes.tasks.Process` objects. A process is ``{pid, name, title, npus, found_by, threads}``, a thread
+    ``{tid, name, role, before, wanted, after, state, text}`` with cpulists. States: placed (was right), moved, left (by a pattern), gone
+    (it ended meanwhile, which is no failure), refused (by its cpuset) and failed. Raises ``ValueError`` for what is no plan or asks for an
+    NPU that it has not.
+    """
+    patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
+    found = find(host, plan, groups_of(plan, wanted))
+    online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
+    report = {"changed": False, "processes": [], "warnings": list(found.warnings), "failed": [], "found": found.processes}
+    for process in found.processes:
+        placement = _Process(host, process, online, patterns, release)
+        placement.place(check)
+        row = placement.row()
+        report["processes"].append(row)
+        report["warnings"] += placement.remarks()
+        report["changed"] |= any(entry["before"] != entry["after"] for entry in row["threads"])
+        for group in grouped(row["threads"]):
+            if group["state"] in ("refused", "failed"):
+                report["failed"].append("%s: %s %s" % (row["title"], subject(group), group["text"]))
+    return report
+
+
+def grouped(entries):
+    """Return the threads of one process with those joined that fare alike: ``names`` and ``tids`` (in the notation of cpulists)."""
+    groups = {}
+    for entry in entries:
+        values = {key: entry[key] for key in ("role", "before", "wanted", "after", "state", "text")}
+        group, tids, names = groups.setdefault(tuple(values.values()), (values, [], set()))
+        tids.append(entry["tid"])
+        names.add(entry["name"])
+    return [dict(group, tids=compress(tids), threads=len(tids), names=sorted(names)) for group, tids, names in groups.values()]
+
+
+def subject(group):
+    """Return how sentences call threads that fare alike."""
+    if group["threads"] == 1:
+        return "thread %s (%s)" % (group["tids"], group["names"][0])
+    shown = ", ".join(group["names"][:3]) + (", ..." if len(group["names"]) > 3 else "")
+    return "each of %d threads (%s)" % (group["threads"], shown)
+
+
+def lines(report):
+    """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
+    for row in report["processes"]:
+        for group in grouped(row["threads"]):
+            if group["before"] != group["after"]:
+                yield "%s: %s moved from CPUs %s to %s" % (row["title"], subject(group), group["before"], group["after"])
+    yield from (report["warnings"] if report["changed"] else []) + report["failed"]
+
+
+def main(argv=None):
+    """Place the threads of all processes that the installed settings name, and print :func:`lines`; a timer's unit runs it.
+
+    Returns 0 when every thread is placed, and when there is no plan, for then nothing is wanted; 1 otherwise.
+    """
+    parser = argparse.ArgumentParser(prog="npu_affinity._processes", description="Place the threads of NPU processes on their CPUs.")
+    parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
+    parser.add_argument("--settings", default=SETTINGS, help="which processes, and which threads have which role (default: %(default)s)")
+    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    options = parser.parse_args(argv)
+    host = Host(options.root)
+    try:
+        with changing(host, "npu_affinity._processes"):
+            if not host.exists(options.plan):
+                sys.stdout.write("There is no %s: no thread is placed.\n" % options.plan)
+                return 0
+            processes, patterns = settings_of(host, options.settings)
+            report = place(host, plan_in_force(host, options.plan), processes, patterns)
+    except (OSError, ValueError) as error:
+        sys.stdout.write("No thread is placed: %s\n" % error)
+        return 1
+    for line in lines(report):
+        sys.stdout.write("%s\n" % line)
+    return 1 if report["failed"] else 0

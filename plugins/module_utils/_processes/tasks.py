@@ -1,0 +1,285 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which processes belong to which NPUs, as procfs tells it. Reads only.
+
+A process is found by the slice or unit that its cgroup lies in, by its number, or by the device files ``/dev/davinci<N>`` that it has open.
+Everything is read from procfs and not through a library: names of threads, cgroups and open devices are there only, another tree than the
+running machine's can be read, and the boot units need nothing but Python. Sources: Linux ``Documentation/filesystems/proc.rst``,
+cgroups(7), and systemd's ``docs/CGROUP_DELEGATION.md`` for the paths.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+import sys
+
+from .._cpulist import expand
+from .._irq.binding import share_out
+from .._kernel.interrupts import interrupt_names, vectors
+from .._kernel.machine import CGROUPS
+from .._plan_file import PATH as PLAN
+from .._plan_file import plan_npus, read
+
+_DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
+ROLES = ("main", "acl", "release")
+
+
+class Process:
+    """A process and where it was found: ``npus`` are the plan's entries that it belongs to, ``found_by`` a short text."""
+
+    def __init__(self, pid, name, npus, found_by):
+        self.pid = pid
+        self.name = name
+        self.npus = npus
+        self.found_by = found_by
+
+    @property
+    def title(self):
+        return "process %d (%s) of %s" % (self.pid, self.name, titles_of(self.npus))
+
+
+class Found:
+    """``processes`` by number, and ``warnings``: sentences on what was asked for and is not there, or is left alone."""
+
+    def __init__(self, processes, warnings):
+        self.processes = processes
+        self.warnings = warnings
+
+
+def plan_in_force(host, path=PLAN):
+    """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence where there is none, or a broken one."""
+    plan = read(host, path)
+    if plan is None:
+        raise ValueError("there is no %s: this host was never bound; bind it, or give a plan" % path)
+    return plan
+
+
+def _key(npu):
+    """Return what tells an entry of the plan from all others: a host can have an NPU and a GPU of the same number."""
+    return "GPU" if (npu.get("slice") or "").startswith("gpu") else "NPU", npu["id"]
+
+
+def title_of(npu):
+    """Return how sentences call an entry of the plan."""
+    return "%s %s" % _key(npu)
+
+
+def titles_of(npus):
+    return " and ".join(title_of(npu) for npu in npus)
+
+
+class Group:
+    """Processes that are asked for, and the plan's entries ``npus`` that they belong to.
+
+    They are those of a ``unit`` (a slice or a service), those with certain ``pids``, or those that have a device of the NPUs open.
+    """
+
+    def __init__(self, npus, unit=None, pids=None):
+        self.npus = npus
+        self.unit = unit
+        self.pids = pids
+        self.keys = {_key(npu) for npu in npus}
+
+    @property
+    def by_device(self):
+        return self.unit is None and self.pids is None
+
+    @property
+    def title(self):
+        return self.unit or ("an open device" if self.by_device else "its number")
+
+    def rank(self, pid, paths):
+        """Return how near the group is to a process, or None: a number is nearer than any unit, an inner unit nearer than an outer."""
+        if self.pids is not None:
+            return sys.maxsize if pid in self.pids else None
+        return depth_of(paths, self.unit) if self.unit else None
+
+
+def groups_of(plan, wanted=()):
+    """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
+
+    ``npus`` are logic ids, none means all. An element without slice, unit, pids and devices means the slices of its NPUs. Raises
+    ``ValueError`` for what is no plan, for an NPU that the plan has not, and for roles with CPUs outside their pool.
+    """
+    known = {}
+    for npu in reversed(plan_npus(plan)):
+        known[npu["id"]] = npu
+        _refuse_outside(npu)
+    groups = []
+    for entry in wanted or [{}]:
+        asked = entry.get("npus") or []
+        missing = [str(number) for number in asked if number not in known]
+        if missing:
+            has = ", ".join(str(number) for number in sorted(known)) or "none"
+            raise ValueError("processes: NPU %s is not in the plan, which has %s" % (", ".join(missing), has))
+        npus = [known[number] for number in sorted(set(asked))] or plan["npus"]
+        named = [name for name in (entry.get("slice"), entry.get("unit")) if name]
+        if not asked and (named or entry.get("pids")):
+            text = "processes: %s names no NPU; give the logic ids of npus"
+            raise ValueError(text % (named[0] if named else "process %s" % ", ".join(map(str, entry["pids"]))))
+        groups += [Group(npus, name) for name in named]
+        if entry.get("pids"):
+            groups.append(Group(npus, pids=set(entry["pids"])))
+        if entry.get("devices"):
+            groups.append(Group(npus))
+        elif not named and not entry.get("pids"):
+            groups += [Group([npu], npu["slice"]) for npu in npus if npu.get("slice")]
+    return groups
+
+
+def _refuse_outside(npu):
+    pool = set(expand(npu["pool"], "pool of %s" % title_of(npu)))
+    for role in ROLES:
+        if not set(expand(npu.get(role) or "", "%s of %s" % (role, title_of(npu)))) <= pool:
+            found = (role, title_of(npu), npu[role], npu["pool"])
+            raise ValueError("role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again" % found)
+
+
+def cgroups(host, pid):
+    """Return the cgroup paths of a process as lists of names, one per hierarchy; None when there is no such process."""
+    text = host.read("/proc/%s/cgroup" % pid)
+    if text is None:
+        return None
+    return [line.split(":", 2)[2].strip("/").split("/") for line in text.splitlines() if line.count(":") >= 2]
+
+
+def of_kubernetes(paths):
+    """Whether cgroup paths are those of a pod: ``kubepods.slice``, ``/kubepods``, or these below the kubelet's own root."""
+    return any("kubepods" in name for path in paths for name in path)
+
+
+def depth_of(paths, unit):
+    """Return how deep a slice or service lies in cgroup paths, or None when it is in none of them.
+
+    Only slices may be above it: another system's unit of the same name, in a container or of a user, is not meant.
+    """
+    above = [path[: path.index(unit)] for path in paths if unit in path]
+    return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
+
+
+def _devices_of(host, plan):
+    """Return ``{name: key}`` of the device files below ``/dev``: ``davinci<N>`` and ``nvidia<N>``.
+
+    N is the driver's number of an NPU, see :func:`_irq.binding.share_out`, where a number that interrupts tell takes precedence of one that
+    only stands in; and the minor number of a GPU, which its driver tells in ``/proc`` and which need not be that of nvidia-smi.
+    """
+    names = interrupt_names(host)
+    functions, devices = {}, {}
+    for npu in plan["npus"]:
+        pci = (npu.get("pci") or "").lower()
+        if _key(npu)[0] == "GPU":
+            minor = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci) or "")
+            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = _key(npu)
+        else:
+            functions.setdefault(pci, []).append(npu)
+    shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
+    devices.update(("davinci%s" % number, _key(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
+    return devices
+
+
+def _device_files(host):
+    """Return ``{device: name}`` of the running machine's device files, by which they are known whatever a container calls them."""
+    files = {}
+    names = host.names("/dev", "davinci[0-9]*") + host.names("/dev", "nvidia[0-9]*") if host.live else ()
+    for name in names:
+        try:
+            state = os.stat("/dev/" + name)
+        except OSError:
+            continue
+        if _DEVICE.fullmatch("/dev/" + name) and stat.S_ISCHR(state.st_mode):
+            files[state.st_rdev] = name
+    return files
+
+
+def _open_devices(host, pid, files):
+    """Return the names ``davinci<N>`` and ``nvidia<N>`` of the device files that a process has open, in another tree by their paths."""
+    found = set()
+    for name in host.names("/proc/%d/fd" % pid):
+        path = host.path("/proc/%d/fd/%s" % (pid, name))
+        try:
+            target = os.readlink(path)
+            if host.live and files and target.startswith("/dev/"):
+                found.add(files.get(os.stat(path).st_rdev))
+        except OSError:
+            continue
+        match = None if host.live else _DEVICE.fullmatch(target)
+        if match:
+            found.add(match.group(1))
+    return found - {None}
+
+
+def find(host, plan, groups, pods=False):
+    """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
+
+    A process that has devices of some of its group's NPUs open belongs to these only. Processes in pods are the kubelet's and left
+    alone unless ``pods``.
+    """
+    by_device = [group for group in groups if group.by_device]
+    files, devices = _device_files(host), {}
+    processes, warnings, in_pods = [], [], []
+    for pid in sorted(int(name) for name in host.names("/proc", "[0-9]*")):
+        paths = cgroups(host, pid)
+        ranks = [(group.rank(pid, paths), group) for group in groups] if paths else []
+        nearest = max((rank for rank, _group in ranks if rank is not None), default=None)
+        near = [group for rank, group in ranks if rank is not None and rank == nearest]
+        if not near and not by_device:
+            continue
+        names = _open_devices(host, pid, files)
+        if names and not devices:
+            devices = _devices_of(host, plan)
+        opened = {devices[name] for name in names if name in devices}
+        near = near or [group for group in by_device if opened & group.keys]
+        if not near:
+            continue
+        npus = {_key(npu): npu for group in near for npu in group.npus}
+        chosen = sorted(opened & set(npus)) or sorted(npus)
+        process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[key] for key in chosen], near[0].title)
+        if opened and not opened & set(npus):
+            others = ", ".join("%s %s" % key for key in sorted(opened))
+            text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
+            warnings.append(text % (process.title, process.found_by, others, min(opened)[0]))
+        (in_pods if of_kubernetes(paths) and not pods else processes).append(process)
+    warnings += [
+        "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods
+    ]
+    pids = {process.pid for process in processes + in_pods}
+    for group in groups:
+        missing = sorted((group.pids or set()) - pids)
+        warnings += ["there is no process %d of %s (any more)" % (pid, titles_of(group.npus)) for pid in missing]
+    return Found(processes, warnings)
+
+
+def threads(host, pid):
+    """Return ``[(thread id, name)]`` of a process, ascending; none when it has ended. The kernel keeps 15 characters of a name."""
+    folder = "/proc/%s/task" % pid
+    found = []
+    for tid in sorted(int(name) for name in host.names(folder, "[0-9]*")):
+        name = host.read("%s/%d/comm" % (folder, tid))
+        if name is not None:
+            found.append((tid, name))
+    return found
+
+
+def cpuset(host, pid):
+    """Return the set of CPUs that the cgroup of a process grants it, or None where no cpuset controller says so."""
+    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
+        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpuset" not in controllers.split(","):
+            continue
+        top, name = (CGROUPS + "/cpuset", "cpuset.effective_cpus") if controllers else (CGROUPS, "cpuset.cpus.effective")
+        folder = path
+        while folder.startswith("/"):
+            text = host.read("%s/%s/%s" % (top, folder.strip("/"), name))
+            if text:
+                return set(expand(text, name))
+            if folder == "/":
+                break
+            folder = posixpath.dirname(folder)
+    return None

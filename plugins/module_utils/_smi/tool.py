@@ -1,0 +1,121 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A vendor's command-line tool whose failures become sentences instead of exceptions.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import threading
+
+from .._host import CommandError
+
+HUNG = "hung"
+
+
+class _Query(threading.Thread):
+    """One call of a tool, under way; ``answer`` waits for it and returns its result or raises its :class:`CommandError`."""
+
+    def __init__(self, host, command):
+        threading.Thread.__init__(self)
+        self.host = host
+        self.command = command
+        self.result = None
+        self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.result = self.host.run(self.command)
+        except CommandError as error:
+            self.error = error
+
+    def answer(self):
+        self.join()
+        if self.error:
+            raise self.error
+        return self.result
+
+
+class Tool:
+    """npu-smi or nvidia-smi of one host.
+
+    ``problems`` collects sentences. ``failure`` is what was wrong with the last answer: None, :data:`HUNG` when there was none in
+    time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far.
+    """
+
+    def __init__(self, host, argv, problems):
+        self.host = host
+        self.argv = argv
+        self.problems = problems
+        self.failure = None
+        self.hung = False
+        self._ahead = {}
+
+    def ask_ahead(self, *queries):
+        """Start several queries (tuples of words) at once; :meth:`ask` takes their answers.
+
+        A call takes tenths of a second to seconds, and until the time limit where a controller is silent: together they take as long
+        as one.
+        """
+        self._ahead = {words: _Query(self.host, self.argv + list(words)) for words in queries}
+
+    def settle(self):
+        """Wait for the queries whose answers nobody took, so that nothing is left running."""
+        for query in self._ahead.values():
+            query.join()
+        self._ahead = {}
+
+    def ask(self, parse, *words, **options):
+        """Return what ``parse`` makes of the answer to ``words``, or None and a sentence when there is no usable answer.
+
+        ``quiet`` names kinds of errors that need no sentence because they say something about the product, not about its state.
+        """
+        command = self.argv + list(words)
+        self.failure = None
+        try:
+            ahead = self._ahead.pop(words, None)
+            result = ahead.answer() if ahead else self.host.run(command)
+        except CommandError as error:
+            self.failure = HUNG
+            self.hung = True
+            self.problems.append("%s." % error)
+            return None
+        try:
+            answer = parse(result.output)
+        except ValueError as error:
+            self.failure = getattr(error, "kind", "unreadable")
+            if self.failure not in options.get("quiet", ()):
+                self.problems.append("'%s' ended with status %d: %s." % (" ".join(command), result.rc, error))
+            return None
+        if result.rc != 0:
+            self.problems.append("'%s' printed data, but ended with status %d." % (" ".join(command), result.rc))
+        return answer
+
+
+def find(host, named, name, folders, problems, evidence):
+    """Return the :class:`Tool`, or None: the named command, else the program found in the folders or on PATH.
+
+    That there is none is a problem when the user named a command or there is ``evidence`` (names of devices) that it is needed.
+    """
+    if not named:
+        program = host.find_program(name, folders)
+        if program:
+            return Tool(host, [program], problems)
+        if evidence:
+            places = ", ".join(folders) + (" and on PATH" if host.live else " below %s" % host.root)
+            problems.append("%s was not found in %s, but the host has %s." % (name, places, ", ".join(sorted(evidence))))
+        return None
+    try:
+        argv = shlex.split(named)
+    except ValueError as error:
+        problems.append("The command '%s', named for %s, cannot be split into words: %s." % (named, name, error))
+        return None
+    if not argv or shutil.which(argv[0]) is None:
+        problems.append("The command '%s', named for %s, does not exist or is not executable." % (named, name))
+        return None
+    return Tool(host, argv, problems)

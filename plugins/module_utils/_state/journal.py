@@ -1,0 +1,49 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that a run stops for a moment: noted in previous.json before, forgotten when they run again.
+
+A run that is killed in between leaves the note, and the next one, whatever it was started for, starts them.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from .._host import CommandError
+from . import previous
+
+SECTION = "stopped"
+"""The section of previous.json: names of units."""
+
+
+def stopped(host):
+    """Return the units that an earlier run stopped and did not come to start again."""
+    return previous.recorded(host).get(SECTION, []) if host.live else []
+
+
+def stop(host, systemd, unit):
+    previous.record(host, SECTION, [unit])
+    systemd.stop([unit])
+
+
+def start(host, systemd, unit):
+    systemd.start([unit])
+    previous.forget(host, SECTION, [unit])
+
+
+def finish(host, systemd):
+    """Start what an earlier run had stopped, and return a sentence for every unit that does not start; its note stays."""
+    failed = []
+    for unit in stopped(host):
+        try:
+            start(host, systemd, unit)
+        except (CommandError, OSError, ValueError) as error:
+            failed.append("%s was stopped by a run that ended too early, and does not start: %s" % (unit, error))
+    return failed
+
+
+def sentence(unit):
+    """Return what to say of a unit that :func:`finish` starts."""
+    advice = "; a node that was drained for that is still cordoned (kubectl uncordon)" if unit == "kubelet.service" else ""
+    return "%s was stopped by a run that ended before it started it again, and is started now%s" % (unit, advice)

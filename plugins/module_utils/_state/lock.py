@@ -1,0 +1,109 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One program at a time changes a host: modules, boot units, the instances that udev starts, and timers alike.
+
+The lock is an flock(2) on a file below the host's root, so that the kernel releases it when its holder ends, however it ends. The file
+says who holds it, and goes with the lock. Standard library only, and nothing heavy: boot units start this many times.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+
+from .. import _plan_file
+
+PATH = "/run/npu-affinity.lock"
+RECORD = "/etc/npu-affinity/previous.json"
+LIMIT = 180
+"""Seconds to wait for another program. A call of npu-smi that hangs, or a kubelet that starts slowly, ends before."""
+_PAUSE = 0.1
+
+
+class Busy(ValueError):
+    """Another program holds the lock; the text says which, and since when."""
+
+
+@contextlib.contextmanager
+def changing(host, program, check=False):
+    """Hold the lock of a host while ``program`` (a name for those who wait) changes it; nothing is taken or written with ``check``.
+
+    Before that previous.json and the plan in force are looked at: nobody changes a host whose state before the first bind cannot be put
+    back, or that a newer version bound. Raises ``ValueError`` with a sentence for that, and :class:`Busy` when another program did not end
+    within :data:`LIMIT` seconds.
+    """
+    if check:
+        _refuse_strange(host)
+        yield
+        return
+    made = _missing(host)
+    descriptor = _acquire(host, program)
+    try:
+        _refuse_strange(host)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(host.path(PATH))  # those who wait have it open, and look again
+            for folder in made:
+                os.rmdir(folder)
+        os.close(descriptor)
+
+
+def _refuse_strange(host):
+    _plan_file.refuse_newer_plan(host)
+    if host.exists(RECORD):
+        from . import previous  # a program that is only started needs nothing of what it imports
+
+        previous.verified(host)
+
+
+def _missing(host):
+    """Return the folders that the file needs and a bare tree has not, innermost first."""
+    folder, missing = os.path.dirname(host.path(PATH)), []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing
+
+
+def _acquire(host, program):
+    path, deadline = host.path(PATH), time.monotonic() + LIMIT
+    while True:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and time.monotonic() < deadline:
+                continue  # a holder took the folder along
+            raise ValueError("%s cannot be written (%s); run as root (become: true)" % (PATH, error.strerror or error))
+        try:
+            if _taken(descriptor, path):
+                started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, ("%s (process %d) since %s" % (program, os.getpid(), started)).encode())
+                return descriptor
+            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another program"
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if time.monotonic() >= deadline:
+            raise Busy(
+                "%s is changing this host, and did not end within %s s of waiting (it holds %s). Nothing was changed; run again when it "
+                "has ended, or end it where it hangs" % (holder, LIMIT, PATH)
+            )
+        time.sleep(_PAUSE)
+
+
+def _taken(descriptor, path):
+    """Whether the lock is ours now: a holder that ended may have taken the file away that was opened."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False

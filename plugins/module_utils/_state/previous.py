@@ -1,0 +1,116 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``/etc/npu-affinity/previous.json``: what a host was like before the first bind, so that undo is real.
+
+What is recorded was there before the first change of its kind, and is never overwritten; only undo removes the file.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from .._plan_file import SCHEMA, refuse_newer
+from . import sections as _sections
+from .files import MARKER, atomic_write
+
+PATH = "/etc/npu-affinity/previous.json"
+_ABOUT = MARKER + ": the state before the first bind, which undo restores."
+_ADVICE = "undo could not restore this host; correct or remove it by hand first"
+
+
+def recorded(host):
+    """Return the recorded sections by name; none when the host was never bound. A broken file, or a newer one, raises ``ValueError``."""
+    text = host.read(PATH)
+    if text is None:
+        if host.exists(PATH):
+            raise ValueError("%s cannot be read; run as root (become: true)" % PATH)
+        return {}
+    try:
+        sections = json.loads(text)
+    except ValueError as error:
+        raise ValueError("%s is not valid JSON (%s): %s" % (PATH, error, _ADVICE))
+    if not isinstance(sections, dict):
+        raise ValueError("%s does not hold sections: %s" % (PATH, _ADVICE))
+    refuse_newer(PATH, sections)
+    return {name: data for name, data in sections.items() if name not in ("about", "schema")}
+
+
+def verified(host):
+    """Return :func:`recorded` after a look at every section; one that could not be undone raises ``ValueError``.
+
+    Whoever changes a host comes here first, so that a record of another version is found before the first write.
+    """
+    sections = recorded(host)
+    for name, data in sections.items():
+        try:
+            _sections.check(name, data)
+        except ValueError as error:
+            raise ValueError(
+                "%s: section '%s' cannot be undone (%s). Nothing was touched; use the version of the collection that bound this host, or "
+                "correct the file by hand" % (PATH, name, error)
+            )
+    return sections
+
+
+def record(host, section, data):
+    """Store what of the data is not recorded yet, and return whether anything was stored: what is recorded stays as it is.
+
+    Lists, and dictionaries at any depth, get the members that they lack: an NPU that comes later is recorded later.
+    """
+    sections = recorded(host)
+    completed = _completed(sections[section], data) if section in sections else data
+    if section in sections and completed == sections[section]:
+        return False
+    sections[section] = completed
+    _write(host, sections)
+    return True
+
+
+def _completed(before, data):
+    if isinstance(before, dict) and isinstance(data, dict):
+        return dict(data, **{key: _completed(value, data[key]) if key in data else value for key, value in before.items()})
+    if isinstance(before, list) and isinstance(data, list):
+        return before + [member for member in data if member not in before]
+    return before
+
+
+def replace(host, section, data):
+    """Store a section as it is given, whatever was recorded of it; None forgets it."""
+    before = recorded(host)
+    rest = {name: kept for name, kept in before.items() if name != section}
+    _store(host, before, rest if data is None else dict(rest, **{section: data}))
+
+
+def keep(host, names):
+    """Forget every section that is not named. When none is left the file goes."""
+    before = recorded(host)
+    _store(host, before, {name: data for name, data in before.items() if name in names})
+
+
+def forget(host, section, members):
+    """Forget members of a section that is a list, with its last member the section, and with the last section the file."""
+    before = recorded(host)
+    left = [member for member in before.get(section, []) if member not in members]
+    rest = {name: data for name, data in before.items() if name != section}
+    _store(host, before, dict(rest, **{section: left}) if left else rest)
+
+
+def _store(host, before, sections):
+    if sections and sections != before:
+        _write(host, sections)
+    elif not sections and host.exists(PATH):
+        os.unlink(host.path(PATH))
+
+
+def _write(host, sections):
+    atomic_write(host, PATH, dump(_ABOUT, dict(sections, schema=SCHEMA)), 0o600)
+
+
+def dump(about, data):
+    """Return JSON text whose first line says whose file it is."""
+    body = json.dumps(data, indent=1, sort_keys=True)
+    return '{"about": %s,%s\n' % (json.dumps(about), body[1:] if data else "}")

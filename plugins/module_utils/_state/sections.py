@@ -1,0 +1,109 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The shapes of the sections of previous.json. Nobody changes a host whose record has another one: it could not be undone.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .._cpulist import expand
+from .files import FileState
+
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|target)\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def check(name, data):
+    """Raise ``ValueError`` with what is wrong where a section is none of ours; a unit's name is the section of one that was stopped."""
+    try:
+        if name not in _CHECKS and not _UNIT.match(name):
+            raise ValueError("it is unknown")
+        _CHECKS.get(name, _check_unit)(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError("%s: %s" % (type(error).__name__, error))
+
+
+def _check_unit(data):
+    if not set(data) <= {"running", "enabled"} or not all(isinstance(value, bool) for value in data.values()):
+        raise ValueError("it does not say whether the unit was running and enabled")
+
+
+def _check_files(data):
+    for path, values in data.items():
+        _check_path(path)
+        FileState.from_record(values)
+
+
+def _check_path(path):
+    if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise ValueError("'%s' is no absolute path" % path)
+
+
+def _check_paths(data):
+    _check_names(data)
+    for path in data:
+        _check_path(path)
+
+
+def _check_names(data):
+    if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+        raise ValueError("it is no list of names")
+
+
+def _check_interrupts(data):
+    for member in [data["workqueues"], data["threads"]] + list(data["functions"].values()):
+        if not isinstance(member, dict):
+            raise ValueError("it has no affinities by name")
+        for name, cpus in member.items():
+            expand(cpus or "", name)
+
+
+def _check_tuning(data):
+    for path, value in data.items():
+        _check_path(path)
+        if not path.startswith(("/proc/sys/", "/sys/")) or not isinstance(value, str):
+            raise ValueError("'%s' is no setting" % path)
+
+
+def _check_device_share(data):
+    if not isinstance(data.get("recover"), (bool, type(None))):
+        raise ValueError("recover is %r" % data["recover"])
+    for card, chips in data["chips"].items():
+        if not all(number.isdigit() for number in [card] + list(chips)):
+            raise ValueError("'%s' is no card with chips" % card)
+        if not all(isinstance(enabled, (bool, type(None))) for enabled in chips.values()):
+            raise ValueError("card %s has chips that are neither on nor off" % card)
+
+
+def _check_layout(data):
+    _check_paths(data["folders"])
+    for path, mode in data["modes"].items():
+        _check_path(path)
+        int(mode, 8)
+    for path, digests in data["files"].items():
+        _check_path(path)
+        if not isinstance(digests, list) or not all(_DIGEST.match(digest) for digest in digests):
+            raise ValueError("'%s' has no checksums" % path)
+
+
+def _check_kubelet(data):
+    _check_path(data["path"])
+    _check_paths(data["folders"])
+    _check_paths(data.get("renamed", []))
+
+
+_CHECKS = {
+    "device_share": _check_device_share,
+    "files": _check_files,
+    "folders": _check_paths,
+    "interrupted": _check_paths,
+    "interrupts": _check_interrupts,
+    "kubelet": _check_kubelet,
+    "stopped": _check_names,
+    "tuning": _check_tuning,
+    "vnpu": _check_layout,
+}

@@ -1,0 +1,250 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""systemd as seen from files and cgroups, and the few commands that make it follow the unit files.
+
+What systemd was seen to do with cpusets (systemd 252, kernel 6.1; systemd issue 43846): a drop-in takes effect on a running
+unit at ``daemon-reload``; an exit status of 0 proves nothing; removing the last value leaves the live set narrow.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+
+from .._cpulist import expand
+from .._host import CommandError
+from .._kernel.machine import CGROUPS
+from .files import remove_empty
+
+UNIT_FOLDER = "/etc/systemd/system"
+UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+"""Where systemd looks for a unit's file; the first one counts."""
+RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")
+CONTROLS = RUNTIME_CONTROLS + ("/etc/systemd/system.control",)
+"""Where ``systemctl set-property`` keeps its drop-ins, which override those below the unit folder; those of scopes are transient."""
+UNIT_SUFFIX = re.compile(r"\.(service|slice|scope|timer|socket|target)\Z")
+CPUSET_KEYS = {"AllowedCPUs": ("cpus", "CPUs"), "AllowedMemoryNodes": ("mems", "memory nodes")}
+
+
+def unit_of(path):
+    """Return the unit that a file below the unit folder configures (its own name, or its drop-in folder's), or None."""
+    folder, name = posixpath.split(path)
+    if folder == UNIT_FOLDER and UNIT_SUFFIX.search(name):
+        return name
+    if posixpath.dirname(folder) == UNIT_FOLDER and folder.endswith(".d") and name.endswith(".conf"):
+        return posixpath.basename(folder)[:-2]
+    return None
+
+
+def settings(text):
+    """Return the last value of every key of a unit file's text; repeated keys and section names are not told apart."""
+    pairs = (line.split("=", 1) for line in (text or "").splitlines() if "=" in line and not line.startswith(("#", ";")))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def slice_path(name):
+    """Return the cgroup path of a slice from its name: ``npu-0.slice`` -> ``/npu.slice/npu-0.slice``."""
+    stem = name[: -len(".slice")]
+    parts = stem.split("-")
+    return "".join("/%s.slice" % "-".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def enable_links(unit, text):
+    """Return the links that enabling a unit with the given file text makes."""
+    return ["%s/%s.wants/%s" % (UNIT_FOLDER, target, unit) for target in settings(text).get("WantedBy", "").split()]
+
+
+class Systemd:
+    """systemctl for one host: of the running systemd, or with ``--root`` for any other tree, where only enabling makes sense."""
+
+    def __init__(self, host):
+        self.host = host
+
+    def _systemctl(self, *arguments):
+        command = ["systemctl"] if self.host.live else ["systemctl", "--root", self.host.root]
+        return self.host.run(command + list(arguments))
+
+    def _check(self, *arguments):
+        result = self._systemctl(*arguments)
+        if result.rc != 0:
+            raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()))
+
+    def reload(self):
+        self._check("daemon-reload")
+
+    def start(self, units):
+        self._check("start", *units)
+
+    def stop(self, units):
+        self._check("stop", *units)
+
+    def restart(self, unit):
+        self._check("restart", unit)
+
+    def active(self, units):
+        """Return those of the units that are active, asking systemd once. A template never is, and systemctl gives up at one."""
+        units = [unit for unit in units if "@." not in unit]
+        if not units:
+            return []
+        answers = self._systemctl("is-active", *units).output.split()
+        return [unit for unit, answer in zip(units, answers) if answer == "active"]
+
+    def show(self, properties, units):
+        """Return ``{unit: {property: value}}`` of units by name, or of those that are loaded by shell pattern."""
+        if not units:
+            return {}
+        output = self._systemctl("show", "--property=Id," + ",".join(properties), *units).output
+        found = [settings(block) for block in output.split("\n\n")]
+        return {values.pop("Id"): values for values in found if "Id" in values}
+
+    def running(self, units):
+        """Return those of the units, named as for :meth:`show`, that are neither inactive nor failed: stopping them does something."""
+        found = self.show(["ActiveState"], units)
+        return [unit for unit, values in sorted(found.items()) if values.get("ActiveState") not in ("inactive", "failed")]
+
+    def forget_failed(self, pattern):
+        self._check("reset-failed", pattern)
+
+    def text(self, unit):
+        """Return the text of a unit's file, or None when it is not installed; that of a masked one is empty."""
+        return next((text for text in (self.host.read(path) for path in self._files(unit)) if text is not None), None)
+
+    def masked(self, unit):
+        """Whether a unit is masked: systemd neither enables nor starts it."""
+        path = next((path for path in self._files(unit) if self.host.exists(path)), None)
+        return path is not None and (self.text(unit) == "" or self._target(path) == "/dev/null")
+
+    def _files(self, unit):
+        return ["%s/%s" % (folder, unit) for folder in UNIT_FOLDERS]
+
+    def _target(self, path):
+        target = self.host.path(path)
+        return os.readlink(target) if os.path.islink(target) else None
+
+    def enabled(self, unit, text):
+        """Whether every target that the unit file's ``WantedBy=`` names links to the unit."""
+        return all(self.host.exists(link) for link in enable_links(unit, text))
+
+    def links(self, unit):
+        """Return the links below the unit folder that lead to a unit, and that disabling it removes."""
+        names = self.host.names(UNIT_FOLDER, "*.wants") + self.host.names(UNIT_FOLDER, "*.requires")
+        folders = ["%s/%s" % (UNIT_FOLDER, name) for name in names]
+        paths = ["%s/%s" % (folder, name) for folder in [UNIT_FOLDER] + folders for name in self.host.names(folder)]
+        links = [path for path in paths if os.path.islink(self.host.path(path))]
+        return [path for path in links if posixpath.basename(os.readlink(self.host.path(path))) == unit]
+
+    def enable(self, unit, text):
+        """Enable a unit with the given file text; systemd has to be reloaded for it, once for all units.
+
+        In another tree the links are made by hand where systemctl does not.
+        """
+        if not self._told("enable", unit):
+            for link in enable_links(unit, text):
+                os.makedirs(posixpath.dirname(self.host.path(link)), exist_ok=True)
+                os.symlink("%s/%s" % (UNIT_FOLDER, unit), self.host.path(link))
+
+    def disable(self, unit, text):
+        """Disable a unit with the given file text: the reverse of :meth:`enable`."""
+        if not self._told("disable", unit):
+            for link in enable_links(unit, text):
+                if self.host.exists(link):
+                    os.unlink(self.host.path(link))
+
+    def _told(self, verb, unit):
+        """Whether systemctl did it. In another tree it may be missing, and it finds no unit folder behind an absolute link."""
+        if not self.host.live and self.host.resolve(UNIT_FOLDER) != self.host.root + UNIT_FOLDER:
+            return False
+        try:
+            self._check(verb, "--no-reload", unit)
+        except CommandError:
+            if self.host.live:
+                raise
+            return False
+        return True
+
+    def cgroup(self, unit):
+        """Return the folder of the unit's live cgroup (v2), or None when it has none."""
+        if unit.endswith(".slice"):
+            path = slice_path(unit)
+        elif unit == "init.scope":
+            path = "/init.scope"
+        else:
+            path = settings(self._systemctl("show", "--property=ControlGroup", unit).output).get("ControlGroup", "")
+        folder = CGROUPS + path
+        return folder if path and self.host.exists(folder) else None
+
+    def populated(self, unit):
+        """Whether a process runs in the unit or below it."""
+        folder = self.cgroup(unit)
+        return folder is not None and "populated 1" in (self.host.read(folder + "/cgroup.events") or "")
+
+    def effective(self, unit, kind):
+        """Return the set of CPUs (kind ``cpus``) or memory nodes (``mems``) that the kernel really grants, or None without cgroup."""
+        folder = self.cgroup(unit)
+        text = None if folder is None else self.host.read("%s/cpuset.%s.effective" % (folder, kind))
+        return None if text is None else set(expand(text))
+
+    def narrow(self, unit):
+        """Return ``{key: sentence}`` of the sets that are smaller than those of the group around although no setting says so."""
+        folder = self.cgroup(unit)
+        if folder is None:
+            return {}
+        left = self.show(CPUSET_KEYS, [unit]).get(unit, {})
+        found = {}
+        for key, (kind, word) in CPUSET_KEYS.items():
+            own, around = (self.host.read("%s/cpuset.%s.effective" % (path, kind)) for path in (folder, posixpath.dirname(folder)))
+            if not left.get(key) and own is not None and around is not None and set(expand(own)) < set(expand(around)):
+                found[key] = "%s has no setting for %s any more and is still confined to %s; restart what runs in it" % (unit, word, own)
+        return found
+
+    def users(self, slices, leaving=()):
+        """Return ``{slice: units}`` of those slices that must not be stopped: what runs there, or would be stopped along with them.
+
+        A slice is required by every unit that names it, also by one that runs elsewhere until its next start, or has no process (a
+        oneshot that remains active, a service between two starts). ``leaving`` are units that will name it no more. Where processes belong
+        to no unit the slice stands for itself.
+        """
+        requirers = {name: set(values.get("RequiredBy", "").split()) for name, values in self.show(["RequiredBy"], slices).items()}
+        running = set(self.running(sorted(set().union(*requirers.values()) - set(slices) - set(leaving))))
+        found = {}
+        for name in slices:
+            path = slice_path(name)
+            below = [requirers.get(other, set()) for other in slices if (slice_path(other) + "/").startswith(path + "/")]
+            units = self._inside(CGROUPS + path) | (running & set().union(*below))
+            if units or self.populated(name):
+                found[name] = sorted(units) or [name]
+        return found
+
+    def _inside(self, folder):
+        """Return the services and scopes with processes below the cgroup folder of a slice, and in the slices below it."""
+        found = set()
+        for name in self.host.names(folder):
+            inner = "%s/%s" % (folder, name)
+            if "populated 1" not in (self.host.read(inner + "/cgroup.events") or ""):
+                continue
+            if name.endswith(".slice"):
+                found |= self._inside(inner)
+            elif UNIT_SUFFIX.search(name):
+                found.add(name)
+        return found
+
+    def widen(self, unit, keys):
+        """Give a live unit all CPUs or memory nodes, so that its setting can be taken away (removing it alone leaves the set narrow)."""
+        cpus = self.host.read("/sys/devices/system/cpu/possible") or self.host.read("/sys/devices/system/cpu/online")
+        everything = {"AllowedCPUs": cpus, "AllowedMemoryNodes": self.host.read("/sys/devices/system/node/has_memory")}
+        self._check("set-property", "--runtime", unit, *["%s=%s" % (key, everything[key]) for key in CPUSET_KEYS if key in keys])
+
+    def drop_runtime_settings(self, unit):
+        """Remove what :meth:`widen` wrote; systemd has to be reloaded for it."""
+        for path in self.set_by_hand(unit, RUNTIME_CONTROLS):
+            os.unlink(self.host.path(path))
+        remove_empty(self.host, ["%s/%s.d" % (control, unit) for control in RUNTIME_CONTROLS] + list(RUNTIME_CONTROLS))
+
+    def set_by_hand(self, unit, controls=CONTROLS):
+        """Return the drop-ins that ``set-property`` wrote for the CPUs or memory nodes of a unit, :meth:`widen` included."""
+        folders = ["%s/%s.d" % (control, unit) for control in controls]
+        return ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, "50-Allowed*.conf")]

@@ -1,0 +1,109 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The environment that the files of a unit give its processes, and the variables in it that confine them to devices.
+
+The rules are those of systemd.exec(5): environment files win over ``Environment=``, the later over the earlier; and of systemd.unit(5)
+for specifiers. A program can still set a variable itself.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+
+from .unit_files import OURS, drop_in_of, values
+
+VISIBLE = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",)
+_ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
+_PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
+_ESCAPED = re.compile(r"\\([\"\\$`])")
+_SPECIFIER = re.compile(r"%([%iInNpP])")
+_HEX = re.compile(r"\\x([0-9a-f]{2})")
+
+
+def in_settings(lines, key):
+    """Return ``[(source, value)]`` of a variable in ``[(source, value of Environment=)]``. Raises ``ValueError`` for unbalanced quotes."""
+    words = [(source, word.partition("=")) for source, line in lines for word in shlex.split(line)]
+    return [(source, value) for source, (name, _equals, value) in words if name == key]
+
+
+def in_files(host, paths, key):
+    """Return ``[(path, value)]`` of a variable in environment files, given as ``EnvironmentFile=`` has them."""
+    found = []
+    for path in paths:
+        folder, pattern = posixpath.split(path.lstrip("-").strip("'\""))
+        for file in ["%s/%s" % (folder, name) for name in host.names(folder, pattern)]:
+            text = (host.read(file) or "").replace("\\\n", "")
+            found += [(file, _unquoted(raw)) for raw in re.findall(_ASSIGNMENT % key, text, re.MULTILINE | re.DOTALL)]
+    return found
+
+
+def _unquoted(raw):
+    parts = []
+    for double, single, escaped, plain in _PART.findall(raw.strip()):
+        parts.append(_ESCAPED.sub(r"\1", double) + single + escaped + plain)
+    return "".join(parts)
+
+
+def environment(host, unit, without_ours=False):
+    """Return ``{name: (value, path)}`` of those of :data:`VARIABLES` that a unit's files set, with the path of the file that counts.
+
+    ``without_ours``: but for our drop-in.
+    """
+    said = values(host, unit)
+    ours = drop_in_of(unit)
+    lines = [(path, _specified(value, unit)) for path, value in said.get("Environment", []) if not (without_ours and path == ours)]
+    files = [_specified(value, unit) for _path, value in said.get("EnvironmentFile", [])]
+    found = {}
+    for name in VARIABLES:
+        parts = [part for line in lines for part in _readable(line, name)] + in_files(host, files, name)
+        if parts:
+            path, value = parts[-1]
+            found[name] = (value, path)
+    return found
+
+
+def _readable(line, name):
+    try:
+        return in_settings([line], name)
+    except ValueError:
+        return []  # systemd ignores such a line
+
+
+def _specified(text, unit):
+    """Return a value with the specifiers that name the unit put in; others stay as they are."""
+    stem = unit.rpartition(".")[0]
+    prefix, _at, instance = stem.partition("@")
+    known = {"%": "%", "n": unit, "N": stem, "p": prefix, "P": _unescaped(prefix), "i": instance, "I": _unescaped(instance)}
+    return _SPECIFIER.sub(lambda match: known[match.group(1)], text)
+
+
+def _unescaped(text):
+    return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text.replace("-", "/"))
+
+
+def set_elsewhere(host, unit):
+    """Return ``{name: {value, file, wins}}`` of :func:`environment` without our drop-in; ``wins``: whether it counts in spite of ours."""
+    return {
+        name: {"value": value, "file": path, "wins": not _is_read_before_ours(path)}
+        for name, (value, path) in environment(host, unit, without_ours=True).items()
+    }
+
+
+def _is_read_before_ours(path):
+    """Whether a file is the unit's own, or a drop-in that systemd reads before ours; an environment file is neither."""
+    folder, name = posixpath.split(path)
+    if folder.endswith(".d") and name.endswith(".conf"):
+        return name < OURS
+    return name.endswith(".service")
+
+
+def agrees(name, found, wanted):
+    """Whether a value is what is wanted, or names some of the devices that are wanted."""
+    ids = found.replace(" ", "").split(",") if name in VISIBLE else []
+    return found == wanted or bool(ids) and set(ids) <= set(wanted.split(","))

@@ -1,0 +1,104 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What systemd makes of all files of a unit: drop-ins by name, whatever folder they are in; lists grow until an empty value resets them.
+
+The rules are those of systemd.unit(5), read from the files, so that they hold for a tree in which no systemd runs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from .._cpulist import expand
+from .systemd import UNIT_FOLDER
+
+FOLDERS = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    UNIT_FOLDER,
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+)
+"""Where systemd looks for units and their drop-ins; of files with one name the first counts."""
+LISTS = ("CPUAffinity", "NUMAMask", "AllowedCPUs", "AllowedMemoryNodes")
+OURS = "50-npu-affinity.conf"
+
+
+def drop_in_of(unit):
+    return "%s/%s.d/%s" % (UNIT_FOLDER, unit, OURS)
+
+
+def fragment(host, unit):
+    """Return the path of a unit's own file, for an instance also that of its template, or None when the unit does not exist."""
+    names = [unit] + ([_template(unit)] if _template(unit) else [])
+    return next((path for name in names for folder in FOLDERS for path in ["%s/%s" % (folder, name)] if host.exists(path)), None)
+
+
+def _template(unit):
+    name, at, rest = unit.partition("@")
+    return "%s@.%s" % (name, rest.rpartition(".")[2]) if at else None
+
+
+def drop_ins(host, unit):
+    """Return the paths of all drop-ins of a unit in the order in which systemd reads them."""
+    stem, _dot, kind = unit.rpartition(".")
+    parts = stem.split("@")[0].split("-")
+    names = [unit, _template(unit)] + ["-".join(parts[:count]) + "-." + kind for count in range(len(parts) - 1, 0, -1)] + [kind]
+    found = {}
+    for name in filter(None, names):
+        for folder in FOLDERS:
+            inner = "%s/%s.d" % (folder, name)
+            for file in host.names(inner, "*.conf"):
+                found.setdefault(file, "%s/%s" % (inner, file))
+    return [found[file] for file in sorted(found)]
+
+
+def values(host, unit):
+    """Return ``{key: [(path, value)]}`` of what a unit's files say together, without what a later empty value of the key resets."""
+    own = fragment(host, unit)
+    found = {}
+    for path in ([own] if own else []) + drop_ins(host, unit):
+        for line in (host.read(path) or "").replace("\\\n", " ").splitlines():
+            key, equals, value = line.partition("=")
+            if equals and not line.startswith(("#", ";")):
+                kept = found.setdefault(key.strip(), [])
+                kept[:] = kept + [(path, value.strip())] if value.strip() else []
+    return found
+
+
+def numbers(value):
+    """Return the set that a list setting means, or None for one that is no list of numbers (``numa``)."""
+    try:
+        return set(expand(value.replace(" ", ",")))
+    except ValueError:
+        return None
+
+
+def others(host, unit, key):
+    """Return ``[(path, value)]`` of the files that count for a key of a unit besides ours."""
+    mine = (drop_in_of(unit), "%s/%s" % (UNIT_FOLDER, unit))
+    return [(path, value) for path, value in values(host, unit).get(key, ()) if path not in mine]
+
+
+def differences(host, unit, wanted):
+    """Yield ``(key, value wanted, value found, path of the file that makes the difference or None)`` of the settings of our drop-in."""
+    said = values(host, unit)
+    for key, value in wanted.items():
+        parts = said.get(key, [])
+        if key in LISTS:
+            sets = [numbers(text) for _path, text in parts]
+            right = None not in sets and set().union(*sets) == numbers(value)
+        else:
+            right = bool(parts) and parts[-1][1] == value
+        if not right:
+            foreign = [path for path, _text in parts if posixpath.basename(path) != OURS]
+            yield key, value, " ".join(text for _path, text in (parts if key in LISTS else parts[-1:])), foreign[-1] if foreign else None

@@ -1,0 +1,85 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The topology of a host: everything that a plan needs to know, gathered in one pass, without writing anything.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from .. import _plan_file
+from .._cpulist import expand
+from .._irq.irqbalance import irqbalance
+from .._kernel import cpus as _cpus
+from .._kernel import pci
+from .._kernel.holders import groups_of_holders
+from .._kernel.machine import machine
+from .._kubelet.facts import kubelet
+from .._state.unit_environment import set_elsewhere
+from .._state.unit_files import fragment
+from . import gpus as _gpus
+from . import npus as _npus
+
+_APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
+_APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
+
+
+def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), holders=False):
+    """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
+
+    ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
+    ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there, and ``holders`` asks who
+    has accelerators open: the result then has ``missing_units`` and ``unit_environment``, and ``holders``.
+    """
+    problems = []
+    devices = pci.accelerators(host)
+    tool = _npus.start(host, npu_smi, devices, problems)
+    cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": []}, _cpus.cpus, host)
+    online = set(expand(cpus["online"]))
+    if not online:
+        problems.append("No CPU is online by %s." % host.path(_cpus.CPU_FOLDER + "/online"))
+    nodes = _attempt(problems, [], _cpus.nodes, host, online)
+    npus, driver = _npus.gather(host, tool, devices, nodes, device_share, problems)
+    gpus = _gpus.gather(host, nvidia_smi, devices, problems)
+    facts = {
+        "schema": 1,
+        "machine": machine(host),
+        "cpus": cpus,
+        "numa": nodes,
+        "npus": npus + gpus,
+        "unlisted": _npus.unlisted(devices, npus),
+        "driver": driver,
+        "irqbalance": irqbalance(host),
+        "kubelet": kubelet(host, online),
+        "applied": _attempt(problems, None, applied, host),
+        "problems": problems,
+    }
+    if units:
+        facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
+        found = {unit: set_elsewhere(host, unit) for unit in units}
+        facts["unit_environment"] = {unit: variables for unit, variables in found.items() if variables}
+    if holders:
+        facts["holders"] = groups_of_holders(host)
+    return facts
+
+
+def _attempt(problems, fallback, function, *arguments):
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        problems.append("%s." % error)
+        return fallback
+
+
+def applied(host):
+    """Return the parts of the plan in force that a later plan must respect, or None when there is none.
+
+    Raises ``ValueError`` when the file is there but is no plan.
+    """
+    plan = _plan_file.read(host)
+    if plan is None:
+        return None
+    kept = {key: plan[key] for key in _APPLIED if key in plan}
+    kept["npus"] = [{key: npu[key] for key in _APPLIED_NPU if key in npu} for npu in plan["npus"]]
+    return kept

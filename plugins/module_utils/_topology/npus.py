@@ -1,0 +1,296 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The NPUs of a host: what npu-smi lists, joined with what sysfs knows about their PCI functions.
+
+npu-smi is one witness, sysfs the other: NUMA nodes come from sysfs, ids and memory from npu-smi, and where the two disagree, that is
+a sentence. What npu-smi prints and how it fails: Ascend npu-smi reference, and vllm-ascend issues 632, 2698 and 16309.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+
+from .._cpulist import compress, expand
+from .._kernel.pci import DEVICE_FOLDER, numa_node
+from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
+from .._smi.driver import NPU_SMI_FOLDERS, installed_version
+from .._smi.tool import HUNG, find
+
+_BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")
+_DEAD_ROW = re.compile(r"^\s*-1\s", re.MULTILINE)
+_NAMES = (
+    (re.compile(r"310P"), "310p"),
+    (re.compile(r"310|MiniD"), "310"),
+    (re.compile(r"950"), "a5"),
+    (re.compile(r"910_93|910C"), "a3"),
+    (re.compile(r"910B"), "a2"),
+    (re.compile(r"910(A|Pro|Premium)|9010"), "910"),
+)
+
+
+def start(host, named, devices, problems):
+    """Return npu-smi with its three queries under way, or None when there is none.
+
+    ``named`` is the command to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
+    (:func:`_kernel.pci.accelerators`). What goes wrong is added to ``problems``.
+    """
+    tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
+    if tool:
+        tool.ask_ahead(("info",), ("info", "-m"), ("info", "-t", "topo"))
+    return tool
+
+
+def _ascend(devices):
+    return {pci: device for pci, device in devices.items() if device["family"] != "gpu"}
+
+
+def unlisted(devices, chips):
+    """Return the NPUs of the bus that npu-smi does not list: ``[{pci, family, numa}]`` by address."""
+    listed = {chip["pci"] for chip in chips}
+    return [dict(device, pci=pci) for pci, device in sorted(_ascend(devices).items()) if pci not in listed]
+
+
+def gather(host, tool, devices, nodes, device_share, problems):
+    """Return ``(npus, {version, npu_smi})``: the NPUs ascending by logic id, and the versions of driver and tool.
+
+    ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
+    """
+    present = _ascend(devices)
+    info, chips = _ask(tool, device_share) if tool else (None, [])
+    for chip in chips:
+        chip["family"] = present[chip["pci"]]["family"] if chip["pci"] in present else _family(chip)
+        chip["numa"] = numa_node(host, chip["pci"]) if chip["pci"] else None
+    if tool:
+        tool.settle()
+        problems.extend(_doubts(host, chips, present, nodes))
+    info = info or {"version": None, "npu_smi": None}
+    driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
+    return sorted(chips, key=lambda chip: chip["id"]), driver
+
+
+def _ask(tool, device_share):
+    """Return ``(info, chips)`` with as few calls as possible: a call takes up to seconds, and longer where an NPU is ill."""
+    info = tool.ask(_info, "info")
+    mapping = _mapping(tool)
+    topo = tool.ask(parse_topo, "info", "-t", "topo") or [] if mapping or _shown(info) else []
+    ids = _ids_of_mapping(mapping, tool.problems) if mapping else _ids_of_info(info, topo, tool.problems)
+    chips = _chips(info, ids)
+    unknown = sorted(_shown(info).keys() - ids.keys())
+    if mapping and unknown:
+        tool.problems.append("npu-smi info lists %s, but 'info -m' has no logic id for it; left out." % _words(unknown))
+    if chips:
+        _add_boards(tool, chips, alone=bool(mapping) and all(row["logic_id"] is None for row in mapping))
+        _add_affinity(chips, topo)
+    if device_share:
+        _add_device_share(tool, chips)
+    return info, chips
+
+
+def _info(text):
+    match = _BANNER.search(text)
+    return dict(parse_info(text), npu_smi=match.group(1) if match else None)
+
+
+def _mapping(tool):
+    """Return the rows of ``info -m``, or None; a row with NPU ID -1 is a sentence."""
+
+    def parse(text):
+        dead = len(_DEAD_ROW.findall(text))
+        if dead:
+            tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or held by somebody else." % dead)
+        return parse_mapping(text)
+
+    return tool.ask(parse, "info", "-m")
+
+
+def _shown(info):
+    """Return ``{(card, chip): row}`` of the table of ``info``. A product without chip ids has one chip on a card."""
+    rows = {}
+    for row in info["chips"] if info else []:
+        rows.setdefault((row["card"], row["chip"] or 0), row)
+    return rows
+
+
+def _chips(info, ids):
+    """Return the chips that have a logic id, with what ``info`` says about them."""
+    shown = _shown(info)
+    busy = {(process["card"], process["chip"]) for process in info["processes"]} if info else None
+    chips = []
+    for (card, chip), listed in sorted(ids.items()):
+        row = shown.get((card, chip), {})
+        chips.append(
+            {
+                "kind": "npu",
+                "id": listed["id"],
+                "card": card,
+                "chip": chip,
+                "phy_id": listed["phy_id"] if listed["phy_id"] is not None else row.get("phy_id"),
+                "name": row.get("name") or listed["name"],
+                "family": None,
+                "pci": row.get("pci"),
+                "numa": None,
+                "affinity": None,
+                "memory_mib": row.get("memory_total_mib"),
+                "device_share": None,
+                "busy": None if busy is None else (card, chip) in busy or (card, None) in busy,
+            }
+        )
+    return chips
+
+
+def _ids_of_mapping(rows, problems):
+    """Return ``{(card, chip): {id, phy_id, name}}``. Without a column for the logic id (A5) that is the NPU ID."""
+    ids, taken = {}, {}
+    for row in rows:
+        key = (row["card"], row["chip"] or 0)
+        logic_id = row["card"] if row["logic_id"] is None else row["logic_id"]
+        if key not in ids and taken.setdefault(logic_id, key) != key:
+            problems.append("npu-smi info -m gives logic id %d to %s; the second is left out." % (logic_id, _words([taken[logic_id], key])))
+            continue
+        name = re.sub(r"^Ascend\s+", "", row["name"] or "") or None
+        ids.setdefault(key, {"id": logic_id, "phy_id": row["phy_id"], "name": name})
+    return ids
+
+
+def _ids_of_info(info, topo, problems):
+    """Return the same without ``info -m``, where the tables of ``info`` and ``info -t topo`` tell; otherwise none.
+
+    The table of ``info`` leaves no doubt in three cases: its column Device is the logic id (310 families); an A5 NPU's logic id is its
+    NPU ID; physical ids that count up from 0 without a gap are the logic ids, because those do the same in the same order. Else
+    :func:`_counted`.
+    """
+    shown = _shown(info)
+    rows = list(shown.values())
+    if not rows:
+        return {}
+    if None not in {row["logic_id"] for row in rows} and len({row["logic_id"] for row in rows}) == len(rows):
+        ids, source = [row["logic_id"] for row in rows], "the column Device of npu-smi info"
+    elif all("950" in (row["name"] or "") for row in rows):
+        ids, source = [row["card"] for row in rows], "the NPU ids of npu-smi info"
+    elif [row["phy_id"] for row in rows] == list(range(len(rows))):
+        ids, source = list(range(len(rows))), "the physical ids of npu-smi info"
+    else:
+        ids, source = _counted(shown, topo, info["processes"]), "the order of npu-smi info"
+    unknown = sorted(key for key, number in zip(shown, ids) if number is None)
+    if unknown:
+        problems.append("The logic ids of %s are not known without npu-smi info -m; left out." % _words(unknown))
+    if len(unknown) < len(rows):
+        problems.append("Logic ids were taken from %s, because 'info -m' gave none." % source)
+    found = zip(shown.items(), ids)
+    return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in found if number is not None}
+
+
+def _counted(shown, topo, processes):
+    """Return the positions in the table of ``info`` of the NPUs that have a row in the topology; where that has none, of those that run.
+
+    The others are None, and so is everybody in a table with two chips of one logic id. Order of fallbacks: vLLM-Ascend, "CPU Binding".
+    """
+    keys = sorted(shown)
+    if any(row["logic_id"] is not None for row in shown.values()):
+        return [None] * len(keys)
+    labels = {(_labelled(row), row["id"]) for row in topo}
+    listed = {key for key in keys if {(column, shown[key][column]) for column in ("card", "phy_id")} & labels}
+    running = {(process["card"], process["chip"]) for process in processes}
+    counted = listed or {key for key in keys if {key, (key[0], None)} & running}
+    return [keys.index(key) if key in counted else None for key in shown]
+
+
+def _add_boards(tool, chips, alone):
+    """Ask for what is still unknown; ``alone`` says that cards have one chip and the product refuses ``-c`` (A5)."""
+    for chip in chips:
+        if chip["pci"] and chip["name"]:
+            continue
+        words = ["info", "-t", "board", "-i", str(chip["card"])]
+        board = tool.ask(parse_board, *(words if alone else words + ["-c", str(chip["chip"])]))
+        if board:
+            chip["pci"] = chip["pci"] or board["pci"]
+            chip["name"] = chip["name"] or board["chip_name"]
+        if tool.failure == HUNG:
+            return
+
+
+def _add_affinity(chips, topo):
+    """A row of the topology is labelled with the NPU ID, that is the card, or on A3 with the physical id."""
+    for row in topo:
+        for chip in chips:
+            if chip[_labelled(row)] == row["id"]:
+                chip["affinity"] = row["affinity"]
+
+
+def _labelled(row):
+    return "phy_id" if row["label"].startswith("Phy-ID") else "card"
+
+
+def _add_device_share(tool, chips):
+    """Ask for the device share of every card, until npu-smi does not answer in time: a tool that hangs would take a time limit each."""
+    cards = sorted({chip["card"] for chip in chips})
+    for index, card in enumerate(cards):
+        if tool.hung:
+            left = compress(cards[index:])
+            tool.problems.append("Device share of card %s was not asked for, because npu-smi did not answer before." % left)
+            return
+        answer = tool.ask(parse_device_share, "info", "-t", "device-share", "-i", str(card), quiet=("unsupported",))
+        states = {row["chip"] or 0: row["enabled"] for row in answer or []}
+        for chip in chips:
+            if chip["card"] == card:
+                chip["device_share"] = states.get(chip["chip"])
+
+
+def _family(chip):
+    name = chip["name"] or ""
+    if name == "Ascend910" and chip["phy_id"] is not None:
+        return "a3"
+    return next((family for pattern, family in _NAMES if pattern.search(name)), None)
+
+
+def _doubts(host, chips, present, nodes):
+    """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
+    for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
+        told = "its PCI device id says %s" % family if family else "its PCI device id does not tell either"
+        yield "NPU %s: the chip name '%s' names no known family; %s." % (compress(ids), name, told)
+    for (pci, family), ids in _grouped(chips, lambda chip: (chip["pci"], chip["family"]) if chip["pci"] else None):
+        if len(ids) > 1 and family != "310p":
+            yield "NPU %s: all have PCI function %s, so that only one of them is a device of its own." % (compress(ids), pci)
+    listed = {chip["pci"] for chip in chips if chip["pci"]}
+    missing = sorted(pci for pci in listed if not host.exists("%s/%s" % (DEVICE_FOLDER, pci)))
+    if missing:
+        yield "npu-smi lists PCI functions that %s does not have: %s." % (host.path(DEVICE_FOLDER), ", ".join(missing))
+    left = [device["pci"] for device in unlisted(present, chips)]
+    if left:
+        words = ("NPU", "is") if len(left) == 1 else ("NPUs", "are")
+        yield "%s at %s %s on the PCI bus and not listed by npu-smi." % (words[0], ", ".join(left), words[1])
+    for sentence, ids in _grouped(chips, lambda chip: None if chip["pci"] in missing else _disagreement(chip, nodes)):
+        yield "NPU %s: %s" % (compress(ids), sentence)
+
+
+def _disagreement(chip, nodes):
+    """Return what is wrong with an NPU's NUMA node. npu-smi prints the CPUs of node 0 where the kernel has no node for the device."""
+    if chip["pci"] is None:
+        return None
+    if chip["numa"] is None:
+        printed = "npu-smi prints CPU affinity %s, which is a guess" % chip["affinity"] if chip["affinity"] else "npu-smi prints none"
+        return "the kernel has no NUMA node for it (numa_node is -1), and %s." % printed
+    local = next((node["cpus"] for node in nodes if node["id"] == chip["numa"]), "")
+    online = {cpu for node in nodes for cpu in expand(node["cpus"])}
+    if chip["affinity"] is None or set(expand(chip["affinity"])) & online == set(expand(local)):
+        return None
+    cpus = "whose CPUs are %s" % local if local else "which has no online CPU"
+    return "npu-smi prints CPU affinity %s, but sysfs says NUMA node %d, %s." % (chip["affinity"], chip["numa"], cpus)
+
+
+def _grouped(chips, key):
+    """Return ``[(value, [ids])]`` of the chips for which ``key`` has a value."""
+    groups = collections.OrderedDict()
+    for chip in chips:
+        value = key(chip)
+        if value is not None:
+            groups.setdefault(value, []).append(chip["id"])
+    return list(groups.items())
+
+
+def _words(keys):
+    return " and ".join("card %d chip %d" % key for key in keys)

@@ -1,0 +1,536 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring a set of host files and the systemd units that they configure to the wanted state, wholly or not at all.
+
+Order: compare, refuse what is unsafe, record what was there before the first bind, start what a killed run had stopped, set what concerns
+the whole host, widen live CPU sets whose setting goes, write, try the programs of our units, reload, stop slices that are gone and idle,
+enable, start, read back what the kernel grants. When a step fails, every file and setting is put back, what was stopped is started, and
+systemd is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: what a killed
+run began the next one finishes.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+
+from .. import _tuning
+from .._cpulist import compress, expand
+from .._host import CommandError
+from .._irq import irqbalance
+from .._state import journal
+from .._state import previous as _previous
+from .._state.files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
+from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of
+from . import programs
+
+INTERRUPTED = "interrupted"
+"""The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""
+
+
+class Request:
+    """What a host should have. All paths are absolute paths of the machine.
+
+    ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a file of ours that is not in
+    ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``released``: units that go back to what they were where an
+    earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
+    of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
+    processes may change; ``previous``: ``{section: state}`` of previous.json, recorded before the first write because what is written may
+    change it; ``tuning``: settings of the whole host as :func:`_tuning.look` has them, None to leave them alone; ``tolerant``: whether a
+    unit that cannot be restarted is left for the next run, instead of failing this one.
+    """
+
+    def __init__(
+        self,
+        files=(),
+        owned=(),
+        enabled=(),
+        started=(),
+        stopped=(),
+        released=(),
+        restarted=(),
+        expected=(),
+        move_memory=False,
+        previous=None,
+        tuning=None,
+        tolerant=False,
+    ):
+        self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
+        self.owned = owned
+        self.enabled = enabled
+        self.started = started
+        self.stopped = stopped
+        self.released = released
+        self.restarted = restarted
+        self.expected = expected
+        self.move_memory = move_memory
+        self.previous = previous or {}
+        self.tuning = tuning
+        self.tolerant = tolerant
+
+    def concerns(self, path):
+        return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
+
+
+class Report:
+    """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
+
+    ``settings``: the steps of :func:`_tuning.look`; ``restart_needed``: running units that follow only at their next start;
+    ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
+    that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
+    programs of units that only another machine can run, and ``warnings``.
+    """
+
+    def __init__(self):
+        self.changes = {}
+        self.actions = []
+        self.settings = []
+        self.restart_needed = []
+        self.slices_left = []
+        self.unfinished = []
+        self.not_started = []
+        self.untried = []
+        self.warnings = []
+
+    @property
+    def changed(self):
+        return bool(self.changes or self.actions or self.settings)
+
+
+def _stale(host, request):
+    """Yield the paths of our own files that the request no longer has, and of temporary files that a killed run left beside them."""
+    for folder in sorted({posixpath.dirname(path) for path in request.files}):
+        for name in host.names(folder, LEFTOVER + "*"):
+            yield "%s/%s" % (folder, name)
+    for pattern in request.owned:
+        folder, name = posixpath.split(pattern)
+        parent, inner = posixpath.split(folder)
+        folders = ["%s/%s" % (parent, found) for found in host.names(parent, inner)] if "*" in inner else [folder]
+        for candidate in folders:
+            for found in host.names(candidate, name):
+                path = "%s/%s" % (candidate, found)
+                text = FileState.of(host, path).text if path not in request.files else None
+                if text is not None and is_ours(text):
+                    yield path
+
+
+def compare(host, request):
+    """Return ``{path: (before, after)}`` of the files that differ, those to be written in the given order, those to be removed last."""
+    changes = {}
+    for path, after in request.files.items():
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise ValueError("file path '%s' must be absolute and without '..'" % path)
+        if (unit_of(path) or "").startswith("kubepods"):
+            raise ValueError("%s is refused: nothing may be set on kubepods, its CPU sets belong to the kubelet" % path)
+        before = FileState.of(host, path)
+        if before != after:
+            changes[path] = (before, after)
+    for path in _stale(host, request):
+        changes[path] = (FileState.of(host, path), FileState(None, None))
+    return changes
+
+
+def _refuse_moving_memory(host, systemd, changes):
+    everything = set(expand(host.read("/sys/devices/system/node/has_memory") or ""))
+    for path, (before, after) in changes.items():
+        unit = unit_of(path)
+        nodes = [settings(state.text).get("AllowedMemoryNodes", "") for state in (before, after)]
+        old, new = (set(expand(value)) or everything for value in nodes)
+        loses_nodes = not old <= new
+        if unit and loses_nodes and systemd.populated(unit):
+            raise ValueError(
+                "%s has running processes: changing its memory nodes from %s to %s would move their pages, at hundreds of MB/s. "
+                "Stop what runs in it first, or set npu_affinity_move_memory: true" % (unit, nodes[0] or "all", nodes[1])
+            )
+
+
+def _record(host, changes, links):
+    """Record foreign files that are overwritten, links that enable them, and the folders that our files and the links of our units need."""
+    foreign = {path: before for path, (before, after) in changes.items() if before.text is not None and not is_ours(before.text)}
+    enabling = [link for path in foreign if unit_of(path) for link in Systemd(host).links(unit_of(path))]
+    _record_files(host, dict(foreign, **{link: FileState.of(host, link) for link in enabling}))
+    ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]
+    folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(_previous.PATH)]
+    if folders:
+        _previous.record(host, "folders", folders)
+
+
+def _record_files(host, states):
+    known = _previous.recorded(host).get("files", {})
+    files = {path: state.record() for path, state in states.items() if path not in known}
+    if files:
+        _previous.record(host, "files", files)
+
+
+def _outermost_first(units):
+    """Sort units for widening: what is inside a narrow one does not look narrow."""
+    return sorted(units, key=lambda unit: slice_path(unit) if unit.endswith(".slice") else "~")
+
+
+def _lost_settings(before, after):
+    return {key for key in CPUSET_KEYS if key in settings(before.text) and key not in settings(after.text)}
+
+
+class _Apply:
+    """One transaction on one host: ``look`` completes the report without a write; ``undo`` puts everything back in the reverse order."""
+
+    def __init__(self, host, request, report):
+        self.host = host
+        self.request = request
+        self.report = report
+        self.systemd = Systemd(host)
+        self.written = []
+        self.disabled = []
+        self.enabled = []
+        self.started = []
+        self.stopped = []
+        self.tuned = False
+        self.slices = []
+        self.timers = []
+        self.to_widen = {}
+        self.to_restart = []
+        self.restarted = []
+        self.idle = []
+        begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
+        self.interrupted = [path for path in begun if request.concerns(path)]
+        stopped = _previous.recorded(host) if request.released else {}
+        masked = [unit for unit in request.released if unit in stopped and self.systemd.masked(unit)]
+        report.warnings += ["%s was stopped by an earlier bind and is masked since: it stays stopped" % unit for unit in masked]
+        self.released = {unit: stopped[unit] for unit in request.released if unit in stopped and unit not in masked}
+
+    def look(self):
+        report, request = self.report, self.request
+        if request.tuning is not None:
+            report.settings = _tuning.look(self.host, request.tuning)
+        report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
+        report.actions += ["enable %s" % unit for unit in self.to_enable()]
+        report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]
+        report.actions += ["put %s back to what it was" % unit for unit in self.released]
+        if self.host.live:
+            self._look_at_removals()
+            self._look_at_units()
+
+    def _look_at_removals(self):
+        """See which removed timers and idle slices stop, and which live units have to be widened because they lose a setting."""
+        changes = self.report.changes
+        files = [path for path, (before, after) in changes.items() if after.text is None]
+        files += [path for path in self.interrupted if not self.host.exists(path)]
+        units = [posixpath.basename(path) for path in dict.fromkeys(files) if posixpath.dirname(path) == UNIT_FOLDER]
+        self.slices = [unit for unit in units if unit.endswith(".slice")]
+        users = self.systemd.users(self.slices, [unit_of(path) for path, states in changes.items() if self._leaves(*states)])
+        for path, states in changes.items():
+            unit, lost = unit_of(path), _lost_settings(*states)
+            if unit and lost and (unit in users or unit not in self.slices) and self.systemd.cgroup(unit):
+                self.to_widen.setdefault(unit, set()).update(lost)
+        self.timers = self.systemd.active([unit for unit in units if unit.endswith(".timer")])
+        self.report.actions += ["widen %s" % unit for unit in self.to_widen]
+        self.report.actions += ["stop %s" % unit for unit in self.timers]
+        self.report.actions += ["stop %s" % unit for unit in self.systemd.active([name for name in self.slices if name not in users])]
+        self.report.slices_left = sorted(users)
+        self.report.restart_needed = sorted(set().union(*users.values()))
+
+    def _leaves(self, before, after):
+        """Whether a drop-in goes that puts its unit into a slice that goes."""
+        return after.text is None and settings(before.text).get("Slice") in self.slices
+
+    def _look_at_units(self):
+        report, request = self.report, self.request
+        active = self.systemd.active(request.started)
+        report.actions += ["start %s" % unit for unit in request.started if unit not in active]
+        if not report.changes and not report.actions:
+            report.actions += ["reload: " + sentence for sentence in drift(self.systemd, request)]
+        changed = set(report.changes) | set(self.interrupted)
+        self.to_restart = self.systemd.active([entry["unit"] for entry in request.restarted if changed & set(entry["files"])])
+        for unit in [unit for unit in self.to_restart if request.tolerant and self.systemd.masked(unit)]:
+            self.to_restart.remove(unit)
+            report.unfinished.append("%s runs and is masked, so that it cannot be restarted: systemctl unmask %s" % (unit, unit))
+        report.actions += ["restart %s" % unit for unit in self.to_restart]
+        if self.interrupted:
+            report.actions.append("reload: an earlier run was interrupted")
+        services = {unit_of(path) for path, states in report.changes.items() if not self._leaves(*states)} - {None}
+        ours = {entry["unit"] for entry in request.restarted}
+        waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
+        report.restart_needed = sorted(set(report.restart_needed + waiting))
+
+    def run(self):
+        for section, state in self.request.previous.items():
+            _previous.record(self.host, section, state)
+        _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
+        self.report.warnings += [journal.sentence(unit) for unit in journal.stopped(self.host)]
+        self.report.not_started = journal.finish(self.host, self.systemd)
+        _tuning.carry_out(self.host, self.report.settings)
+        self.tuned = bool(self.report.settings)
+        if self.host.live:
+            if self.report.changes:
+                _previous.record(self.host, INTERRUPTED, list(self.report.changes))
+            self._widen()
+        for path, (before, after) in self.report.changes.items():
+            unit = unit_of(path)
+            if unit and "WantedBy" in settings(before.text) and is_ours(before.text) and not is_ours(after.text or ""):
+                self.disabled.append((unit, before.text))
+                self.systemd.disable(unit, before.text)
+            self.written.append(path)
+            after.put(self.host, path)
+        for path, state in self.request.files.items():
+            if state.link is not None and not self.host.exists(path):
+                state.put(self.host, path)
+        self._remove_folders()
+        if self.host.live:
+            programs.try_out(self.host, self.request.files)
+            irqbalance.label(self.host, self.written)
+        for unit in self.to_enable():
+            self.enabled.append((unit, self._text(unit)))
+            self.systemd.enable(*self.enabled[-1])
+        if self.host.live:
+            if self.to_widen or self.enabled or any(unit_of(path) for path in self.report.changes):
+                self.systemd.reload()
+            self._follow_live()
+        for unit in self.request.stopped:
+            self._stop(unit)
+        for unit, before in self.released.items():
+            self._release(unit, before)
+
+    def _widen(self):
+        if self.interrupted:
+            self.systemd.reload()
+        earlier = dict.fromkeys(unit_of(path) for path in self.interrupted if unit_of(path))
+        units = list(self.to_widen) + [unit for unit in earlier if unit not in self.to_widen]
+        for unit in _outermost_first(units):
+            keys = self.to_widen.get(unit) or set(self.systemd.narrow(unit))
+            if keys:
+                self.to_widen[unit] = keys
+                self.systemd.widen(unit, keys)
+                self.systemd.drop_runtime_settings(unit)
+
+    def _remove_folders(self):
+        remove_empty(self.host, _previous.recorded(self.host).get("folders", []))
+
+    def to_enable(self):
+        return [unit for unit in self.request.enabled if not self.systemd.enabled(unit, self._text(unit))]
+
+    def _text(self, unit):
+        path = "%s/%s" % (UNIT_FOLDER, unit)
+        if path in self.request.files:
+            return self.request.files[path].text
+        return self.systemd.text(unit)
+
+    def _follow_live(self):
+        if self.timers:
+            self.systemd.stop(self.timers)
+        self._stop_idle_slices()
+        active = self.systemd.active(self.request.started)
+        self.started = [unit for unit in self.request.started if unit not in active]
+        if self.started:
+            self.systemd.start(self.started)
+        for unit in self.to_restart:
+            self._restart(unit)
+        wrong = drift(self.systemd, self.request)
+        if wrong and not self.report.changes:
+            self.systemd.reload()
+            wrong = drift(self.systemd, self.request)
+        if wrong:
+            raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
+        self.report.unfinished += [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
+
+    def _restart(self, unit):
+        self.restarted.append(unit)
+        try:
+            self.systemd.restart(unit)
+        except (CommandError, ValueError) as error:
+            if not self.request.tolerant:
+                raise
+            self.report.unfinished.append("%s could not be restarted: %s" % (unit, error))
+
+    def _stop_idle_slices(self):
+        """Stop removed slices that nothing needs. Before the reload that would stop running services whose drop-in names the slice."""
+        users = self.systemd.users(self.slices)
+        self.report.slices_left = sorted(users)
+        self.idle = self.systemd.active([name for name in self.slices if name not in users])
+        if self.idle:
+            self.systemd.stop(self.idle)
+
+    def _stop(self, unit):
+        running = runs_or_would(self.host, self.systemd, unit)
+        if not running:
+            return
+        links = self.systemd.links(unit)
+        enabled = {} if self.systemd.enabled(unit, self._text(unit)) else {"enabled": False}
+        before = dict(enabled, running=running == "active" or not self.host.live)
+        if unit not in _previous.recorded(self.host):
+            _previous.record(self.host, unit, before)
+        self.stopped.append((unit, before))
+        _record_files(self.host, {path: FileState.of(self.host, path) for path in links})
+        if self.host.live:
+            self.systemd.stop([unit])
+        self.systemd.disable(unit, self._text(unit))
+        if self.host.live and links:
+            self.systemd.reload()
+
+    def _release(self, unit, before):
+        self._start_again(unit, before)
+        _previous.keep(self.host, [section for section in _previous.recorded(self.host) if section != unit])
+
+    def _start_again(self, unit, before):
+        text, recorded = self._text(unit), _previous.recorded(self.host)
+        for path, values in recorded.get("files", {}).items():
+            if posixpath.basename(values.get("link") or "") == unit and not self.host.exists(path):
+                FileState.from_record(values).put(self.host, path)
+        if text is not None and before.get("enabled", True) and (self.host.live or not self.systemd.enabled(unit, text)):
+            self.systemd.enable(unit, text)
+            if self.host.live:
+                self.systemd.reload()
+        if text is not None and before.get("running") and self.host.live:
+            self.systemd.start([unit])
+
+    def finish(self):
+        """Forget that this run and an earlier one were under way, unless something is left that the next run tries again."""
+        if not self.report.unfinished:
+            self._forget(self.interrupted + list(self.report.changes))
+
+    def _stop_started(self):
+        """Stop what the run started, now that no drop-in names it any more, but for slices in use."""
+        users = self.systemd.users([unit for unit in self.started if unit.endswith(".slice")])
+        idle = self.systemd.active([unit for unit in self.started if unit not in users])
+        if idle:
+            self.systemd.stop(idle)
+
+    def _forget(self, paths):
+        if not self.host.live:
+            return
+        try:
+            _previous.forget(self.host, INTERRUPTED, paths)
+        except OSError as error:
+            raise ValueError("%s could not be written: %s; make room and run again" % (_previous.PATH, error.strerror or error))
+
+    def undo(self):
+        """Put everything back, and raise ``ValueError`` with what could not be; the next run then finishes."""
+        failed = []
+        for part in (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_settings, self._undo_stopped):
+            try:
+                part()
+            except (OSError, ValueError, CommandError) as error:
+                failed.append(str(error))
+        if failed:
+            raise ValueError("; ".join(failed))
+        self._forget([path for path in self.report.changes if path not in self.interrupted])
+
+    def _undo_enabled(self):
+        for unit, text in self.enabled:
+            self.systemd.disable(unit, text)
+
+    def _undo_files(self):
+        for path in reversed(self.written):
+            before = self.report.changes[path][0]
+            if FileState.of(self.host, path) != before:
+                before.put(self.host, path)
+        self._remove_folders()
+
+    def _undo_systemd(self):
+        for unit, text in self.disabled:
+            if not self.systemd.enabled(unit, text):
+                self.systemd.enable(unit, text)
+        if self.host.live:
+            for unit in self.to_widen:
+                self.systemd.drop_runtime_settings(unit)
+            if self.to_widen or self.enabled or self.disabled or any(unit_of(path) for path in self.written):
+                self.systemd.reload()
+            if self.timers + self.idle:
+                self.systemd.start(self.timers + self.idle)
+            self._stop_started()
+            self._widen_again()
+            for unit in self.restarted:
+                self.systemd.restart(unit)
+
+    def _widen_again(self):
+        """Widen what this run has confined: without its setting it stays narrow."""
+        gained = {unit_of(path) for path in self.written if _lost_settings(*reversed(self.report.changes[path]))} - {None}
+        found = False
+        for unit in _outermost_first(gained):
+            keys = set(self.systemd.narrow(unit))
+            if keys:
+                self.systemd.widen(unit, keys)
+                self.systemd.drop_runtime_settings(unit)
+                found = True
+        if found:
+            self.systemd.reload()
+
+    def _undo_settings(self):
+        left = _tuning.put_back(self.host, self.report.settings) if self.tuned else []
+        if left:
+            raise ValueError("; ".join(left))
+
+    def _undo_stopped(self):
+        for unit, before in self.stopped:
+            self._start_again(unit, before)
+
+
+def runs_or_would(host, systemd, unit):
+    """Return how a unit runs, or None when it does not: ``active`` now, or ``enabled``, so that it would at the next boot."""
+    if host.live and systemd.active([unit]):
+        return "active"
+    return "enabled" if systemd.links(unit) else None
+
+
+def drift(systemd, request):
+    """Return one sentence per unit whose effective CPUs or memory nodes are not the expected ones.
+
+    One without a cgroup that need not run, such as ``user.slice`` while nobody is logged in, gets them when it starts.
+    """
+    sentences = []
+    for entry in request.expected:
+        if entry["unit"] not in request.started and systemd.cgroup(entry["unit"]) is None:
+            continue
+        for kind, word in (("cpus", "CPUs"), ("mems", "memory nodes")):
+            wanted = set(expand(entry.get(kind) or ""))
+            found = systemd.effective(entry["unit"], kind) if wanted else None
+            if wanted and found != wanted:
+                shown = "no cpuset at all" if found is None else compress(found) or "none"
+                sentence = "%s should have %s %s and has %s" % (entry["unit"], word, compress(wanted), shown)
+                by_hand = systemd.set_by_hand(entry["unit"])
+                if by_hand:
+                    sentence += " (overridden by %s; 'systemctl revert %s' removes that)" % (", ".join(by_hand), entry["unit"])
+                sentences.append(sentence)
+    return sentences
+
+
+def require_programs(host, paths):
+    """Raise ``ValueError`` where a program that units will start is not on the host."""
+    for path in paths:
+        if not host.exists(path):
+            raise ValueError(
+                "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place it "
+                "(npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library does "
+                "without one" % path
+            )
+
+
+def apply(host, request, check=False):
+    """Bring the host to the requested state and return the :class:`Report`.
+
+    Raises ``ValueError`` with a sentence when the request is unsafe or could not be reached; the host is then as it was.
+    """
+    report = Report()
+    report.changes = compare(host, request)
+    programs.refuse_missing(host, request.files)
+    transaction = _Apply(host, request, report)
+    if host.live and not request.move_memory:
+        _refuse_moving_memory(host, transaction.systemd, report.changes)
+    transaction.look()
+    if check or not report.changed:
+        return report
+    try:
+        transaction.run()
+    except (OSError, ValueError, CommandError) as error:
+        try:
+            transaction.undo()
+        except (OSError, ValueError, CommandError) as second:
+            written = ", ".join(transaction.written)
+            raise ValueError("%s; putting the files back failed as well: %s. Files written: %s" % (error, second, written))
+        kinds = [word for word, done in (("files", transaction.written), ("settings", transaction.tuned)) if done]
+        raise ValueError("%s. %s" % (error, "All %s were put back as they were" % " and ".join(kinds) if kinds else "No file was changed"))
+    transaction.finish()
+    report.untried = programs.untried(host, request.files)
+    return report

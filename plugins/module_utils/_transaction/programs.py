@@ -1,0 +1,59 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether units can run the programs of the collection: asked when they are written, because a boot is too late.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+
+from .._host import CommandError
+from .._runtime import FOLDER
+
+_COMMAND = re.compile(r"^ExecStart=(\S+) -m (npu_affinity\.\w+)", re.MULTILINE)
+_ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
+
+
+def programs(files):
+    """Return ``{(interpreter, module): unit}`` of the unit files among ``{path: FileState}`` that run programs of the collection."""
+    found = {}
+    for path, state in files.items():
+        for command in _COMMAND.findall(state.text or ""):
+            found.setdefault(command, posixpath.basename(path))
+    return found
+
+
+def refuse_missing(host, files):
+    """Raise ``ValueError`` when the running machine has not the interpreter of a unit; nothing has to be installed for that."""
+    for (interpreter, _module), unit in programs(files).items():
+        if host.live and not os.access(host.path(interpreter), os.X_OK):
+            raise ValueError("%s could not run: there is no program %s; %s" % (unit, interpreter, _ADVICE))
+
+
+def try_out(host, files):
+    """Let every installed program print its help, as the units would run it. Raises ``ValueError`` when one cannot."""
+    library = host.path(posixpath.dirname(FOLDER))
+    for (interpreter, module), unit in programs(files).items():
+        command = ["env", "PYTHONPATH=" + library, "PYTHONDONTWRITEBYTECODE=1", host.path(interpreter), "-m", module, "--help"]
+        try:
+            result = host.run(command)
+        except CommandError as error:
+            raise ValueError("%s could not run: %s; %s" % (unit, error, _ADVICE))
+        if result.rc != 0:
+            last = (result.output.strip().splitlines() or ["no output"])[-1]
+            raise ValueError("%s could not run: '%s' ended with status %d: %s; %s" % (unit, " ".join(command), result.rc, last, _ADVICE))
+
+
+def untried(host, files):
+    """Return sentences on the interpreters of another tree's units, which only that machine can run."""
+    text = "%s could not be tried below %s%s; it has to be a Python 3.7 or newer when that machine starts, or %s does nothing"
+    sentences = {}
+    for (interpreter, _module), unit in programs(files).items():
+        missing = "" if host.exists(interpreter) else ", where it is not installed"
+        sentences.setdefault(interpreter, text % (interpreter, host.root, missing, unit))
+    return [] if host.live else list(sentences.values())

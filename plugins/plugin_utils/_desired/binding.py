@@ -1,0 +1,392 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a plan to what systemd must hold on a host: which slices, which drop-ins, and what the kernel must then grant.
+
+The rules (decisions 1, 2 and 8 of the design):
+
+* cgroup v2 and systemd >= 244: ``AllowedCPUs=`` and ``AllowedMemoryNodes=`` on slices (systemd.resource-control(5)).
+* cgroup v1 or hybrid: systemd ignores these. The services that the user names get ``CPUAffinity=``, and with systemd >= 243
+  ``NUMAPolicy=`` and ``NUMAMask=`` (systemd.exec(5)).
+* static kubelet: the kubelet owns the CPUs. No slices; the user is told what to put into ``reservedSystemCPUs``.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import moves
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
+
+SLICES, SERVICES, NONE = "slices", "services", "none"
+HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
+_FOR_GOOD = "What was bound waits for them; when they are gone for good, unbind the host (playbook npu.affinity.unbind)."
+_SERVICE = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service")
+
+
+def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how workloads are bound on this host (slices, services or none) and the sentence that says why."""
+    machine = topology.get("machine") or {}
+    kubelet = topology.get("kubelet") or {}
+    systemd = machine.get("systemd")
+    if not plan["npus"]:
+        bound = len(((topology.get("applied") or {}).get("npus")) or ())
+        return NONE, (
+            f"None of the {bound} accelerators that this host was bound for can be found. Nothing is changed. {_FOR_GOOD}"
+            if bound
+            else "There is no accelerator on this host: nothing is bound, and nothing is written."
+        )
+    if kubelet.get("policy") == "static":
+        reserved = union(entry["irq"] for entry in plan["npus"])
+        housekeeping = f" and the housekeeping CPUs {plan['housekeeping']}" if plan["housekeeping"] else ""
+        return NONE, (
+            "The kubelet's CPU manager is static and owns the CPUs, so no slices are written. Let its reservedSystemCPUs cover the "
+            f"IRQ CPUs {reserved or '(none)'}{housekeeping}."
+        )
+    if machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244):
+        return SLICES, "Workloads are bound by systemd slices (cgroup v2)."
+    found = f"cgroup {machine.get('cgroup') or 'of unknown version'}, systemd {systemd or 'of unknown version'}"
+    return SERVICES, (
+        f"This host has {found}, where systemd ignores AllowedCPUs= on slices (cgroup v2 and systemd 244 are needed). The services named "
+        "in npu_affinity_services get CPUAffinity= instead; other workloads are not bound. Interrupts are bound all the same."
+    )
+
+
+def refusals(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    bound_by: str,
+    workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    device_share: bool | None = None,
+) -> list[str]:
+    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied.
+
+    ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs; None where that is not known.
+    """
+    sentences = list(plan.get("violations") or [])
+    if not plan["npus"] and topology.get("problems"):
+        sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
+        sentences += [_FOR_GOOD] if topology.get("applied") else []
+    if not plan["npus"]:
+        return sentences
+    if bound_by not in workers.BOUND_BY:
+        sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}.")
+    elif differs := workers.refusal(topology, plan, bound_by):
+        sentences.append(differs)
+    for service in services:
+        unit, npus = str(service.get("unit", "")), service.get("npus") or []
+        if not npus:
+            sentences.append(f"npu_affinity_services: {unit} names no NPU.")
+        if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
+            sentences.append(unknown)
+    sentences += _workloads.refusals(plan, workloads, services)
+    whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
+    whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
+    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole, device_share)
+    units = [str(service.get("unit", "")) for service in services]
+    units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
+    units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
+    for unit in sorted(set(units)):
+        if not _SERVICE.fullmatch(unit):
+            sentences.append(f"'{unit}' is not the name of a systemd service, such as vllm@0.service.")
+        if units.count(unit) > 1:
+            sentences.append(f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once.")
+    return sentences
+
+
+def warnings(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]] = (),
+    workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    device_share: bool | None = None,
+    visible_devices: bool = True,
+) -> list[str]:
+    """Return one sentence for everything that the user should look at in what the settings name. They must not be :func:`refusals`."""
+    sentences = []
+    users: dict[str, list[str]] = {}
+    for user, names in _users(services, workloads, vnpus):
+        entries = members(plan, names)[0]
+        if gone := [entry for entry in entries if is_lost(plan, entry)]:
+            npus = " and ".join(f"{title(entry)} (PCI {entry['pci']})" for entry in gone)
+            homes = " and ".join(str(entry["slice"]) for entry in gone)
+            sentences.append(f"{user} is left where it is, in {homes}, although {npus} cannot be found; name another NPU to move it.")
+        for entry in entries if user.endswith(".service") else ():
+            users.setdefault(title(entry), []).append(user)
+    sentences += [f"{' and '.join(units)} all use {npu}, and share its CPUs." for npu, units in users.items() if len(units) > 1]
+    for unit, entries in _units(plan, services, workloads) if visible_devices and way(topology, plan)[0] != NONE else ():
+        wanted, found = _visible_devices.of_entries(plan, entries), _set_elsewhere(topology, unit)
+        sentences += _visible_devices.differing(unit, entries, wanted, found)
+    return sentences + _vnpus.doubts(topology, plan, vnpus, device_share)
+
+
+def _units(
+    plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Return the units of services, then of workloads, each with the entries of its NPUs."""
+    named = [(str(service["unit"]), service["npus"]) for service in services]
+    named += [(str(unit), workload["npus"]) for workload in workloads for unit in workload.get("units") or ()]
+    return [(unit, members(plan, npus)[0]) for unit, npus in named]
+
+
+def _set_elsewhere(topology: Mapping[str, Any], unit: str) -> _visible_devices.Found:
+    found: _visible_devices.Found = (topology.get("unit_environment") or {}).get(unit) or {}
+    return found
+
+
+def _users(
+    services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]], vnpus: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Sequence[Any]]]:
+    """Return what the settings name, and the names of the NPUs of each."""
+    return [
+        *((str(service["unit"]), service["npus"]) for service in services),
+        *((f"workload {workload['name']}", workload["npus"]) for workload in workloads),
+        *((f"vNPU {vnpu['name']}", [vnpu["npu"]]) for vnpu in vnpus),
+    ]
+
+
+def remarks(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]] = (),
+    workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    device_share: bool | None = None,
+    visible_devices: bool = True,
+) -> list[str]:
+    """Return what a bind of this plan would move, which CPUs pods hold, and the :func:`warnings`; nothing where there is no NPU to bind."""
+    if not plan["npus"]:
+        return []
+    moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
+    looked_at = warnings(topology, plan, services, workloads, vnpus, device_share, visible_devices)
+    return moved + pods.remarks(topology, plan) + looked_at
+
+
+def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """Return what has accelerators open in the units that housekeeping confines, one text for every unit."""
+    if not plan["npus"] or not plan["housekeeping"] or way(topology, plan)[0] != SLICES:
+        return []
+    return [
+        f"{path.rpartition('/')[2]} in {path.split('/')[1]} (process {', '.join(holder['processes'])}; {', '.join(holder['devices'])})"
+        for holder in topology.get("holders") or ()
+        if (path := holder["cgroup"]).split("/")[1] in HOUSEKEEPING_UNITS
+    ]
+
+
+def holder_refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], confine: bool) -> list[str]:
+    """Return a sentence when new housekeeping would confine what uses accelerators, unless that is wanted (``confine``)."""
+    in_force = (topology.get("applied") or {}).get("housekeeping") or ""
+    found = _confined(topology, plan)
+    if confine or not found or in_force == plan["housekeeping"]:
+        return []
+    return [
+        f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
+        "Stop it, and start it in the slice of its NPU (docker run --cgroup-parent=npu-0.slice), or let it be confined with "
+        "npu_affinity_housekeeping_confine_holders: true."
+    ]
+
+
+def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
+    """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with; '' takes any."""
+    if not oldest or not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
+        return []
+    version = (topology.get("driver") or {}).get("version")
+    if version and not is_older(version, oldest):
+        return []
+    found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
+    return [
+        f"npu_affinity_device_share: {found}, and {oldest} or newer is required; update it, or set npu_affinity_device_share_min_driver."
+    ]
+
+
+def binding(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    bound_by: str,
+    workloads: Sequence[Mapping[str, Any]] = (),
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    limiter: bool = True,
+    visible_devices: bool = True,
+) -> dict[str, Any]:
+    """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host; ``visible_devices``: whether services are
+    told their devices.
+
+    Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``,
+    ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, environment,
+    devices, needs}`` with the lines of the drop-in in order, the variables that it sets, those that name the devices, set or not, and a
+    unit that must run before, or None), ``vnpus`` (those of :func:`_vnpu.vnpus.vnpus`, with
+    ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and run now; a limiter that its
+    container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are
+    cpulists.
+    Raises ``ValueError`` with the reasons why the plan must not be applied.
+    """
+    if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
+        raise ValueError(" ".join(reasons))
+    method, why = way(topology, plan)
+    shares = _vnpus.vnpus(topology, plan, vnpus, limiter) if plan["npus"] else []
+    named = [*(entry["unit"] for entry in services), *(entry["name"] for entry in (*workloads, *vnpus))]
+    if plan["npus"] and (missing := topology.get("missing_units")):
+        why += (
+            f" On this host there is no {', '.join(missing)}: the drop-ins of these units are written, and count once they are "
+            "installed; if that is not meant, correct the names."
+        )
+    if found := _confined(topology, plan):
+        why += f" Housekeeping confines to CPUs {plan['housekeeping']}, although it uses accelerators: {', '.join(found)}."
+    if named and not plan["npus"]:
+        why += f" What is named for this host has no effect: {', '.join(named)}."
+    alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
+    result: dict[str, Any] = {
+        "method": method,
+        "says": (why if method == NONE else f"{why} {workers.in_force(topology, plan, bound_by)}")
+        + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
+        "parents": [],
+        "slices": [],
+        "services": [],
+        "housekeeping": [],
+        "vnpus": [{**vnpu, "settings": {}} for vnpu in shares],
+        "enabled": alone,
+        "started": alone,
+        "expected": [],
+    }
+    if method == NONE:
+        result["services"] = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and vnpu["limiter"]]
+        return result
+    together = _workloads.workloads(plan, workloads, topology)
+    homes = [*(None for _service in services), *(workload["slice"] for workload in together for _unit in workload["units"])]
+    units = [
+        (unit, entries, home, _devices(topology, plan, unit, entries) if visible_devices else {})
+        for (unit, entries), home in zip(_units(plan, services, workloads), homes, strict=True)
+    ]
+    if method == SERVICES:
+        with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
+        result["services"] = [
+            _drop_in(unit, entries, _affinity(entries, with_memory), devices) for unit, entries, _home, devices in units if _pool(entries)
+        ]
+        for vnpu in result["vnpus"]:
+            vnpu["settings"] = _affinity([vnpu], with_memory)
+        result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
+        return result
+    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), devices) for unit, entries, home, devices in units]
+    for vnpu in result["vnpus"]:
+        vnpu["settings"] = {"Slice": vnpu["slice"]}
+    result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
+    held = [entry for entry in [*plan["npus"], *(plan.get("lost") or ())] if entry["pool"]]
+    held.sort(key=lambda entry: kind_and_number(entry["slice"]))
+    result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
+    result["slices"] += [
+        {"name": workload["slice"], "description": f"Workload {workload['name']}", "cpus": workload["pool"], "mems": workload["mems"]}
+        for workload in together
+        if workload["pool"]
+    ]
+    result["slices"] += [
+        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["mems"]}
+        for vnpu in result["vnpus"]
+        if vnpu["pool"]
+    ]
+    result["parents"] = [
+        {
+            "name": f"{kind}.slice",
+            "description": f"All {kind.upper()} workloads of this host",
+            "cpus": plan["cpus"] if bound_by == workers.WORKERS and _is_part(plan) else _pool(entries),
+            "mems": union(entry["mems"] for entry in entries),
+            "wants": [unit["name"] for unit in result["slices"] if unit["name"].startswith(f"{kind}-")],
+        }
+        for kind in ("npu", "gpu")
+        if (entries := [entry for entry in held if kind_and_number(entry["slice"])[0] == kind])
+    ]
+    parents = [unit["name"] for unit in result["parents"]]
+    result["enabled"] = parents + alone
+    result["started"] = parents + [unit["name"] for unit in result["slices"]] + alone
+    if plan["housekeeping"]:
+        result["housekeeping"] = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS]
+    result["expected"] = [
+        {"unit": unit["name"], "cpus": unit["cpus"], "mems": unit["mems"]}
+        for unit in result["parents"] + result["slices"] + result["housekeeping"]
+    ]
+    return result
+
+
+def _is_part(plan: Mapping[str, Any]) -> bool:
+    """Whether the plan has some NPUs of the host only. Workers divide by all of them, so that they need the CPUs of all."""
+    options = plan.get("options") or {}
+    return any(options.get(name) is not None for name in ("npus", "visible_npus"))
+
+
+def _pool(entries: Sequence[Mapping[str, Any]]) -> str:
+    return union(entry["pool"] for entry in entries)
+
+
+def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
+    kind, number = kind_and_number(entry["slice"])
+    return {
+        "name": entry["slice"],
+        "description": f"Workloads of {kind.upper()} {number} ({entry['pci']})",
+        "cpus": entry["pool"],
+        "mems": entry["mems"],
+    }
+
+
+def _affinity(entries: Sequence[Mapping[str, Any]], with_memory: bool) -> dict[str, str]:
+    """The settings of a service where slices have no effect."""
+    settings = {"CPUAffinity": _pool(entries)}
+    mems = union(entry["mems"] for entry in entries)
+    return settings | ({"NUMAPolicy": "bind", "NUMAMask": mems} if with_memory and mems else {})
+
+
+def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
+    """The settings that put a service into its slice; with several NPUs and no workload slice, the union below the slice of all."""
+    kind = kind_and_number(entries[0]["slice"])[0]
+    if home is not None:
+        return {"Slice": home}
+    if bound_by == "workers":
+        return {"Slice": f"{kind}.slice"}
+    if len(entries) == 1:
+        return {"Slice": entries[0]["slice"]}
+    limits = {"AllowedCPUs": _pool(entries), "AllowedMemoryNodes": union(entry["mems"] for entry in entries)}
+    return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
+
+
+def _devices(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], unit: str, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Return the variables that name the devices of a service, and those of them that our drop-in sets."""
+    wanted = _visible_devices.of_entries(plan, entries)
+    return {
+        "environment": _visible_devices.not_overriding(wanted, _set_elsewhere(topology, unit)),
+        "devices": {name: value for variables in wanted for name, value in variables.items()},
+    }
+
+
+def _drop_in(
+    unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str], devices: dict[str, dict[str, str]]
+) -> dict[str, Any]:
+    names = ", ".join(str(kind_and_number(entry["slice"])[1]) for entry in entries)
+    return _service(unit, f"CPUs and memory of NPU {names}.", settings) | devices
+
+
+def _service(unit: str, description: str, settings: dict[str, str], needs: str | None = None) -> dict[str, Any]:
+    return {"name": unit, "description": description, "settings": settings, "environment": {}, "devices": {}, "needs": needs}
+
+
+def _title(vnpu: Mapping[str, Any]) -> str:
+    """What a vNPU is called in unit files; with its quotas, so that a change of them is a change of the units that follow only anew."""
+    return f"vNPU {vnpu['name']}: {vnpu['memory_mib']} MiB and {vnpu['core']} percent of {vnpu['of']}"
+
+
+def _shared(vnpu: Mapping[str, Any]) -> dict[str, Any]:
+    return _service(vnpu["unit"], _title(vnpu) + ".", vnpu["settings"], vnpu["limiter"])

@@ -1,0 +1,65 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The variables that confine a process to its devices: without them a process on the CPUs of NPU 2 computes on NPU 0.
+
+``ASCEND_RT_VISIBLE_DEVICES``: CANN, logic ids as the process sees them, ascending. ``CUDA_VISIBLE_DEVICES``: CUDA programming guide,
+environment variables; it counts in the order of nvidia-smi only with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. Neither reads on behind an id that
+does not exist.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import VISIBLE, agrees
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, title
+
+Variables = Mapping[str, str]
+Found = Mapping[str, Mapping[str, Any]]
+"""What other files of a service than our drop-in set: ``{name: {value, file, wins}}``."""
+NOBODY = -1
+"""An id that no device has: a program whose NPUs are all lost then finds none, in place of somebody else's."""
+_OF_KIND = {"npu": ("ASCEND_RT_VISIBLE_DEVICES", {}), "gpu": ("CUDA_VISIBLE_DEVICES", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})}
+
+
+def visible_devices(kind: str, ids: Iterable[int]) -> dict[str, str]:
+    """Return the variables for devices of a kind (``npu`` or ``gpu``) by their ids, in the order in which the process is to count them."""
+    name, order = _OF_KIND[kind]
+    listed = ",".join(map(str, ids))
+    return {**order, name: listed} if listed else {}
+
+
+def of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Variables]:
+    """Return the variables for a process of the host that has these entries of a plan: for its NPUs, and for its GPUs."""
+    found: list[Variables] = []
+    for kind in _OF_KIND:
+        same = [entry for entry in entries if kind_and_number(entry["slice"])[0] == kind]
+        ids = sorted(entry["id"] for entry in same if not is_lost(plan, entry))
+        found += [visible_devices(kind, ids or [NOBODY])] if same else []
+    return found
+
+
+def not_overriding(wanted: Iterable[Variables], found: Found) -> dict[str, str]:
+    """Return what our drop-in is to say: of a kind of device nothing where it would override what another file sets."""
+    environment: dict[str, str] = {}
+    for variables in wanted:
+        own = {name: of["value"] for name, of in found.items() if name in variables and not of["wins"]}
+        if not any(name in VISIBLE or value != variables[name] for name, value in own.items()):
+            environment |= variables
+    return environment
+
+
+def differing(unit: str, entries: Iterable[Mapping[str, Any]], wanted: Iterable[Variables], found: Found) -> list[str]:
+    """Return a sentence for every variable that a file of a service sets, and to devices that are not its own."""
+    named = " and ".join(map(title, entries))
+    return [
+        f"{unit} has the CPUs of {named}, and {of['file']} sets {name}={of['value']} instead of {variables[name]}. It is left so: take it "
+        "out there, or name the NPUs that it uses."
+        for variables in wanted
+        for name, of in found.items()
+        if name in variables and not agrees(name, of["value"], variables[name])
+    ]

@@ -1,0 +1,116 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Workloads: several NPUs that serve one model, in one slice with the union of their pools.
+
+The rule is that of the even cpuset per card (Hao Liang's blog, "Customize Kubernetes cpuset strategy in GPU container task"): a task gets
+the union of its cards' shares and the memory nodes that these touch; each of its processes keeps the share of its own card.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
+    NAME,
+    is_lost,
+    kind_and_number,
+    members,
+    slices_of,
+    title,
+    unknown_npus,
+)
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import flag
+
+VARIABLE = "npu_affinity_workloads"
+
+
+def union(values: Iterable[str]) -> str:
+    """Return the cpulist of all CPUs (or memory nodes) of several cpulists."""
+    return compress({number for value in values for number in expand(value)})
+
+
+def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Return one sentence for every workload that the plan cannot serve, or that shares CPUs with another or a service unasked."""
+    sentences = []
+    names = [str(workload.get("name", "")) for workload in wanted]
+    for name, workload in zip(names, wanted, strict=True):
+        npus = workload.get("npus") or []
+        if not NAME.fullmatch(name) or name.isdigit():
+            sentences.append(f"{VARIABLE}: '{name}' is not a name; use letters, digits, '_', '.' and '-', not a number alone.")
+        if not npus:
+            sentences.append(f"{VARIABLE}: {name} names no NPU.")
+        try:
+            flag("share", workload.get("share", False))
+        except ValueError as error:
+            sentences.append(f"{VARIABLE}: {name}: {error}.")
+        if unknown := unknown_npus(VARIABLE, name, npus, plan):
+            sentences.append(unknown)
+        elif len({kind_and_number(entry["slice"])[0] for entry in members(plan, npus)[0]}) > 1:
+            sentences.append(f"{VARIABLE}: {name} mixes NPUs and GPUs; make one workload of each.")
+    for slice_name in sorted(set(map(_inner, names))):
+        alike = [name for name in names if _inner(name) == slice_name]
+        if len(set(alike)) > 1:
+            told = " and ".join(dict.fromkeys(alike))
+            sentences.append(f"{VARIABLE}: {told} would have one slice, because '-' and '_' count as the same there; rename one of them.")
+        elif len(alike) > 1:
+            sentences.append(f"{VARIABLE}: {alike[0]} is named more than once.")
+    return sentences or list(_overlaps(plan, wanted, services))
+
+
+def _overlaps(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which workloads have NPUs of another workload or service, where not all workloads concerned have ``share``."""
+    users = [
+        (f"workload {workload['name']}", flag("share", workload.get("share", False)), slices_of(plan, workload.get("npus") or ()))
+        for workload in wanted
+    ]
+    others = [*users, *((str(service.get("unit")), True, slices_of(plan, service.get("npus") or ())) for service in services)]
+    for place, (user, may_share, slices) in enumerate(users):
+        for other, other_may_share, taken in others[place + 1 :]:
+            both = sorted(slices & taken, key=kind_and_number)
+            if both and not (may_share and other_may_share):
+                npus = ", ".join(map(title, ({"slice": name} for name in both)))
+                yield (
+                    f"{VARIABLE}: {user} and {other} both have {npus}, and would run on the same CPUs. Give each NPU to one of them; or "
+                    "let workloads share on purpose with share: true on each."
+                )
+
+
+def _inner(name: str) -> str:
+    """Return the name as the part of a slice's name, where '-' stands between a slice and the one around it."""
+    return name.replace("-", "_")
+
+
+def workloads(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the workloads with their CPUs.
+
+    Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` (memory nodes),
+    ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one process each). CPUs of lost NPUs
+    stay with it, which have no process. Raises ``ValueError`` when the plan cannot serve one of them.
+    """
+    if reasons := refusals(plan, wanted):
+        raise ValueError(" ".join(reasons))
+    result = []
+    for workload in wanted:
+        entries = members(plan, workload["npus"])[0]
+        there = [entry for entry in entries if not is_lost(plan, entry)]
+        pool = set(expand(union(entry["pool"] for entry in entries)))
+        per_node = {str(node["id"]): len(pool & set(expand(node["cpus"]))) for node in topology["numa"]}
+        kind = kind_and_number(entries[0]["slice"])[0]
+        result.append(
+            {
+                "name": workload["name"],
+                "slice": f"{kind}-{_inner(str(workload['name']))}.slice",
+                "npus": [entry["id"] for entry in there],
+                "units": list(workload.get("units") or []),
+                "pool": compress(pool),
+                "mems": union(entry["mems"] for entry in entries),
+                "cpus_per_node": {node: count for node, count in per_node.items() if count},
+                "processes": [dict(entry) for entry in there],
+            }
+        )
+    return result

@@ -1,0 +1,111 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's drop-in that agrees with a plan: a static CPU manager that keeps off the CPUs of interrupts and of the system.
+
+Sources: Kubernetes, "Control CPU Management Policies on the Node", "Reserve Compute Resources for System Daemons" and
+``pkg/kubelet/cm/cpumanager/{policy_options,policy_static}.go``. Reserving CPUs confines nothing by itself; it only keeps the kubelet from
+giving them to containers.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, PolicyOptions, allocate
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, SINGLE
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+
+CPU_POLICIES = ("none", "static")
+OPTIONS = (
+    "full-pcpus-only",
+    "distribute-cpus-across-numa",
+    "align-by-socket",
+    "distribute-cpus-across-cores",
+    "strict-cpu-reservation",
+    "prefer-align-cpus-by-uncorecache",
+)
+TOPOLOGY_OPTIONS = ("prefer-closest-numa-nodes", "max-allowable-numa-nodes")
+MOST_NODES = 8
+"""With more NUMA nodes the topology manager needs ``max-allowable-numa-nodes``."""
+
+
+def drop_in(
+    plan: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    policy: str = "static",
+    options: Mapping[str, Any] | None = None,
+    topology_policy: str = "none",
+    topology_options: Mapping[str, Any] | None = None,
+    reserved: object = "",
+) -> str:
+    """Return the text of the drop-in. ``reserved`` are CPUs that are reserved besides housekeeping and those of interrupts.
+
+    Whole cores are reserved. Raises ``ValueError`` for settings that exclude each other or with which no kubelet would start.
+    """
+    chosen = _chosen("options", options, OPTIONS)
+    further = _chosen("topology_options", topology_options, TOPOLOGY_OPTIONS)
+    if policy not in CPU_POLICIES:
+        raise ValueError(f"policy: expected one of {', '.join(CPU_POLICIES)}; got {policy!r}")
+    if topology_policy not in POLICIES:
+        raise ValueError(f"topology_policy: expected one of {', '.join(POLICIES)}; got {topology_policy!r}")
+    keep = reserved_cpus(plan, topology, reserved)
+    if policy == "static":
+        _refuse_static(topology, chosen, topology_policy, keep)
+    nodes = [node for node in topology.get("numa") or () if node.get("cpus")]
+    if topology_policy != "none" and len(nodes) > MOST_NODES and "max-allowable-numa-nodes" not in further:
+        raise ValueError(
+            f"topology_policy: {topology_policy} on a host with {len(nodes)} NUMA nodes needs topology_options "
+            f"{{max-allowable-numa-nodes: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
+        )
+    configuration = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cpuManagerPolicy": str(policy),
+        **({"cpuManagerPolicyOptions": chosen} if chosen else {}),
+        "topologyManagerPolicy": str(topology_policy),
+        **({"topologyManagerPolicyOptions": further} if further else {}),
+        **({"reservedSystemCPUs": keep} if keep else {}),
+    }
+    return f"# {MARKER}: changes are overwritten.\n" + yaml.safe_dump(configuration, sort_keys=False, width=1000)
+
+
+def reserved_cpus(plan: Mapping[str, Any], topology: Mapping[str, Any], more: object = "") -> str:
+    """Return the CPUs of housekeeping, of all NPUs' interrupts and those named, as whole cores."""
+    cpus = union(mask(entry["irq"], "irq of the plan") for entry in plan["npus"])
+    cpus |= mask(plan.get("housekeeping") or "", "housekeeping of the plan") | mask(as_cpulist(more, "reserved"))
+    units = units_of(topology)
+    return text_of(units.around(CORES, cpus & units.cpus))
+
+
+def _refuse_static(topology: Mapping[str, Any], options: Mapping[str, str], topology_policy: str, reserved: str) -> None:
+    if not reserved:
+        raise ValueError(
+            "reserved: the static CPU manager needs at least one reserved CPU, and the plan has none for interrupts or housekeeping; set "
+            " npu_affinity_housekeeping, or name some with npu_affinity_kubelet_reserved"
+        )
+    units = units_of(topology)
+    kept = mask(reserved)
+    if not units.cpus & ~kept:
+        raise ValueError(f"reserved: {reserved} are all CPUs of the host, and none would be left for containers; reserve fewer")
+    if options.get("align-by-socket") == "true" and topology_policy == SINGLE:
+        raise ValueError(f"options: align-by-socket and topology_policy {SINGLE} exclude each other; choose one of them")
+    known = {name.replace("-", "_"): value == "true" for name, value in options.items()}
+    fields = {name: value for name, value in known.items() if name in PolicyOptions.__dataclass_fields__}
+    allocate(units, units.cpus, units.threads_per_core, PolicyOptions(**fields), kept)
+
+
+def _chosen(name: str, given: Mapping[str, Any] | None, known: tuple[str, ...]) -> dict[str, str]:
+    """Return options as the texts that the kubelet expects."""
+    if not isinstance(given or {}, Mapping):
+        raise ValueError(f"{name}: expected a dictionary with some of {', '.join(known)}; got {given!r}")
+    if unknown := [str(option) for option in given or {} if option not in known]:
+        raise ValueError(f"{name}: {', '.join(unknown)} is not known; known are {', '.join(known)}")
+    return {str(option): str(value).lower() if isinstance(value, bool) else str(value) for option, value in (given or {}).items()}

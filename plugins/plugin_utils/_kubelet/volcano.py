@@ -1,0 +1,232 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Objects of Kubernetes for Volcano's numa-aware plugin: its scheduler's configuration, samples, and what the exporter says of hosts.
+
+Sources: volcano-sh/volcano@ed72c7c8 (configuration of the scheduler, CRDs of Job and Numatopology), volcano-sh/resource-exporter@a4bd4247
+(what it publishes) and Huawei Cloud CCE, "NUMA Affinity Scheduling" (annotation and ``topologyPolicy``).
+
+Numbers of cores are those of their lowest CPU, which are unique on a host; the exporter has the kernel's, unique within a socket.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, NODES, SOCKETS
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+
+ANNOTATION = "volcano.sh/numa-topology-policy"
+SCHEDULER = "volcano"
+NUMA_AWARE = "numa-aware"
+RESOURCES = {"310": "huawei.com/Ascend310", "310p": "huawei.com/Ascend310P", "a5": "huawei.com/npu", "gpu": "nvidia.com/gpu"}
+OTHERWISE = "huawei.com/Ascend910"
+_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+
+Object = dict[str, Any]
+
+
+class Cluster(NamedTuple):
+    """Where a cluster keeps the configuration of Volcano's scheduler, and with what it starts."""
+
+    namespace: str
+    key: str
+    actions: str
+    tiers: Sequence[Sequence[str]]
+
+
+CLUSTERS = {
+    "volcano": Cluster(
+        "volcano-system",
+        "volcano-scheduler.conf",
+        "enqueue, allocate, backfill",
+        (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder")),
+    ),
+    "cce": Cluster(
+        "kube-system",
+        "default-scheduler.conf",
+        "allocate, backfill, preempt",
+        (
+            ("priority", "gang", "conformance"),
+            ("drf", "predicates", "nodeorder"),
+            ("cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"),
+            ("nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"),
+        ),
+    ),
+}
+"""volcano: volcano-sh/volcano@ed72c7c8, installer. cce: Huawei Cloud CCE, "NUMA Affinity Scheduling" (2025-02-18)."""
+
+
+def objects(
+    hosts: Mapping[str, Mapping[str, Any]],
+    cpus: int = 1,
+    npus: int = 0,
+    policy: str = "single-numa-node",
+    replicas: int = 1,
+    name: str = "sample",
+    image: str = "ubuntu",
+    memory: str = "1Gi",
+    weight: int = 10,
+    resource: str | None = None,
+    cluster: str = "volcano",
+    namespace: str = "",
+    plugins: Sequence[Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Return ``{scheduler, deployment, job, numatopologies}``, for the cluster ``cce`` with ``addon`` besides.
+
+    ``hosts`` maps names of nodes to topologies; those without a kubelet are no nodes and are left out. ``cpus``, ``npus`` and ``memory``
+    are those of a task. Raises ``ValueError`` for what Kubernetes would not take, or the plugin not look at.
+    """
+    if not _LABEL.match(name):
+        raise ValueError(f"name: '{name}' cannot be the name of a Deployment; give one of lower-case letters, digits and '-'")
+    if policy not in POLICIES:
+        raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {policy!r}")
+    for word, number, least in (("cpus", cpus, 1), ("npus", npus, 0), ("replicas", replicas, 1), ("weight", weight, 0)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise ValueError(f"{word}: expected a whole number of {least} or more, since the plugin looks at no others; got {number!r}")
+    if cluster not in CLUSTERS:
+        raise ValueError(f"cluster: expected one of {', '.join(CLUSTERS)}; got {cluster!r}")
+    tiers = _tiers(CLUSTERS[cluster].tiers if plugins is None else plugins, weight)
+    container = _container(hosts, str(name), str(image), cpus, npus, str(memory), resource)
+    return {
+        "scheduler": scheduler(CLUSTERS[cluster], namespace, tiers),
+        **({"addon": {"default_scheduler_conf": _configuration(CLUSTERS[cluster], tiers)}} if cluster == "cce" else {}),
+        "deployment": _deployment(str(name), container, str(policy), replicas),
+        "job": _job(str(name), container, str(policy), replicas),
+        "numatopologies": [numatopology(host, topology) for host, topology in sorted(hosts.items()) if topology.get("kubelet")],
+    }
+
+
+def scheduler(cluster: Cluster, namespace: str, tiers: Sequence[Object]) -> Object:
+    """Return the ConfigMap of Volcano's scheduler with its plugins, tier by tier."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "volcano-scheduler-configmap", "namespace": str(namespace or cluster.namespace)},
+        "data": {cluster.key: yaml.safe_dump(_configuration(cluster, tiers), sort_keys=False)},
+    }
+
+
+def _configuration(cluster: Cluster, tiers: Sequence[Object]) -> Object:
+    return {"actions": cluster.actions, "tiers": copy.deepcopy(list(tiers))}
+
+
+def _tiers(names: object, weight: int) -> list[Object]:
+    """Return plugins as the scheduler reads them; the numa-aware one has its weight, and joins the last tier where no tier names it."""
+    tiers: list[list[str]] = []
+    for tier in names if isinstance(names, Iterable) and not isinstance(names, str | Mapping) else [None]:
+        if not isinstance(tier, Iterable) or isinstance(tier, str | Mapping) or not all(isinstance(name, str) for name in tier):
+            raise ValueError(f"plugins: expected a list of tiers, each a list of names of plugins; got {names!r}")
+        tiers.append(list(tier))
+    if not any(NUMA_AWARE in tier for tier in tiers):
+        tiers = [*tiers[:-1], [*(tiers[-1] if tiers else []), NUMA_AWARE]]
+    numa = {"arguments": {"weight": weight}}
+    return [{"plugins": [{"name": str(name), **(numa if name == NUMA_AWARE else {})} for name in tier]} for tier in tiers]
+
+
+def _container(
+    hosts: Mapping[str, Mapping[str, Any]], name: str, image: str, cpus: int, npus: int, memory: str, resource: str | None
+) -> Object:
+    """Return a container with requests equal to limits, which makes its pod Guaranteed."""
+    amounts = {"cpu": str(cpus), "memory": memory}
+    if npus:
+        amounts[str(resource or _resource(hosts))] = str(npus)
+    return {"name": name, "image": image, "resources": {"requests": dict(amounts), "limits": dict(amounts)}}
+
+
+def _resource(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    families = {
+        "gpu" if npu.get("kind") == "gpu" else str(npu.get("family")) for topology in hosts.values() for npu in topology.get("npus") or ()
+    }
+    names = sorted({RESOURCES.get(family, OTHERWISE) for family in families})
+    if len(names) != 1:
+        raise ValueError(f"resource: the hosts have {', '.join(names) or 'no NPUs'}; name the one that is wanted")
+    return names[0]
+
+
+def _deployment(name: str, container: Object, policy: str, replicas: int) -> Object:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": dict(labels)},
+            "template": {
+                "metadata": {"labels": dict(labels), "annotations": {ANNOTATION: policy}},
+                "spec": {"schedulerName": SCHEDULER, "containers": [container]},
+            },
+        },
+    }
+
+
+def _job(name: str, container: Object, policy: str, replicas: int) -> Object:
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "minAvailable": replicas,
+            "tasks": [
+                {
+                    "name": "worker",
+                    "replicas": replicas,
+                    "topologyPolicy": policy,
+                    "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
+                }
+            ],
+        },
+    }
+
+
+def numatopology(node: str, topology: Mapping[str, Any]) -> Object:
+    """Return what the resource exporter would publish of a node. ``ValueError``: it has no kubelet."""
+    kubelet = topology.get("kubelet")
+    if not kubelet:
+        raise ValueError(f"{node}: there is no kubelet on the host, and a Numatopology describes a node of Kubernetes")
+    units = units_of(topology)
+    place: dict[str, dict[int, int]] = {
+        level: {cpu: number for number, cpus in units.of[level].items() for cpu in cpus_of(cpus)} for level in (NODES, SOCKETS, CORES)
+    }
+    everything = cpus_of(units.cpus)
+    shared = kubelet.get("default_cpus")
+    spec: dict[str, Any] = {
+        "policies": {"CPUManagerPolicy": kubelet.get("policy", "none"), "TopologyManagerPolicy": kubelet.get("topology_policy", "none")},
+        "resReserved": {"cpu": _reserved(kubelet)},
+        "numares": {"cpu": {"allocatable": topology["cpus"]["online"] if shared is None else shared, "capacity": len(everything)}},
+        "cpuDetail": {
+            str(cpu): {"numa": place[NODES][cpu], "socket": place[SOCKETS][cpu], "core": place[CORES][cpu]} for cpu in everything
+        },
+    }
+    if kubelet.get("exclusive"):
+        spec["podAllocations"] = _allocations(kubelet["exclusive"])
+    return {"apiVersion": "nodeinfo.volcano.sh/v1alpha1", "kind": "Numatopology", "metadata": {"name": str(node)}, "spec": spec}
+
+
+def _reserved(kubelet: Mapping[str, Any]) -> str:
+    if kubelet.get("reserved_cpus"):
+        return str(len(expand(kubelet["reserved_cpus"], "reserved CPUs of the kubelet")))
+    thousandths = int(kubelet.get("reserved_millicpus") or 0)
+    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
+
+
+def _allocations(exclusive: Mapping[str, str]) -> list[Object]:
+    """Return the CPUs of containers by pod; those of version 1 of the kubelet's state name no pod and are left out."""
+    pods: dict[str, list[Object]] = {}
+    for owner, cpus in sorted(exclusive.items()):
+        pod, _slash, container = owner.partition("/")
+        if container:
+            pods.setdefault(pod, []).append({"name": container, "allocations": {"cpu": cpus}})
+    return [{"uid": pod, "containerAllocations": containers} for pod, containers in pods.items()]

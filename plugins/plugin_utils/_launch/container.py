@@ -1,0 +1,123 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the command lines of docker, podman and nerdctl have in common.
+
+Device nodes and mounts: vllm-project/vllm-ascend@182b75ea ``docs/source/installation.md``. Ascend Docker Runtime:
+``ASCEND_VISIBLE_DEVICES`` (physical ids), ``ASCEND_RUNTIME_OPTIONS`` and ``ASCEND_VNPU_SPECS`` replace both and say nothing about CPUs.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.visible_devices import visible_devices
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
+
+OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices"})
+ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
+DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
+DRIVER = (
+    "/usr/local/Ascend/driver/lib64/",
+    "/usr/local/Ascend/driver/version.info",
+    "/etc/ascend_install.info",
+)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a container needs to use its NPUs or GPUs. ``gpus`` are ids, ``volumes`` are ``host:container[:ro]``."""
+
+    gpus: Sequence[int] = ()
+    nodes: Sequence[str] = ()
+    volumes: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def devices(workload: Workload, options: Options) -> Devices:
+    """Return what the options ask for. Raises ``ValueError`` where they contradict each other or the workload."""
+    if options.vnpu and not (options.ascend_runtime and options.devices):
+        raise ValueError(f"vnpu: only the Ascend Docker Runtime splits an NPU into {options.vnpu}; add ascend_runtime=true")
+    if options.ascend_runtime and workload.kind == "gpu":
+        raise ValueError(f"ascend_runtime: {workload.title} is no NPU, and the Ascend Docker Runtime serves none but NPUs")
+    if options.vnpu and workload.share:
+        raise ValueError(f"vnpu: {workload.title} is a part in soft split already; {options.vnpu} would split its NPU a second time")
+    if not options.devices:
+        return Devices(**_of_share(workload))
+    if not workload.cards:
+        raise ValueError(f"{workload.title} names no NPU, so that its devices are not known; give npus, or devices=false")
+    visible = _visible(workload, options)
+    if workload.kind == "gpu":
+        return Devices(gpus=[card.node for card in workload.cards], environment=visible)
+    numbers = [str(card.node) for card in workload.cards]
+    share = _of_share(workload)
+    share["environment"] = {**visible, **share["environment"]}
+    notes = [*unsure(workload), *share["notes"]]
+    if options.ascend_runtime:
+        split = {"ASCEND_VNPU_SPECS": options.vnpu} if options.vnpu else {}
+        # Empty, so that what an image may have set does not count.
+        environment = {"ASCEND_VISIBLE_DEVICES": ",".join(numbers), "ASCEND_RUNTIME_OPTIONS": "", **split, **share["environment"]}
+        return Devices(environment=environment, volumes=share["volumes"], notes=notes)
+    nodes = [*(f"/dev/davinci{number}" for number in numbers), *DEVICES_OF_ALL]
+    volumes = [f"{path}:{path}" for path in ("/usr/local/dcmi", options.npu_smi, *DRIVER)]
+    return Devices(nodes=nodes, volumes=volumes + share["volumes"], environment=share["environment"], notes=notes)
+
+
+def _visible(workload: Workload, options: Options) -> dict[str, str]:
+    """Return what confines the program to its devices: inside they are numbered from 0, unless a privileged container sees all of them."""
+    if not options.visible_devices:
+        return {}
+    if any(argument in ("--privileged", "--privileged=true") for argument in options.arguments):
+        return workload.visible_on_host
+    return visible_devices(workload.kind, range(len(workload.cards)))
+
+
+def _of_share(workload: Workload) -> dict[str, Any]:
+    """Return what a vNPU's container needs besides devices and driver."""
+    if workload.share is None:
+        return {"volumes": [], "environment": {}, "notes": []}
+    notes = ["Device share must be on for its card: npu-smi info -t device-share -i <card>."]
+    if workload.share.limiter:
+        notes.insert(0, f"The limiter must run before: systemctl start {workload.share.limiter}")
+    return {"volumes": list(workload.share.volumes), "environment": dict(workload.share.environment), "notes": notes}
+
+
+def unsure(workload: Workload) -> list[str]:
+    """Return a sentence where numbers of device nodes rest on logic ids."""
+    if workload.kind == "gpu" or all(card.phy_id is not None for card in workload.cards):
+        return []
+    ids = ", ".join(str(card.id) for card in workload.cards)
+    return [f"Devices are numbered by physical id, which only topology or npu-smi info -m tells: logic id {ids} stands for it."]
+
+
+def cpuset(workload: Workload) -> list[str]:
+    return [f"--cpuset-cpus={workload.cpus}", *([f"--cpuset-mems={workload.mems}"] if workload.mems else [])]
+
+
+def by_gpu_flag(gpus: Sequence[int]) -> list[str]:
+    """Return the flag of docker and nerdctl. It is read as CSV, so that several ids need quotes that the shell must leave alone."""
+    ids = ",".join(map(str, gpus))
+    return [f'--gpus="device={ids}"' if len(gpus) > 1 else f"--gpus=device={ids}"] if gpus else []
+
+
+def by_gpu_name(gpus: Sequence[int]) -> list[str]:
+    """Return GPUs by their names of the Container Device Interface."""
+    return [f"nvidia.com/gpu={number}" for number in gpus]
+
+
+def run(engine: str, workload: Workload, options: Options, given: Devices, gpus: Sequence[str]) -> Recipe:
+    """Return the command that runs a container. ``gpus`` are the engine's own flags for the workload's GPUs."""
+    words = [engine, "run", *([f"--name={workload.name}"] if workload.name else [])]
+    words += [f"--cgroup-parent={workload.slice}"] if workload.slice else []
+    words += [*cpuset(workload), *gpus]
+    words += [f"--device={node}" for node in given.nodes]
+    words += [f"--volume={volume}" for volume in given.volumes]
+    words += [f"--env={name}={value}" for name, value in given.environment.items()]
+    return Recipe(shlex.join([*words, *options.arguments, options.image, *options.command]), given.notes)

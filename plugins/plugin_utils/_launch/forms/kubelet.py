@@ -1,0 +1,42 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The part of a kubelet configuration that keeps pods off a workload that runs beside Kubernetes.
+
+Never AllowedCPUs= on kubepods.slice or below, and never a change of the CPU manager's state file (kubernetes issues 104147, 84333).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import whole_cores
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
+
+OPTIONS: frozenset[str] = frozenset()
+
+
+def recipe(workload: Workload, options: Options) -> Recipe:
+    configuration = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
+        "reservedSystemCPUs": compress(whole_cores(workload.topology, expand(workload.cpus))),
+        "topologyManagerPolicy": "single-numa-node" if len(expand(workload.mems)) == 1 else "restricted",
+    }
+    return Recipe(
+        yaml.safe_dump(configuration, sort_keys=False, width=1000),
+        [
+            "Merge it into /var/lib/kubelet/config.yaml. Add to reservedSystemCPUs what every other slice outside Kubernetes has, the CPUs "
+            "for interrupts of all NPUs, and housekeeping.",
+            "In this order: drain the node, stop kubelet, change the file, remove /var/lib/kubelet/cpu_manager_state (and "
+            "memory_manager_state), start kubelet, uncordon.",
+            "strict-cpu-reservation came with Kubernetes 1.32, behind a feature gate until 1.33: leave it out before.",
+        ],
+        starts=False,
+    )

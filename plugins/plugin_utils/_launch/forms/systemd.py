@@ -1,0 +1,27 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A drop-in for a service of systemd.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host, units
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
+
+OPTIONS = frozenset({"visible_devices"})
+
+
+def recipe(workload: Workload, options: Options) -> Recipe:
+    unit = f"{workload.name or 'UNIT'}.service"
+    environment = [("Environment", f"{name}={value}") for name, value in host.visible(workload, options).items()]
+    return Recipe(
+        units.text({"Service": [*units.settings(workload).items(), *environment]}),
+        [
+            f"Paste it into the editor of: systemctl edit {unit}. It takes effect when the service is restarted.",
+            *host.unsure(workload, options),
+        ],
+    )

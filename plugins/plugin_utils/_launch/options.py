@@ -1,0 +1,92 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options of the forms, in one type each, and sentences for what they may not be.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+OF_ALL_FORMS = ("name", "notes")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asks of a form. Words in capitals stand for what only the user can know; no engine takes them as they are."""
+
+    name: str = ""
+    notes: bool = True
+    image: str = "IMAGE"
+    command: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    devices: bool = True
+    ascend_runtime: bool = False
+    vnpu: str = ""
+    npu_smi: str = "/usr/local/bin/npu-smi"
+    memory: str = "MEMORY"
+    resource: str = ""
+    visible_devices: bool = True
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The command, for forms that cannot do without."""
+        return self.command or ("COMMAND",)
+
+
+def checked(form: str, taken: Iterable[str], given: Mapping[str, Any]) -> Options:
+    """Return the options given to a form; ``ValueError`` names the option, what was found and what is expected."""
+    allowed = sorted({*OF_ALL_FORMS, *taken})
+    for option in given:
+        if option not in allowed:
+            raise ValueError(f"form {form} has no option {option}; it has {', '.join(allowed)}")
+    return Options(**{option: _READERS[option](option, value) for option, value in given.items() if value not in (None, "")})
+
+
+def _text(option: str, value: object) -> str:
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not text or text != text.strip() or not text.isprintable():
+        raise ValueError(f"{option}: expected a text of one line; got {value!r}")
+    return text
+
+
+def _words(option: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise ValueError(f"{option}: {value!r} cannot be split into words ({error}); give a list") from error
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"{option}: expected a list of words, or a text to split as a shell does; got {value!r}")
+    words = list(value)
+    for word in words:
+        if isinstance(word, bool) or not isinstance(word, str | int | float) or "\0" in str(word):
+            raise ValueError(f"{option}: expected words; got {word!r} (quote it)")
+    return tuple(str(word) for word in words)
+
+
+def _flag(option: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{option}: expected true or false; got {value!r}")
+    return value
+
+
+_READERS: Mapping[str, Callable[[str, object], Any]] = {
+    "name": _text,
+    "notes": _flag,
+    "image": _text,
+    "command": _words,
+    "arguments": _words,
+    "devices": _flag,
+    "ascend_runtime": _flag,
+    "vnpu": _text,
+    "npu_smi": _text,
+    "memory": _text,
+    "resource": _text,
+    "visible_devices": _flag,
+}

@@ -1,0 +1,86 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to type or paste so that a workload runs on the CPUs of its NPUs, after a look at whether it can work there.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import (
+    binding_verdict,
+    kubelet_verdict,
+    parent_verdict,
+    set_verdict,
+)
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import checked
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload, read
+
+BINDINGS = ("global_slice", "topo_affinity", "cluster")
+"""The rules by which vLLM-Ascend binds its own process."""
+BINDS_ITSELF = "vLLM-Ascend: leave enable_cpu_binding on, and do not set OMP_PROC_BIND=true, which puts the process on one CPU first."
+HOST_BINDS = "vLLM-Ascend: set enable_cpu_binding to false in additional_config, and do not set OMP_PROC_BIND=true."
+
+
+def launch(
+    entry: Mapping[str, Any],
+    form: str,
+    *,
+    topology: Mapping[str, Any] | None = None,
+    binding: str = "",
+    total_npus: int | None = None,
+    **options: Any,
+) -> str:
+    """Return the text of a form for a plan's entry or a workload; what its user has to know stands above it in comments.
+
+    ``topology`` is the fact of the host: it brings physical ids, CPUs, cgroup version and kubelet. ``binding`` names the rule by which
+    the workload binds itself, empty when it does not; ``total_npus`` is how many NPUs it lists. ``options`` are ``name``, ``notes``
+    (False: no comments) and those of the form. Raises ``ValueError`` for what cannot work, with a sentence that says why.
+    """
+    if not isinstance(form, str) or form not in FORMS:
+        raise ValueError(f"form: expected one of {', '.join(FORMS)}; got {form!r}")
+    if binding and binding not in BINDINGS:
+        raise ValueError(f"binding: expected one of {', '.join(BINDINGS)}, or nothing where the host binds; got {binding!r}")
+    made = checked(form, FORMS[form].OPTIONS, options)
+    workload = read(entry, topology, made.name)
+    warnings = _checked(workload, form, binding, total_npus)
+    recipe = FORMS[form].recipe(workload, made)
+    if not made.notes or recipe.comment is None:
+        return recipe.text
+    in_process = [BINDS_ITSELF if binding else HOST_BINDS] if recipe.starts and workload.kind == "npu" else []
+    return "".join(f"{recipe.comment} {sentence}\n" for sentence in [*recipe.notes, *warnings, *in_process]) + recipe.text
+
+
+def _checked(workload: Workload, form: str, binding: str, total_npus: int | None) -> list[str]:
+    """Return the warnings about a workload's CPUs; ``ValueError`` with the first thing that cannot work."""
+    topology = workload.topology
+    if workload.share and "npu_smi" not in FORMS[form].OPTIONS:
+        forms = ", ".join(name for name in FORMS if "npu_smi" in FORMS[name].OPTIONS)
+        raise ValueError(f"{workload.title} is a part of an NPU, which a library inside a container holds; launch it with {forms}")
+    online = topology["cpus"]["online"] if topology else None
+    verdicts = [set_verdict(workload.cpus, host_cpus=online)]
+    if workload.slice:
+        verdicts.append(parent_verdict(workload.slice))
+    if form not in ("kubernetes", "kubelet") and topology:
+        verdicts.append(kubelet_verdict(topology.get("kubelet"), workload.cpus))
+    if binding:
+        verdicts.append(binding_verdict(binding, workload.cpus, _listed(workload, total_npus)))
+    for verdict in verdicts:
+        if not verdict.ok:
+            raise ValueError(f"{workload.title} cannot be launched so: {verdict.message}")
+    return [verdict.message for verdict in verdicts if verdict.ok == "warn"]
+
+
+def _listed(workload: Workload, total_npus: int | None) -> int:
+    if total_npus is not None:
+        if isinstance(total_npus, bool) or not isinstance(total_npus, int):
+            raise ValueError(f"total_npus: expected the number of NPUs that npu-smi lists; got {total_npus!r}")
+        return total_npus
+    if not workload.topology:
+        raise ValueError("total_npus: in-process binding divides by the number of NPUs that npu-smi lists; give it, or give topology")
+    return sum(npu.get("kind") != "gpu" for npu in workload.topology["npus"])

@@ -1,0 +1,169 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host as placement sees it: free CPUs by NUMA node, free chips, and what its kubelet allows.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, reserve
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import npus_of
+
+STATIC = "static"
+
+
+@dataclass(eq=False, slots=True)
+class Host:
+    """``ids`` are the NUMA nodes with CPUs; sets of nodes are masks of positions in it. ``node_cpus``, ``free_cpus`` are masks of CPUs.
+
+    ``free`` counts what can be given away on each node and ``capacity`` all its CPUs. ``chips`` maps free chips by physical id to their
+    logic ids, and ``chip_node`` logic ids to positions. ``policy`` is None on a host without kubelet. A host that is described by
+    numbers only has no ``topology`` and no ``free_cpus``.
+    """
+
+    name: str
+    labels: Mapping[str, Any]
+    topology: Mapping[str, Any] | None
+    ids: list[int]
+    capacity: list[int]
+    free: list[int]
+    policy: str | None = None
+    cpu_policy: str | None = None
+    node_cpus: list[int] = field(default_factory=list)
+    free_cpus: int | None = None
+    chips: dict[int, int] = field(default_factory=dict)
+    chip_node: dict[int, int] = field(default_factory=dict)
+    healthy: int = 0
+    distances: list[list[int]] | None = None
+    options: PolicyOptions | None = None
+
+    @property
+    def everything(self) -> int:
+        return (1 << len(self.ids)) - 1
+
+    def numbers(self, nodes: int) -> list[int]:
+        """Return the ids of a set of nodes."""
+        return [number for position, number in enumerate(self.ids) if nodes >> position & 1]
+
+    def recount(self) -> None:
+        if self.free_cpus is not None:
+            self.free = [(self.free_cpus & cpus).bit_count() for cpus in self.node_cpus]
+
+
+def read(name: str, given: object) -> Host:
+    """Return a host. ``given`` is a topology, ``{topology, labels}``, or ``{policy, capacity, free}`` with CPUs by NUMA node.
+
+    Raises ``ValueError`` naming the host for anything else.
+    """
+    if isinstance(given, Mapping):
+        if "refused" in given:
+            raise ValueError(f"{name}: {given['refused']}")
+        labels = given.get("labels") or {}
+        topology = given.get("topology", given)
+        if isinstance(topology, Mapping) and {"cpus", "npus"} <= topology.keys():
+            return _of_topology(name, topology, labels)
+        if {"capacity", "free"} <= given.keys():
+            return _of_numbers(name, given, labels)
+    raise ValueError(
+        f"{name}: expected the fact npu_affinity_topology, or policy, capacity and free (CPUs by NUMA node); "
+        f"got {', '.join(sorted(map(str, given))) if isinstance(given, Mapping) else type(given).__name__}"
+    )
+
+
+def _of_numbers(name: str, given: Mapping[str, Any], labels: Mapping[str, Any]) -> Host:
+    ids = sorted(int(node) for node in given["capacity"])
+    capacity, free = ({int(node): _count(cpus) for node, cpus in given[key].items()} for key in ("capacity", "free"))
+    numbers = [number for number in ids if capacity[number]]
+    return Host(
+        name,
+        labels,
+        None,
+        numbers,
+        [capacity[number] for number in numbers],
+        [free.get(number, 0) for number in numbers],
+        policy=str(given.get("policy") or "none"),
+        cpu_policy=str(given.get("cpu_policy") or STATIC),
+    )
+
+
+def _count(cpus: object) -> int:
+    return mask(cpus, "CPUs of a NUMA node").bit_count() if isinstance(cpus, str) else int(str(cpus))
+
+
+def _of_topology(name: str, topology: Mapping[str, Any], labels: Mapping[str, Any]) -> Host:
+    try:
+        online = mask(topology["cpus"]["online"], "cpus.online")
+        nodes = [
+            (int(node["id"]), mask(node.get("cpus") or "", "cpus of a NUMA node") & online, node) for node in topology.get("numa") or ()
+        ]
+        nodes = sorted((entry for entry in nodes if entry[1]), key=lambda entry: entry[0]) or [(0, online, {})]
+        host = Host(
+            name,
+            labels,
+            topology,
+            [number for number, _cpus, _node in nodes],
+            [cpus.bit_count() for _number, cpus, _node in nodes],
+            [],
+            node_cpus=[cpus for _number, cpus, _node in nodes],
+            free_cpus=_free_cpus(topology, online),
+        )
+        host.recount()
+        _read_kubelet(host, topology.get("kubelet"), [node for _number, _cpus, node in nodes])
+        _read_chips(host, topology)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: its topology cannot be used ({type(error).__name__}: {error}); gather it anew") from error
+    return host
+
+
+def _free_cpus(topology: Mapping[str, Any], online: int) -> int:
+    """Return the CPUs that can be given away: with a static kubelet its shared pool, else all that no busy NPU has by the plan in force."""
+    kubelet = topology.get("kubelet") or {}
+    reserved = mask(kubelet.get("reserved_cpus") or "", "reserved CPUs of the kubelet")
+    if kubelet.get("policy") == STATIC and not reserved and kubelet.get("reserved_millicpus"):
+        reserved = reserve(units_of(topology), f"{kubelet['reserved_millicpus']}m")
+    if kubelet.get("policy") == STATIC:
+        shared = kubelet.get("default_cpus")
+        return (online if shared is None else mask(shared, "shared CPUs of the kubelet") & online) & ~reserved
+    taken = reserved
+    applied = topology.get("applied") or {}
+    if applied.get("npus"):
+        taken |= mask(applied.get("housekeeping") or "", "housekeeping CPUs of the plan in force")
+        for npu, entry in in_force(topology):
+            if npu.get("busy"):
+                taken |= mask(entry["pool"], "pool of the plan in force")
+    return online & ~taken
+
+
+def _read_kubelet(host: Host, kubelet: Mapping[str, Any] | None, nodes: list[Mapping[str, Any]]) -> None:
+    if not kubelet:
+        return
+    host.policy = str(kubelet.get("topology_policy") or "none")
+    host.cpu_policy = str(kubelet.get("policy") or "none")
+    chosen = {str(key).replace("-", "_"): str(value).lower() == "true" for key, value in (kubelet.get("options") or {}).items()}
+    known = {name: value for name, value in chosen.items() if name in PolicyOptions.__dataclass_fields__}
+    host.options = PolicyOptions(**known)
+    closest = (kubelet.get("topology_options") or {}).get("prefer-closest-numa-nodes")
+    if str(closest).lower() == "true":
+        host.distances = [[int((node.get("distances") or {}).get(str(other), 255)) for other in host.ids] for node in nodes]
+
+
+def _read_chips(host: Host, topology: Mapping[str, Any]) -> None:
+    position = {number: place for place, number in enumerate(host.ids)}
+    npus = npus_of(topology)
+    host.healthy = len(npus)
+    for npu in npus:
+        logic = int(npu["id"])
+        if not npu.get("busy"):
+            host.chips[choice.chip_of(npu)] = logic
+        if npu.get("numa") in position:
+            host.chip_node[logic] = position[npu["numa"]]

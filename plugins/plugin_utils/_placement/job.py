@@ -1,0 +1,164 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a job can run whose tasks differ: together or not at all, as a gang of Volcano's, for the filter ``place``.
+
+Shapes of tasks are placed one after the other by what is left, the largest first; where that leaves one out, once more in the order in
+which the request has them. No other order is tried, so that a fleet that is nearly full can have a place that is not found.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._table import columns
+
+Entry = dict[str, Any]
+OWN = ("cpus", "npus", "replicas")
+"""What only tasks say, and not the job for all of them."""
+OF_TASKS = (*OWN, "policy", "family", "mode")
+WHOLE = ("weight", "kubernetes", "limit")
+
+
+class Shape(NamedTuple):
+    """Tasks of one kind and their name."""
+
+    name: str
+    request: Request
+
+    @property
+    def told(self) -> str:
+        return _place.tasks_told(self.request, self.name)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return -self.request.npus, -self.request.cpus
+
+
+def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the tasks of a job can run, as :func:`_placement.place.place` does, which has jobs of one shape.
+
+    With ``tasks`` in the request, entries of ``tasks``, ``hosts`` and ``refused`` have the ``name`` of their shape, and ``fitting`` counts
+    hosts for each. Raises ``ValueError`` for a request or a host that is none.
+    """
+    if not isinstance(request, Mapping) or request.get("tasks") is None:
+        plain = {key: value for key, value in request.items() if key != "tasks"} if isinstance(request, Mapping) else request
+        return _place.place(hosts, plain)
+    shapes = _shapes(request)
+    ranked, refused, fitting = _alone(hosts, shapes)
+    largest = sorted(shapes, key=lambda shape: shape.size)
+    tasks, missing = _together(hosts, largest)
+    if missing and largest != shapes:
+        tasks, _missing = _together(hosts, shapes)
+    order = [shape.name for shape in shapes]
+    tasks.sort(key=lambda task: order.index(task["name"]))
+    for number, task in enumerate(tasks):
+        task["task"] = number
+    result = {
+        "request": {
+            **{key: value for key, value in shapes[0].request.told().items() if key in WHOLE},
+            "tasks": [
+                {"name": shape.name, **{key: value for key, value in shape.request.told().items() if key in OF_TASKS}} for shape in shapes
+            ],
+        },
+        "placed": bool(tasks),
+        "message": _message(shapes, tasks, missing, fitting),
+        "tasks": tasks,
+        "hosts": ranked,
+        "fitting": fitting,
+        "refused": refused,
+    }
+    return {**result, "table": list(_lines(shapes, result))}
+
+
+def _shapes(request: Mapping[str, Any]) -> list[Shape]:
+    """Return the shapes of a job. ``ValueError`` names the field, what was found and what is expected."""
+    whole = fields_of("request", request, {**DEFAULTS, "tasks": None})
+    given = whole.pop("tasks")
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise ValueError(f"tasks: expected a list of {{npus, cpus, replicas}}; got {given!r}")
+    if both := [name for name in OWN if name in request]:
+        raise ValueError(f"tasks: {', '.join(both)} beside it is that of which tasks? Say it in each of tasks")
+    if affinity := [name for name in ("switch", "superpod") if whole[name] is not None]:
+        raise ValueError(f"tasks: {', '.join(affinity)} is for jobs whose tasks are all alike; leave it out, or place the tasks one by one")
+    known = {"name": None, **{name: whole[name] for name in OF_TASKS}}
+    shapes: list[Shape] = []
+    for number, entry in enumerate(given):
+        try:
+            own = fields_of("request", entry, known)
+            name = f"task{number}" if own["name"] is None else str(own["name"])
+            shapes.append(Shape(name, checked({**whole, **{key: own[key] for key in OF_TASKS}})))
+        except ValueError as error:
+            raise ValueError(f"tasks[{number}]: {str(error).removeprefix('request: ')}") from error
+    names = [shape.name for shape in shapes]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"tasks: {', '.join(twice)} is the name of several; give each a name of its own")
+    multi = sum(shape.request.replicas for shape in shapes if shape.request.npus) > 1
+    return [Shape(shape.name, replace(shape.request, multi=multi)) for shape in shapes]
+
+
+def _alone(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], list[Entry], dict[str, int]]:
+    """Return for every shape what hosts could take one task of it if nothing else ran: the ranked ones, the refused ones, and how many."""
+    known, unreadable = _place.read_all(hosts)
+    ranked: list[Entry] = []
+    refused: list[Entry] = []
+    fitting = {}
+    for shape in shapes:
+        ranking, unfit = _place.ranked(known, shape.request)
+        entries, no_cpus = _place.details(ranking, ())
+        ranked += [{"name": shape.name, **entry} for entry in entries]
+        reasons = sorted([*unreadable, *unfit, *no_cpus], key=lambda entry: str(entry["host"]))
+        refused += [{"name": shape.name, **entry} for entry in reasons]
+        fitting[shape.name] = len(ranking.fits)
+    return ranked, refused, fitting
+
+
+def _together(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], tuple[Shape, int] | None]:
+    """Return the tasks of all shapes; or none, and the first shape that has too little room with the number of its tasks that have it."""
+    known, _unreadable = _place.read_all(hosts)
+    tasks: list[Entry] = []
+    for shape in shapes:
+        ranking, _refused = _place.ranked(known, shape.request)
+        found = _place.tasks_of(ranking)
+        if len(found) < shape.request.replicas:
+            return [], (shape, len(found))
+        tasks += [{"name": shape.name, **task} for task in found]
+    return tasks, None
+
+
+def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int] | None, fitting: Mapping[str, int]) -> str:
+    if tasks:
+        placed = (f"{shape.told} on {_place.hosts_told([task for task in tasks if task['name'] == shape.name])}" for shape in shapes)
+        return f"The job can run: {'; '.join(placed)}."
+    if missing is None:
+        raise AssertionError("tasks are missing where there are none")
+    shape, room = missing
+    if not fitting[shape.name]:
+        return f"The job cannot run: no host can take {shape.told}, with its reason in refused."
+    others = " and ".join(other.name for other in shapes if other.name != shape.name)
+    beside = f" beside {others}" if others else ""
+    return (
+        f"The job cannot run, for its tasks run together or not at all: {shape.told}{beside} would find room for {room} of "
+        f"{shape.request.replicas}."
+    )
+
+
+def _lines(shapes: list[Shape], result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the answer, every task with its host, and for each shape the ranked hosts and the reasons of refused ones."""
+    yield result["message"]
+    if result["tasks"]:
+        yield ""
+        rows = [("task", "name", "host", "NPUs", "CPUs", "NUMA")]
+        rows += [(str(task["task"]), task["name"], task["host"], *_place.cells(task)) for task in result["tasks"]]
+        yield from columns(rows)
+    for shape in shapes:
+        yield ""
+        yield f"{shape.name}, alone: {_place.tasks_told(replace(shape.request, replicas=1))}"
+        hosts, refused = ([entry for entry in result[key] if entry["name"] == shape.name] for key in ("hosts", "refused"))
+        yield from _place.ranking_lines(hosts, result["fitting"][shape.name], refused)

@@ -1,0 +1,50 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which numbers of NPUs a job may ask for, over all its tasks.
+
+Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/superpod`` (checkSpBlock, checkRequireNPU) and the sizes of every
+product's rule.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
+
+SUPERPOD = "superpod"
+
+
+def refusal(
+    family: str,
+    per_task: int | None = None,
+    replicas: int | None = None,
+    sp_block: int | None = None,
+    node_npus: int = 16,
+) -> str | None:
+    """Return why a job of so many tasks with so many NPUs each is not allowed, None where it is.
+
+    ``sp_block`` are the NPUs of a block in a logical SuperPod, ``node_npus`` those of a host. What is None is not looked at.
+    """
+    if family != SUPERPOD:
+        if per_task is not None and per_task not in RULES[family].sizes((replicas or 1) > 1):
+            product = RULES[family].PRODUCT
+            return f"size not allowed: {counted(replicas or 1, 'task')} with {counted(per_task, 'NPU')} each cannot run on {product}"
+        return None
+    total = None if per_task is None else per_task * (replicas or 1)
+    block = total if sp_block is None else sp_block
+    if block is not None and block < 1:
+        return f"size not allowed: sp-block {block} is not a number of NPUs; give 1 or more"
+    if block is not None and block != total and block % node_npus:
+        return f"size not allowed: sp-block {block} is not a multiple of the {node_npus} NPUs of a host"
+    if per_task is None or total is None or block is None:
+        return None
+    if (replicas or 1) == 1:
+        if per_task not in RULES["a3"].sizes(False) or per_task > node_npus:
+            return f"size not allowed: a single task in a SuperPod has 1 NPU or an even number up to {node_npus}, not {per_task}"
+        return None if block == per_task else f"size not allowed: a single task has {per_task} NPUs, which must equal sp-block {block}"
+    if total % block:
+        return f"size not allowed: the {total} NPUs of the job are not a multiple of sp-block {block}"
+    return None if per_task == node_npus else f"size not allowed: tasks of one job in a SuperPod have {node_npus} NPUs each, not {per_task}"

@@ -1,0 +1,155 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a job asks for, checked.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, job_sizes, switches
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
+
+
+@dataclass(frozen=True)
+class Switches:
+    """``states`` maps switches to ``{shared, healthy, spanned_by}``, for those that are not free."""
+
+    version: str
+    schema: str
+    tor_count: int | None
+    shared_switches: int
+    states: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SuperPods:
+    """A block has ``sp_block`` NPUs; ``reserve_nodes`` hosts of every SuperPod are kept; ``soft`` allows pieces of blocks."""
+
+    sp_block: int
+    reserve_nodes: int
+    soft: bool
+
+
+@dataclass(frozen=True)
+class Request:
+    """``cpus`` and ``npus`` are those of one task, ``replicas`` is the number of tasks, and ``multi`` whether the job has several."""
+
+    cpus: int
+    npus: int
+    policy: str
+    replicas: int
+    family: str
+    mode: str | None
+    weight: int
+    kubernetes: bool
+    limit: int
+    switch: Switches | None
+    superpod: SuperPods | None
+    multi: bool
+
+    def told(self) -> dict[str, Any]:
+        """Return the request with its defaults, as plain data."""
+        fields = asdict(self)
+        del fields["multi"]
+        return fields
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "cpus": 0,
+    "npus": 0,
+    "policy": "none",
+    "replicas": 1,
+    "family": "auto",
+    "mode": None,
+    "weight": 1,
+    "kubernetes": False,
+    "limit": 20,
+    "switch": None,
+    "superpod": None,
+}
+SWITCH: Mapping[str, Any] = {"version": "1.0", "schema": switches.NORMAL, "tor_count": None, "shared_switches": 2, "states": {}}
+SUPERPOD: Mapping[str, Any] = {"sp_block": None, "reserve_nodes": 0, "soft": False}
+
+
+def checked(request: object) -> Request:
+    """Return a request with its defaults. ``ValueError`` names the field, what was found and what is expected."""
+    given = fields_of("request", request, DEFAULTS)
+    if given["policy"] not in POLICIES:
+        raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
+    if given["mode"] is not None and given["mode"] not in choice.MODES:
+        raise ValueError(f"mode: expected one of {', '.join(choice.MODES)}; got {given['mode']!r}")
+    if given["family"] != "auto" and given["family"] not in RULES:
+        raise ValueError(f"family: expected auto or one of {', '.join(RULES)}; got {given['family']!r}")
+    named = choice.mode_of(given["family"])
+    if named and given["mode"] not in (None, named):
+        raise ValueError(f"mode: {given['mode']} contradicts family {given['family']}; leave one of them out")
+    numbers = {name: _number(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
+    if not numbers["cpus"] and not numbers["npus"]:
+        raise ValueError("cpus and npus: a task needs at least one CPU or one NPU; both are 0")
+    made = Request(
+        **numbers,
+        policy=given["policy"],
+        family=given["family"],
+        mode=given["mode"] or named,
+        kubernetes=bool(given["kubernetes"]),
+        limit=_number("limit", given["limit"], 1),
+        switch=_switch(given["switch"]),
+        superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"]),
+        multi=numbers["replicas"] > 1,
+    )
+    if made.switch and made.superpod:
+        raise ValueError("switch and superpod: a job has affinity to switches or to SuperPods, not to both; leave one out")
+    return made
+
+
+def _switch(given: object) -> Switches | None:
+    if given is None:
+        return None
+    fields = fields_of("switch", given, SWITCH)
+    version = str(fields["version"])
+    if version not in switches.VERSIONS or fields["schema"] not in switches.SCHEMAS:
+        raise ValueError(
+            f"switch: expected a version of {', '.join(switches.VERSIONS)} and a schema of {', '.join(switches.SCHEMAS)}; "
+            f"got {version!r} and {fields['schema']!r}"
+        )
+    shared = _number("shared_switches", fields["shared_switches"], 1)
+    if shared > 2:
+        raise ValueError(f"shared_switches: a job shares 1 or 2 switches with others, not {shared}")
+    count = None if fields["tor_count"] is None else _number("tor_count", fields["tor_count"], 1)
+    return Switches(version, fields["schema"], count, shared, fields["states"] or {})
+
+
+def _superpod(given: object, npus: int, replicas: int) -> SuperPods | None:
+    if given is None:
+        return None
+    fields = fields_of("superpod", given, SUPERPOD)
+    if not npus:
+        raise ValueError("superpod: blocks are made of NPUs, and npus is 0")
+    block = npus * replicas if fields["sp_block"] is None else _number("sp_block", fields["sp_block"], 1)
+    if refusal := job_sizes.refusal(job_sizes.SUPERPOD, npus, replicas, block, npus if replicas > 1 else 16):
+        raise ValueError(refusal)
+    return SuperPods(block, _number("reserve_nodes", fields["reserve_nodes"], 0), bool(fields["soft"]))
+
+
+def fields_of(what: str, given: object, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what}: expected a dictionary with some of {', '.join(defaults)}; got {given!r}")
+    if unknown := [str(name) for name in given if name not in defaults]:
+        raise ValueError(f"{what}: {', '.join(unknown)} is not known; known are {', '.join(defaults)}")
+    return {**defaults, **given}
+
+
+def _number(name: str, value: object, least: int) -> int:
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name}: expected a whole number of {least} or more; got {value!r}")
+    return number

@@ -1,0 +1,156 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Strategies side by side on one host, each as published and repaired.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
+from ansible_collections.npu.affinity.plugins.plugin_utils._table import REMARK_WIDTH, columns
+
+Row = dict[str, Any]
+DEFAULT = ("auto", "even_split")
+REASON_WIDTH = 96
+"""So much of a refusal is shown in a table; the data has all of it."""
+
+
+def count(cpulist: str) -> str:
+    return str(mask(cpulist).bit_count())
+
+
+MEASURES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "overlap": lambda quality: count(quality["overlap"]),
+    "split cores": lambda quality: str(quality["split_cores"]),
+    "local": lambda quality: f"{quality['local'] * 100:g}%",
+    "distance": lambda quality: "?" if quality["distance"] is None else f"{quality['distance']:g}",
+    "caches": lambda quality: "?" if quality["caches"] is None else f"{quality['caches']:g}",
+    "balance": lambda quality: str(quality["balance"]),
+    "idle": lambda quality: count(quality["idle"]),
+    "without pool": lambda quality: str(len(quality["missing"])),
+}
+"""What tables show of a measurement, by heading; CPUs as their number."""
+
+
+def compare(
+    topology: Mapping[str, Any],
+    strategies: Iterable[str] | str = DEFAULT,
+    cpus: object = None,
+    housekeeping: object = "",
+    smt: object = "cores",
+    min_cpus: object = 5,
+) -> dict[str, Any]:
+    """Return ``{rules, differences, table}``.
+
+    ``rules`` has two entries for every strategy, published and repaired: ``{label, rule, requested, strategy, repair, refused, quality,
+    repaired, warnings}``. Rules with the same pools have the same ``label``; one that refuses has none, no ``quality``, and its
+    sentence in ``refused``. ``differences`` are the cards whose pool depends on the rule: ``{name, numa, pools}`` with pools by label.
+    ``table`` shows all of it as lines. The plan in force is not looked at. Raises ``ValueError`` for a wrong option or topology.
+    """
+    names = [strategies] if isinstance(strategies, str) else list(strategies) if isinstance(strategies, Iterable) else []
+    if not names or not set(names) <= {"auto", *planner.STRATEGIES}:
+        raise ValueError(f"strategies: expected some of {', '.join(('auto', *planner.STRATEGIES))}; got {strategies!r}")
+    groups = Groups(machine_of(topology, cpus, housekeeping, smt, min_cpus))
+    options = {"cpus": cpus, "housekeeping": housekeeping, "smt": smt, "min_cpus": min_cpus, "replan": True}
+    rules = [_rule(topology, groups, name, repair, options) for name in names for repair in (False, True)]
+    outcomes = _label(rules)
+    differences = [
+        {"name": card.name, "numa": card.numa, "pools": pools}
+        for number, card in enumerate(groups.machine.cards)
+        if len(set((pools := {label: rule["quality"]["npus"][number]["pool"] for label, rule in outcomes.items()}).values())) > 1
+    ]
+    return {"rules": rules, "differences": differences, "table": list(_lines(rules, outcomes, differences))}
+
+
+def _rule(topology: Mapping[str, Any], groups: Groups, name: str, repair: bool, options: Mapping[str, Any]) -> Row:
+    row: Row = {
+        "label": None,
+        "rule": f"{name}, {'repaired' if repair else 'published'}",
+        "requested": name,
+        "strategy": None,
+        "repair": repair,
+        "refused": None,
+        "quality": None,
+        "repaired": [],
+        "warnings": [],
+    }
+    try:
+        plan = planner.plan(topology, strategy=name, repair=repair, **options)
+    except ValueError as error:
+        return {**row, "refused": str(error)}
+    if plan["strategy"] != name:
+        row["rule"] = f"{name} ({plan['strategy']}), {'repaired' if repair else 'published'}"
+    row.update({"strategy": plan["strategy"], "repaired": plan["repaired"], "warnings": plan["warnings"]})
+    if groups.machine.cards and not plan["npus"]:
+        return {**row, "refused": plan["warnings"][-1]}
+    slices: dict[str, Card] = {card.slice: card for card in groups.machine.cards}
+    return {**row, "quality": measure(groups, {slices[entry["slice"]]: mask(entry["pool"]) for entry in plan["npus"]})}
+
+
+def _label(rules: Sequence[Row]) -> dict[str, Row]:
+    """Give rules with the same pools the same letter, and return the first rule of each."""
+    outcomes: dict[str, Row] = {}
+    for rule in rules:
+        if rule["quality"]:
+            pools = rule["quality"]["npus"]
+            same = (label for label, other in outcomes.items() if other["quality"]["npus"] == pools)
+            rule["label"] = next(same, ascii_lowercase[len(outcomes)])
+            outcomes.setdefault(rule["label"], rule)
+    return outcomes
+
+
+def shortened(sentence: str) -> str:
+    return textwrap.shorten(sentence, REASON_WIDTH, placeholder=" …")
+
+
+def _lines(rules: Sequence[Row], outcomes: Mapping[str, Row], differences: Sequence[Row]) -> Iterator[str]:
+    """Yield the table of measures, that of differing pools, and what repair changed."""
+    headings = list(MEASURES)
+    if not any(rule["quality"] and rule["quality"]["missing"] for rule in rules):
+        headings.remove("without pool")
+    measured = [rule for rule in rules if rule["quality"]]
+    cells = [(rule["label"], rule["rule"], *(MEASURES[name](rule["quality"]) for name in headings)) for rule in measured]
+    if cells:
+        yield from columns([("", "rule", *headings), *cells])
+    yield from (f"{rule['rule']} refuses: {shortened(rule['refused'])}" for rule in rules if rule["refused"])
+    if differences:
+        yield ""
+        rows = [
+            (entry["name"], "?" if entry["numa"] is None else str(entry["numa"]), *(pool or "none" for pool in entry["pools"].values()))
+            for entry in differences
+        ]
+        yield from columns([("card", "NUMA", *outcomes), *rows])
+    first = next(iter(outcomes.values()), None)
+    others = len(first["quality"]["npus"]) - len(differences) if first else 0
+    if others and len(measured) > 1:
+        yield f"{'the other ' if differences else 'all '}{others} have the same pool by every rule"
+    yield ""
+    for published, repaired in zip(rules[::2], rules[1::2], strict=True):
+        yield f"repair of {published['requested']}: {_bought(published, repaired)}"
+        for sentence in repaired["repaired"]:
+            yield from textwrap.wrap(
+                sentence, REMARK_WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+
+
+def _bought(published: Row, repaired: Row) -> str:
+    """Return what repair changed, in words."""
+    if repaired["refused"]:
+        return "refuses" + ("" if published["refused"] else " what is published")
+    if published["refused"]:
+        return "pools where the published rule has none"
+    if published["label"] == repaired["label"]:
+        return "nothing to mend in the pools"
+    values = [(name, show(published["quality"]), show(repaired["quality"])) for name, show in MEASURES.items()]
+    return ", ".join(f"{name} {old} -> {new}" for name, old, new in values if old != new) or "other pools, as good by these measures"

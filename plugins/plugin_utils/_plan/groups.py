@@ -1,0 +1,184 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which cards share which NUMA nodes, and how the CPUs of a group are divided among its cards.
+
+A group is the cards whose pools come from one NUMA node, their home. A card's home is its own node; where that has no CPUs at all,
+the nearest one that has. Cards whose node nobody knows go together to the node of their affinity, else to where there is most room.
+A card whose node has CPUs, but none that may be divided, is left out, as hidden NPUs are by the published rules: cards of one socket
+do not lose CPUs to those of another.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cached_property
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+
+
+class Groups:
+    """The groups of a machine. ``home`` maps cards to node ids; ``near`` maps nodes without cards to the homes nearest to them.
+
+    With ``everybody`` no card is left out: those without CPUs of their own go to the nearest node.
+    """
+
+    def __init__(self, machine: Machine, everybody: bool = False) -> None:
+        self.machine = machine
+        self.usable = {node.id: node.cpus & machine.usable for node in machine.nodes.values() if node.cpus & machine.usable}
+        self.home: dict[Card, int] = {}
+        self.cards: dict[int, list[Card]] = {}
+        strangers: dict[tuple[int, ...], list[Card]] = {}
+        homeless: dict[int, list[Card]] = {}
+        for card in machine.cards:
+            nodes = self._nodes(card)
+            usable = tuple(node for node in nodes if node in self.usable)
+            if len(usable) == 1:
+                self._settle([card], usable[0])
+            elif usable or not nodes:
+                strangers.setdefault(usable, []).append(card)
+            elif everybody or not any(machine.nodes[node].cpus for node in nodes):
+                homeless.setdefault(nodes[0], []).append(card)
+        for node, cards in sorted(homeless.items()):
+            self._settle(cards, self._nearest_with_room(node, cards))
+        self.anywhere = not self.home and set(strangers) == {()}
+        for nodes, cards in sorted(strangers.items(), key=lambda item: (not item[0], item[0])):
+            self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._room(node, len(cards))))
+        self.cards = {home: [] for home in sorted(self.cards)}
+        for card in machine.cards:
+            if card in self.home:
+                self.cards[self.home[card]].append(card)
+
+    def _settle(self, cards: Iterable[Card], home: int) -> None:
+        for card in cards:
+            self.home[card] = home
+            self.cards.setdefault(home, []).append(card)
+
+    def _nodes(self, card: Card) -> tuple[int, ...]:
+        """Return the NUMA node of a card, else those of its affinity; none where that names every node, which tells nothing."""
+        if card.numa in self.machine.nodes:
+            return (card.numa,)
+        affinity = mask(card.affinity or "", f"affinity of {card.name}")
+        nodes = tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
+        return () if affinity & self.machine.online == self.machine.online else nodes
+
+    def _room(self, node: int, more: int) -> float:
+        """Return the cores for each card of a node, after ``more`` cards have joined."""
+        return self._units[node] / (len(self.cards.get(node, ())) + more)
+
+    @cached_property
+    def _units(self) -> dict[int, int]:
+        return {node: len(self.machine.units(cpus)) for node, cpus in self.usable.items()}
+
+    def _nearest_with_room(self, node: int, more: list[Card]) -> int:
+        """Return the nearest node that can give more cards as many CPUs as they need, else the nearest."""
+        nearest = sorted(self.usable, key=lambda other: (self.machine.distance(node, other), other))
+        needed = max(map(self.machine.least, more))
+        for other in nearest:
+            each = int(self._room(other, len(more))) * self.usable[other].bit_count() // self._units[other]
+            if each >= needed:
+                return other
+        return nearest[0]
+
+    @cached_property
+    def near(self) -> dict[int, tuple[int, ...]]:
+        """For every node with usable CPUs and without cards, the homes at the smallest distance; several where they tie."""
+        near = {}
+        for node in self.usable.keys() - self.cards.keys():
+            distances = {home: self.machine.distance(node, home) for home in self.cards}
+            least = min(distances.values(), default=0)
+            near[node] = tuple(home for home, distance in distances.items() if distance == least)
+        return near
+
+    @cached_property
+    def local(self) -> dict[int, int]:
+        """For every home, the CPUs that are local to its cards: its own and those of the nodes near to it, as a mask."""
+        local = {home: self.machine.nodes[home].cpus for home in self.cards}
+        for node, homes in self.near.items():
+            for home in homes:
+                local[home] |= self.machine.nodes[node].cpus
+        return local
+
+    def divide(self, asked: Collection[Card], neighbours: bool, most: int | None = None) -> dict[Card, int]:
+        """Return a pool for every card: the cores of each group in equal shares, which differ by at most one core.
+
+        ``neighbours`` also divides nodes without cards, each over the groups nearest to it; ``most`` limits a share to so many
+        cores. A group with too few CPUs has no pools; where cards of it are asked for, that is a ``ValueError`` naming the group, the
+        CPUs found and needed, and what to change.
+        """
+        pools: dict[Card, int] = {}
+        machine = self.machine
+        if self.anywhere:
+            shares = {home: [unit for node in sorted(self.usable) for unit in machine.units(self.usable[node])] for home in self.cards}
+        else:
+            shares = {home: machine.units(self.usable[home]) for home in self.cards}
+            if neighbours:
+                self._add_neighbours(shares)
+        for home, cards in self.cards.items():
+            of_group = dict(zip(cards, equal_shares(machine, shares[home], len(cards), most), strict=True))
+            small = [card for card, cpus in of_group.items() if cpus.bit_count() < machine.least(card)]
+            if not small:
+                pools.update(of_group)
+            elif any(card in asked for card in cards):
+                raise ValueError(self._too_few(home, of_group, small, neighbours))
+        return pools
+
+    def _add_neighbours(self, shares: dict[int, list[int]]) -> None:
+        """Add the nodes without cards; those nearest to the same groups are divided by the number of cards, in order."""
+        ties: dict[tuple[int, ...], list[int]] = {}
+        for node, homes in sorted(self.near.items()):
+            ties.setdefault(homes, []).extend(self.machine.units(self.usable[node]))
+        for homes, units in ties.items():
+            everybody = sum(len(self.cards[home]) for home in homes)
+            start = served = 0
+            for home in homes:
+                served += len(self.cards[home])
+                end = len(units) * served // everybody
+                shares[home].extend(units[start:end])
+                start = end
+
+    def place(self, home: int) -> str:
+        """Return what the group of a home is called in sentences."""
+        return "the host" if self.anywhere or home == NO_NODE else f"NUMA node {home}"
+
+    def _too_few(self, home: int, pools: dict[Card, int], small: list[Card], neighbours: bool) -> str:
+        machine = self.machine
+        worst = min(small, key=lambda card: pools[card].bit_count())
+        needed = machine.least(worst)
+        roles = f" ({machine.roles} and one for main)" if needed > machine.min_cpus else ""
+        found = union(pools.values())
+        units = len(machine.units(found))
+        where = self.place(home) + (" with its neighbours" if neighbours and self.near and not self.anywhere else "")
+        cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
+        return (
+            f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
+            f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
+            f"{sum(map(machine.least, pools))} in all. Allow more CPUs with cpus, keep fewer with housekeeping, or "
+            + ("make roles smaller" if roles else "lower min_cpus")
+            + ("; smt: threads divides single threads" if cores else "")
+            + ("" if neighbours else "; strategy topo_affinity also uses the nodes without cards")
+        )
+
+
+def equal_shares(machine: Machine, units: list[int], count: int, most: int | None = None) -> list[int]:
+    """Return ``count`` masks of equal numbers of units, each a run of them, the first ones one unit larger where it does not come out.
+
+    ``most`` limits a share to so many units. Units of different sizes (cores of which one thread is missing) are shared out size by
+    size, so that shares differ neither by more than one core nor by more CPUs than a core has.
+    """
+    if most is not None:
+        units = units[: most * count]
+    shares = [0] * count
+    dealt = 0
+    for same in machine.by_size(units):
+        each, extra = divmod(len(same), count)
+        start = 0
+        for position in range(count):
+            end = start + each + ((position - dealt) % count < extra)
+            shares[position] |= machine.joined(same[start:end])
+            start = end
+        dealt += extra
+    return shares

@@ -1,0 +1,202 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What remains of the plan in force when cards have dropped off the bus.
+
+A lost card makes the logic ids of the others close up. Planned anew, everybody would get other CPUs while running. So the cards that
+are still there, told by their PCI functions and chips, keep their pools, roles, memory nodes and slices until somebody asks for a new
+plan. Where pools cannot be kept, the slices are: settings name NPUs by the numbers of these (:mod:`_entries`).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import SETS
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
+
+Entry = dict[str, Any]
+
+
+class Kept(NamedTuple):
+    """What remains: ``numbers`` of the slices of cards that do not have their own id there, and ``entries`` of the plan for the cards
+    that keep what they had, None to plan anew; ``lost`` are the entries of the others.
+    """
+
+    entries: dict[Card, Entry] | None
+    lost: list[Entry]
+    numbers: dict[Card, int]
+    warnings: list[str]
+
+
+NOTHING = Kept(None, [], {}, [])
+
+
+def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, unlisted: Collection[str] = ()) -> Kept:
+    """Return what to keep of the plan in force: nothing where no card is missing, or where ``replan`` asks for a new plan.
+
+    NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_plan.unlisted`).
+    ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions nobody can be told.
+    """
+    if not applied or options.replan:
+        return NOTHING
+    records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
+    if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
+        return NOTHING
+    matched = match(machine.cards, records)
+    missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=number_of)
+    missing = [record if record["pci"] in unlisted else {**record, "unlisted": False} for record in missing]
+    if all(record.get("unlisted") for record in missing):
+        return NOTHING
+    numbers = numbers_of(machine.cards, matched, records)
+    family = machine.cards[0].family if machine.cards else ""
+    lost = [_entry(machine, card_of(record, family), record, options) for record in missing]
+    if any(_whole(record) for record in missing if not record.get("unlisted")):
+        why = _obstacle(machine, applied, options, matched, numbers)
+        if not why:
+            entries = {card: _entry(machine, card, record, options) for card, record in matched.items()}
+            return Kept(entries, lost, numbers, [*_gone(lost), *_offline([*entries.values(), *lost])])
+        lost = [{**entry, **dict.fromkeys(SETS, ""), "released": why} for entry in lost]
+        for entry in lost:
+            entry.pop("offline", None)
+    return Kept(None, lost, numbers, list(_gone(lost)))
+
+
+def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
+    """Return the records of cards that have one, by PCI function and chip.
+
+    Plans of earlier versions know no chips, and npu-smi tells none of NPUs that it does not list. Such a record is that of the only chip of
+    its function, or counted in the order of ids.
+    """
+    matched: dict[Card, Entry] = {}
+    by_function: dict[str, list[Entry]] = {}
+    for record in sorted(records, key=lambda record: int(record["id"])):
+        by_function.setdefault(str(record["pci"]).lower(), []).append(record)
+    for card in sorted(cards, key=lambda card: (card.chip, card.id)):
+        same = [record for record in by_function.get(str(card.pci).lower(), ()) if record.get("kind", card.kind) == card.kind]
+        found = next((record for record in same if record.get("chip") == card.chip), None)
+        unknown = [record for record in same if record.get("chip") is None or record.get("unlisted")]
+        if found is None and unknown:
+            place = card.chip if len(unknown) > 1 else 0
+            found = unknown[place] if place < len(unknown) else None
+        if found is not None and not any(found is taken for taken in matched.values()):
+            matched[card] = found
+    return matched
+
+
+def number_of(record: Entry) -> int:
+    return kind_and_number(record["slice"])[1] if record.get("slice") else int(record["id"])
+
+
+def numbers_of(cards: Iterable[Card], matched: Mapping[Card, Entry], records: Iterable[Entry]) -> dict[Card, int]:
+    """Return the numbers of all cards: those of the plan in force, and for cards that it does not know their ids or the next free ones."""
+    taken = {number_of(record) for record in records}
+    numbers = {card: number_of(record) for card, record in matched.items()}
+    for card in cards:
+        if card not in numbers:
+            numbers[card] = card.id if card.id not in taken else max(taken) + 1
+            taken.add(numbers[card])
+    return numbers
+
+
+def _whole(record: Entry) -> list[int]:
+    """Return the CPUs of a record, those that were offline at the time included; the order of a pool tells its roles."""
+    pool, offline = expand(record["pool"] or "", "pool of the plan in force"), expand(record.get("offline") or "")
+    return sorted([*pool, *offline]) if offline else list(pool)
+
+
+def _obstacle(
+    machine: Machine, applied: Mapping[str, Any], options: Options, matched: Mapping[Card, Entry], numbers: Mapping[Card, int]
+) -> str:
+    """Return why the cards that are there cannot keep their pools, or ''."""
+    wanted = [card for card in machine.cards if options.npus is None or numbers[card] in options.npus]
+    if strangers := [card for card in wanted if card not in matched]:
+        return "the plan in force does not know " + ", ".join(f"{card.name} (PCI {card.pci})" for card in strangers)
+    if different := options.differences(applied.get("options") or {}):
+        return f"it was made with other values of {', '.join(different)}"
+    given = 0
+    for card, record in matched.items():
+        pool = mask_of(_whole(record))
+        if not pool:
+            return f"{card.name}, which is back, had none"
+        if pool & machine.online & ~machine.usable:
+            return f"CPUs {text_of(pool & machine.online & ~machine.usable)} of {card.name} can no longer be used"
+        left = (pool & machine.online).bit_count()
+        if left < pool.bit_count() and left < machine.least(card):
+            return f"{left} CPUs of {card.name} are online, and at least {machine.least(card)} are needed"
+        if options.repair and pool & given:
+            return f"it gives CPUs {text_of(pool & given)} to more than one card"
+        given |= pool
+    return ""
+
+
+def _gone(lost: Iterable[Entry]) -> Iterator[str]:
+    """Yield who is missing and what became of the others; the same from one run to the next."""
+    fates: dict[str, list[Entry]] = {}
+    for entry in lost:
+        if entry.get("unlisted"):
+            continue
+        fates.setdefault(entry.get("released") or "", []).append(entry)
+    for why, entries in sorted(fates.items()):
+        gone = ", ".join(f"{'GPU' if entry['kind'] == 'gpu' else 'NPU'} {entry['id']} (PCI {entry['pci']})" for entry in entries)
+        if why:
+            yield (
+                f"{gone} of the plan in force cannot be found, and the others keep their slices, but not their pools, which were planned "
+                f"anew: {why}."
+            )
+        else:
+            yield (
+                f"{gone} of the plan in force cannot be found, and the others keep their pools and slices; npu_affinity_replan: true plans "
+                "anew for those that are there."
+            )
+
+
+def _offline(entries: Iterable[Entry]) -> Iterator[str]:
+    for entry in entries:
+        if entry.get("offline"):
+            left = "does without them" if entry["pool"] else "has no limit of its own"
+            yield f"CPUs {entry['offline']} of {entry['slice']} are offline; it {left} until they are back and the host is bound again."
+
+
+def card_of(record: Entry, family: str = "") -> Card:
+    """Return the card of a record, by the kind that the record or its slice says."""
+    kind = record.get("kind") or ("gpu" if str(record.get("slice")).startswith("gpu-") else "npu")
+    return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None, record.get("phy_id"))
+
+
+def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Entry:
+    """Return an entry of the plan: what the record has, and the rest as its pool and its id give it.
+
+    CPUs of the pool that are offline are left out of it, and its roles are then those of what remains; ``offline`` has them.
+    """
+    whole = _whole(record)
+    pool = [cpu for cpu in whole if machine.online >> cpu & 1]
+    offline = mask_of(whole) & ~machine.online
+    entry = {
+        "kind": card.kind,
+        "id": card.id,
+        "chip": card.chip,
+        "phy_id": card.phy_id,
+        "pci": card.pci,
+        "pool": text_in_order(pool),
+        **dict.fromkeys(("irq", "main", "acl", "release"), ""),
+        "mems": memory_nodes(machine, mask_of(pool)),
+        "slice": f"{card.kind}-{number_of(record)}.slice",
+    }
+    if pool:
+        roles = _roles.arranged(machine, card, pool, 1, options.repair).roles
+        entry |= {role: text_in_order(cpus) for role, cpus in roles._asdict().items()}
+    if mask(record["pool"] or "") == mask_of(pool):
+        entry |= {key: record[key] for key in SETS if key in record}
+    if offline:
+        entry["offline"] = text_of(offline)
+    entry |= {key: record[key] for key in ("released", "unlisted") if record.get(key)}
+    return entry

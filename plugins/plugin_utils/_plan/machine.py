@@ -1,0 +1,334 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A topology as sets: what can be divided, its NUMA nodes and cores, and the cards it is divided over.
+
+Card is the word for whatever a pool belongs to: an NPU chip or a GPU.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, RoleSizes
+
+FAR = 255
+"""The kernel's distance between nodes that cannot reach each other; taken where a distance is not known."""
+
+
+@dataclass(eq=False, slots=True)
+class Card:
+    """An NPU chip or a GPU. ``affinity`` is the cpulist that npu-smi printed, None when it printed nothing for any NPU.
+
+    ``place`` is the logic id that a rule counts by: another one than ``id`` where npu-smi does not list all NPUs of the bus.
+    """
+
+    kind: str
+    id: int
+    pci: str | None
+    chip: int
+    family: str
+    numa: int | None
+    affinity: str | None
+    phy_id: int | None = None
+    place: int = -1
+
+    def __post_init__(self) -> None:
+        self.place = self.id
+
+    @property
+    def name(self) -> str:
+        return f"{'GPU' if self.kind == 'gpu' else 'NPU'} {self.id}"
+
+    @property
+    def slice(self) -> str:
+        return f"{self.kind}-{self.id}.slice"
+
+    @property
+    def has_roles(self) -> bool:
+        """GPUs and A5 have no interrupts and threads of the kind that roles are for: their pool is all main."""
+        return self.kind == "npu" and self.family != "a5"
+
+
+@dataclass(eq=False)
+class Node:
+    """A NUMA node with its online CPUs as a mask, and the distances from it as the topology has them."""
+
+    id: int
+    cpus: int
+    has_memory: bool
+    told: Mapping[Any, Any]
+
+    @cached_property
+    def distances(self) -> Mapping[int, int]:
+        """The distances by node id: JSON has turned the ids into texts. Most nodes are never asked."""
+        return {int(other): int(distance) for other, distance in self.told.items()}
+
+
+@dataclass(eq=False)
+class Machine:
+    """What a topology and the options leave to divide, CPU sets as masks.
+
+    ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings``
+    that to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be
+    looked at without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of
+    their last-level cache. ``sockets`` are the CPUs of each, none where they are not known.
+    """
+
+    online: int
+    offline: str
+    isolated: int
+    workqueues: int
+    usable: int
+    housekeeping: int
+    nodes: dict[int, Node]
+    core_of: Mapping[int, int]
+    siblings: Mapping[int, int]
+    threads: list[tuple[int, int]]
+    cache_of: Mapping[int, int]
+    threads_per_core: int
+    cards: list[Card]
+    smt: str
+    min_cpus: int
+    roles: RoleSizes
+    sockets: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def distance(self, node: int, other: int) -> int:
+        return self.nodes[node].distances.get(other, FAR)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there are cards and no CPU is left for them."""
+        return bool(self.cards) and not self.usable
+
+    def least(self, card: Card) -> int:
+        """Return the size of the smallest pool that a card may have: ``min_cpus``, and where roles are sized, one CPU more than those.
+
+        With the published sizes, ``min_cpus`` may allow pools in which roles share CPUs.
+        """
+        if self.roles == PUBLISHED or not card.has_roles:
+            return self.min_cpus
+        return max(self.min_cpus, sum(self.roles) + 1)
+
+    def units(self, cpus: int) -> list[int]:
+        """Return the parts of a set that are never split, in the order in which they are divided.
+
+        Cores (their lowest threads) ordered by last-level cache, then by number, so that neighbours share caches; with
+        ``smt: threads`` the CPUs by number. See :meth:`joined`.
+        """
+        if self.smt == "threads":
+            return cpus_of(cpus)
+        cores = cpus_of(self.cores(cpus))
+        caches = list(map(self.cache_of.get, cores, cores))
+        if caches != sorted(caches):
+            cores = [core for _cache, core in sorted(zip(caches, cores, strict=True))]
+        return cores
+
+    def joined(self, units: Iterable[int]) -> int:
+        """Return the usable CPUs of units as a mask. A core of which only some threads are usable counts with those."""
+        cpus = mask_of(units)
+        return cpus if self.smt == "threads" else self.whole_cores(cpus) & self.usable
+
+    def by_size(self, units: list[int]) -> list[list[int]]:
+        """Return units by their number of usable CPUs, the largest first; most machines have one size only."""
+        if self.joined(units).bit_count() == len(units) * (self.threads_per_core if self.smt == "cores" else 1):
+            return [units]
+        sizes: dict[int, list[int]] = {}
+        for unit in units:
+            sizes.setdefault(self.joined([unit]).bit_count(), []).append(unit)
+        return [sizes[size] for size in sorted(sizes, reverse=True)]
+
+    def cores(self, cpus: int) -> int:
+        """Return the cores that a set touches, as the mask of their lowest threads."""
+        lowest = cpus
+        for offset, threads in self.threads:
+            lowest = lowest & ~threads | (cpus & threads) >> offset
+        return lowest
+
+    def whole_cores(self, cores: int) -> int:
+        """Return all threads of cores, which are given as :meth:`cores` gives them."""
+        cpus = cores
+        for offset, threads in self.threads:
+            cpus |= cores << offset & threads
+        return cpus
+
+
+def memory_nodes(machine: Machine, cpus: int) -> str:
+    """Return the NUMA nodes with memory of a set of CPUs; where it has none, the nearest node with memory (with CPUs, if any has both)."""
+    own = []
+    for node in machine.nodes.values():
+        if node.cpus & cpus:
+            own.append(node)
+            cpus &= ~node.cpus
+            if not cpus:
+                break
+    nodes = [node.id for node in own if node.has_memory]
+    if len(nodes) == 1:
+        return str(nodes[0])
+    if not nodes and own:
+        others = [node for node in machine.nodes.values() if node.has_memory]
+        nearest = sorted(others, key=lambda other: (not other.cpus, machine.distance(own[0].id, other.id), other.id))
+        nodes = [other.id for other in nearest[:1]]
+    return str(compress(nodes))
+
+
+def cards_named(cards: Iterable[Card]) -> str:
+    """Return ``NPUs 0 and 1``, ``NPU 0 and GPU 0``."""
+    kinds: dict[str, list[int]] = {}
+    for card in cards:
+        kinds.setdefault("GPU" if card.kind == "gpu" else "NPU", []).append(card.id)
+    return " and ".join(
+        f"{kind}{'s' if len(ids) > 1 else ''} {compress(ids).replace(',', ', ')}" for kind, ids in sorted(kinds.items(), reverse=True)
+    )
+
+
+def read(topology: object, options: Options) -> Machine:
+    """Return the machine of a topology. ``ValueError`` says what the topology lacks, or which option leaves nothing to divide."""
+    if not isinstance(topology, Mapping) or not {"cpus", "npus"} <= topology.keys():
+        raise ValueError(
+            "topology: expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus, numa and npus; "
+            f"got {type(topology).__name__}" + (f" with {', '.join(sorted(map(str, topology)))}" if isinstance(topology, Mapping) else "")
+        )
+    cpus = topology["cpus"]
+    online = mask(cpus["online"], "cpus.online of the topology")
+    core_of, siblings, threads, threads_per_core = _cores(tuple(cpus.get("siblings") or ()))
+    machine = Machine(
+        online=online,
+        offline=cpus.get("offline") or "",
+        isolated=mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & online,
+        workqueues=mask(cpus.get("workqueues") or "", "cpus.workqueues of the topology") or online,
+        usable=online,
+        housekeeping=0,
+        nodes=_nodes(topology.get("numa") or (), online),
+        core_of=core_of,
+        siblings=siblings,
+        threads=threads,
+        cache_of=_caches(tuple(cpus.get("caches") or ())),
+        threads_per_core=threads_per_core,
+        cards=_cards(topology["npus"]),
+        smt=options.smt,
+        min_cpus=options.min_cpus,
+        roles=options.roles,
+        sockets=[mask(socket, "cpus.sockets of the topology") for socket in cpus.get("sockets") or ()],
+    )
+    _restrict(machine, options)
+    _set_aside(machine, options)
+    return machine
+
+
+def _nodes(numa: Iterable[Mapping[str, Any]], online: int) -> dict[int, Node]:
+    nodes = {}
+    covered = 0
+    for entry in sorted(numa, key=lambda entry: int(entry["id"])):
+        cpus = mask(entry.get("cpus") or "", f"cpus of NUMA node {entry['id']}") & online & ~covered
+        number = int(entry["id"])
+        nodes[number] = Node(number, cpus, entry.get("memory_mib") != 0, entry.get("distances") or {})
+        covered |= cpus
+    if online & ~covered:
+        nodes[NO_NODE] = Node(NO_NODE, online & ~covered, False, {})
+    return nodes
+
+
+@lru_cache(maxsize=16)
+def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], Mapping[int, int], list[tuple[int, int]], int]:
+    """Return ``core_of``, ``siblings``, ``threads`` and ``threads_per_core`` of a machine; kept for the last 16 models of machines."""
+    core_of = {}
+    masks: dict[int, int] = {}
+    threads: dict[int, int] = {}
+    for text in siblings:
+        cpus = sorted(expand(text, "cpus.siblings of the topology"))
+        for cpu in cpus:
+            core_of[cpu] = cpus[0]
+            masks[cpus[0]] = masks.get(cpus[0], 0) | 1 << cpu
+            if cpu != cpus[0]:
+                threads[cpu - cpus[0]] = threads.get(cpu - cpus[0], 0) | 1 << cpu
+    return core_of, masks, list(threads.items()), max(map(int.bit_count, masks.values()), default=1)
+
+
+@lru_cache(maxsize=16)
+def _caches(caches: tuple[str, ...]) -> Mapping[int, int]:
+    """Return the lowest CPU that shares the last-level cache, for every CPU whose cache is known; kept for the last 16 models."""
+    groups = [sorted(expand(cache, "cpus.caches of the topology")) for cache in caches]
+    return {cpu: group[0] for group in groups for cpu in group}
+
+
+def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
+    cards = [
+        Card(
+            kind=str(entry.get("kind") or "npu"),
+            id=int(entry["id"]),
+            pci=entry.get("pci"),
+            chip=int(entry.get("chip") or 0),
+            family=str(entry.get("family") or ""),
+            numa=None if entry.get("numa") is None else int(entry["numa"]),
+            affinity=entry.get("affinity"),
+            phy_id=entry.get("phy_id"),
+        )
+        for entry in entries
+    ]
+    cards.sort(key=lambda card: (card.id, card.kind == "gpu"))
+    for card, following in zip(cards, cards[1:], strict=False):
+        if card.slice == following.slice:
+            raise ValueError(f"{card.name} occurs twice in the topology ({card.pci} and {following.pci}); logic ids must be unique")
+    return cards
+
+
+def _restrict(machine: Machine, options: Options) -> None:
+    """Leave only the CPUs of the option ``cpus``, and none that are isolated where those are excluded."""
+    if machine.exhausted:
+        raise ValueError("The topology has no online CPU to divide; its problems say what could not be read")
+    if options.cpus:
+        asked = mask(options.cpus, "cpus")
+        machine.usable &= asked
+        if machine.exhausted:
+            raise ValueError(f"cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+        if asked & ~machine.online:
+            machine.warnings.append(f"cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+    if options.exclude_isolated:
+        machine.usable &= ~machine.isolated
+        if machine.exhausted:
+            raise ValueError(
+                f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
+                f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer"
+            )
+
+
+def _set_aside(machine: Machine, options: Options) -> None:
+    """Take away what is kept for the system. Isolated CPUs that are excluded are not kept either: nothing spreads over them."""
+    allowed = machine.online & ~machine.isolated if options.exclude_isolated else machine.online
+    if isinstance(options.housekeeping, int):
+        short = []
+        for node in machine.nodes.values():
+            cores = cpus_of(machine.cores(node.cpus & allowed))
+            for core in cores[: options.housekeeping]:
+                machine.housekeeping |= machine.whole_cores(1 << core) & allowed
+            if 0 < len(cores) <= options.housekeeping:
+                short.append(node.id)
+        if short:
+            machine.warnings.append(
+                f"housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, for they have no more than "
+                f"{options.housekeeping}."
+            )
+    elif options.housekeeping:
+        asked = mask(options.housekeeping, "housekeeping")
+        if asked & ~machine.online:
+            machine.warnings.append(f"housekeeping: {text_of(asked & ~machine.online)} are not online.")
+        if asked & machine.online & ~allowed:
+            machine.warnings.append(f"housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out.")
+        machine.housekeeping = asked & allowed
+        if machine.smt == "cores":
+            machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & allowed
+    machine.usable &= ~machine.housekeeping
+    if machine.exhausted:
+        raise ValueError(
+            f"housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(allowed)}; "
+            "keep fewer CPUs for the system"
+        )

@@ -1,0 +1,163 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options of a plan: what they may be, and sentences for what they may not.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import BOUND_BY, HOST
+
+SMT = ("cores", "threads")
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class RoleSizes(NamedTuple):
+    """How many CPUs of a pool each role has; main has the others, and always one."""
+
+    irq: int = 2
+    acl: int = 1
+    release: int = 1
+
+    def __str__(self) -> str:
+        return f"irq {self.irq}, acl {self.acl}, release {self.release}"
+
+
+PUBLISHED = RoleSizes()
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of a plan. ``housekeeping`` is a cpulist or a number of cores; ``npus`` None means all of the host."""
+
+    strategy: str
+    cpus: str
+    housekeeping: str | int
+    npus: tuple[int, ...] | None
+    smt: str
+    min_cpus: int
+    repair: bool
+    replan: bool
+    roles: RoleSizes = PUBLISHED
+    exclude_isolated: bool = False
+    bound_by: str = HOST
+    visible_npus: tuple[int, ...] | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the arguments that shape a plan, as the plan records them."""
+        return {
+            "strategy": self.strategy,
+            "cpus": self.cpus,
+            "housekeeping": self.housekeeping,
+            "npus": None if self.npus is None else list(self.npus),
+            "smt": self.smt,
+            "min_cpus": self.min_cpus,
+            "repair": self.repair,
+            "roles": self.roles._asdict(),
+            "exclude_isolated": self.exclude_isolated,
+            "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
+        }
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Return the names of recorded arguments that differ from these; which NPUs are asked for shapes no pool."""
+        now = self.record()
+        return [name for name in now if name in recorded and name != "npus" and _comparable(recorded[name]) != _comparable(now[name])]
+
+
+def _comparable(value: object) -> str:
+    if isinstance(value, Mapping):
+        value = sorted((str(name), str(part)) for name, part in value.items())
+    return "" if value is None or value == 0 and not isinstance(value, bool) else str(value)
+
+
+def checked(
+    strategies: Iterable[str],
+    strategy: object,
+    cpus: object,
+    housekeeping: object,
+    npus: object,
+    smt: object,
+    min_cpus: object,
+    repair: object,
+    replan: object,
+    roles: object = None,
+    exclude_isolated: object = False,
+    bound_by: object = HOST,
+    visible_npus: object = None,
+) -> Options:
+    """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
+    options = Options(
+        strategy=_choice("strategy", strategy, ["auto", *sorted(strategies)]),
+        cpus="" if cpus is None else as_cpulist(cpus, "cpus"),
+        housekeeping=_housekeeping(housekeeping),
+        npus=None if npus is None else _ids("npus", npus),
+        smt=_choice("smt", smt, SMT),
+        min_cpus=_number("min_cpus", min_cpus, 1),
+        repair=flag("repair", repair),
+        replan=flag("replan", replan),
+        roles=_roles(roles),
+        exclude_isolated=flag("exclude_isolated", exclude_isolated),
+        bound_by=_choice("bound_by", bound_by, BOUND_BY),
+        visible_npus=None if visible_npus is None else _ids("visible_npus", visible_npus),
+    )
+    if not options.repair and options.roles != PUBLISHED:
+        raise ValueError(
+            f"roles: {options.roles} is not what is published, which is {PUBLISHED}, and repair: false gives what is published; "
+            "leave roles out or use repair: true"
+        )
+    return options
+
+
+def _roles(value: object) -> RoleSizes:
+    if value is None:
+        return PUBLISHED
+    if not isinstance(value, Mapping):
+        raise ValueError(f"roles: expected numbers of CPUs such as {{irq: 2, acl: 1, release: 1}}; got {value!r}")
+    if unknown := [str(name) for name in value if name not in RoleSizes._fields]:
+        raise ValueError(f"roles: {', '.join(unknown)} cannot be sized, only irq, acl and release; main has what they leave of a pool")
+    return RoleSizes(**{name: _number(f"roles.{name}", number, 1) for name, number in value.items()})
+
+
+def _choice(name: str, value: object, choices: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}; got {value!r}")
+    return str(value)
+
+
+def _number(name: str, value: object, least: int) -> int:
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name}: expected a whole number of {least} or more; got {value!r}")
+    return number
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a switch, which settings may have as text. ``ValueError`` for what is none."""
+    switch = _WORDS.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(switch, bool):
+        raise ValueError(f"{name}: expected true or false; got {value!r}")
+    return switch
+
+
+def _housekeeping(value: object) -> str | int:
+    """Return a cpulist or a number of cores. The text ``0`` is the CPU 0: as a number of cores it would ask for nothing."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, int) or isinstance(value, str) and value.strip().isdecimal() and int(value):
+        return _number("housekeeping", value, 0) or ""
+    return as_cpulist(value, "housekeeping")
+
+
+def _ids(name: str, value: object) -> tuple[int, ...]:
+    ids = expand(value, name) if isinstance(value, str) else value
+    if isinstance(ids, Mapping) or not isinstance(ids, Iterable):
+        raise ValueError(f"{name}: expected a list of logic ids such as [0, 1]; got {value!r}")
+    return tuple(sorted({_number(name, number, 0) for number in ids}))

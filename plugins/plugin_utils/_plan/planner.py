@@ -1,0 +1,299 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a topology to a plan: which CPUs each NPU gets, for which roles, and why.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, unlisted
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import visible_npus as _visible_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import warnings as _warnings
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.keep import Entry
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory_nodes, read
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, checked
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, cluster, discover
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import HOST, WORKERS, why_unbound
+
+STRATEGIES = discover()
+FOR_ALL_KINDS = "even_split"
+"""The strategy that divides over NPUs and GPUs, or over different families, at once."""
+OTHERWISE = "topo_affinity"
+"""The strategy of families that no strategy names."""
+
+
+class Division(NamedTuple):
+    """What the cards get: pools as masks, entries of the plan, and in words what was mended, what to look at and what is broken."""
+
+    strategy: str
+    reason: str
+    pools: Mapping[Card, int]
+    entries: Mapping[Card, Entry]
+    repaired: list[str]
+    warnings: list[str]
+    violations: list[Violation]
+
+
+def plan(
+    topology: Mapping[str, Any],
+    strategy: str = "auto",
+    cpus: str | int | Iterable[int] | None = None,
+    housekeeping: str | int | Iterable[int] | None = "",
+    npus: Iterable[int] | str | None = None,
+    smt: str = "cores",
+    min_cpus: int = 5,
+    repair: bool = True,
+    replan: bool = False,
+    roles: Mapping[str, int] | None = None,
+    exclude_isolated: bool = False,
+    bound_by: str = "host",
+    visible_npus: Iterable[int] | str | None = None,
+) -> dict[str, Any]:
+    """Return the plan of a host, for the fact ``npu_affinity_plan``.
+
+    Beside workers that bind themselves (``bound_by``) the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
+    sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is
+    not changed.
+    """
+    options = checked(
+        STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus
+    )
+    machine = read(topology, options)
+    applied = _visible_npus.restrict(machine, topology, options)
+    beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
+    if beside_workers:
+        options = _as_published(machine, options)
+    kept = keep.keep(machine, applied, options, [device["pci"] for device in topology.get("unlisted") or ()])
+    asked = _asked(machine, options, kept)
+    hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
+    name, reason = _choose(machine, options)
+    groups = Groups(machine, STRATEGIES[name].EVERYBODY)
+    if kept.entries is None:
+        followed = _followed(groups, name, reason, options, asked) if beside_workers else None
+        division = followed or _divided(groups, name, reason, options, asked, hidden)
+        for card, number in kept.numbers.items():
+            if card in division.entries:
+                division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
+    else:
+        division = _kept(kept.entries, (applied or {}).get("strategy") or name, beside_workers)
+    functions = {card.pci for card in hidden}
+    lost = [entry for entry in kept.lost if entry["pci"] not in functions]
+    lost += [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
+    result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost))
+    warnings = [
+        *machine.warnings,
+        *kept.warnings,
+        *unlisted.sentences(lost),
+        *division.warnings,
+        *_warnings.isolated(machine, division.pools),
+    ]
+    warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
+    if options.repair and kept.entries is None:
+        warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
+    reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
+    poll = _poll(machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair else [])
+    return {
+        "schema": 1,
+        "strategy": division.strategy,
+        "requested": options.strategy,
+        "reason": division.reason,
+        "cpus": text_of(machine.usable),
+        "housekeeping": text_of(machine.housekeeping),
+        "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
+        "repaired": division.repaired,
+        "warnings": warnings,
+        "quality": result,
+        "options": options.record(),
+        "lost": lost,
+        "violations": [f"{violation.sentence}." for violation in division.violations],
+        **poll,
+    }
+
+
+def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> dict[str, str]:
+    """Return the CPUs of the poll threads of a host with 950s as the plan has them: the published ones that no pool has.
+
+    A host whose 950s are all lost is told by the plan in force having had such CPUs. Where none is left, a sentence is added to
+    ``warnings``; published results have no such sentence.
+    """
+    if not (any(card.family == "a5" for card in machine.cards) or (applied and not machine.cards)):
+        return {}
+    cpus = cluster.poll_cpus(machine) & ~union(pools)
+    if not cpus:
+        warnings.append(
+            "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "
+            "are, on CPUs of the pools as well. Keep some of that node out with cpus, or use strategy cluster."
+        )
+    return {"poll": text_of(cpus)}
+
+
+def _as_published(machine: Machine, options: Options) -> Options:
+    """Return the options beside workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
+    rule, _reason = _choose(machine, replace(options, strategy="auto"))
+    if options.strategy not in ("auto", rule):
+        raise ValueError(
+            f"strategy: {options.strategy} is not what workers do that bind themselves (bound_by: workers), which is {rule} on this host; "
+            "use auto, or bound_by: host with in-process binding off"
+        )
+    if options.roles != PUBLISHED:
+        raise ValueError(
+            f"roles: {options.roles} is not what workers do that bind themselves (bound_by: workers), which is {PUBLISHED}; leave roles "
+            "out, or use bound_by: host with in-process binding off"
+        )
+    return replace(options, repair=False)
+
+
+def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
+    """Return a published division beside the workers that make it: what is wrong with it is theirs, and to be looked at."""
+    instead = "use bound_by: host, with in-process binding off"
+    try:
+        division = _divided(groups, name, reason, options, asked, ())
+    except ValueError as error:
+        raise ValueError(f"bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}") from error
+    if not division.entries:
+        raise ValueError(
+            f"bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; {instead}"
+        )
+    told = [f"The workers bind themselves, and this is what they do: {violation.sentence}." for violation in division.violations]
+    if told:
+        told.append(f"To repair that, {instead}.")
+    return division._replace(warnings=[*division.warnings, *told], violations=[])
+
+
+def _choose(machine: Machine, options: Options) -> tuple[str, str]:
+    """Return the strategy and one sentence why. ``ValueError`` where one was asked for that cannot plan NPUs and GPUs together."""
+    kinds = {card.kind for card in machine.cards}
+    if options.strategy != "auto":
+        if len(kinds) > 1 and options.strategy != FOR_ALL_KINDS:
+            raise ValueError(
+                f"strategy: {options.strategy} cannot divide CPUs over {cards_named(machine.cards)} at once; "
+                f"use auto or {FOR_ALL_KINDS}, which treats all cards of a NUMA node alike"
+            )
+        return options.strategy, f"Strategy {options.strategy} was asked for."
+    families = sorted({"gpu" if card.kind == "gpu" else card.family for card in machine.cards})
+    names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), OTHERWISE) for family in families}
+    if not names:
+        return FOR_ALL_KINDS, "The host has no NPU and no GPU."
+    listed = " and ".join(family or "unknown" for family in families)
+    if len(names) > 1:
+        return FOR_ALL_KINDS, f"The host has cards of the families {listed}, and only {FOR_ALL_KINDS} divides over all of them at once."
+    name = names.pop()
+    return name, f"{name} is the rule for the family {listed}."
+
+
+def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Card]:
+    """Return the cards of the option ``npus``, which names them by the numbers of their slices."""
+    numbers = {card: kept.numbers.get(card, card.id) for card in machine.cards}
+    known = {*numbers.values(), *(kind_and_number(entry["slice"])[1] for entry in kept.lost)}
+    for number in options.npus or ():
+        if number not in known:
+            raise ValueError(
+                f"Invalid NPU id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
+                f"{cards_named(machine.cards) or 'none'}"
+            )
+    return frozenset(card for card in machine.cards if options.npus is None or numbers[card] in options.npus)
+
+
+def _kept(entries: Mapping[Card, Entry], strategy: str, beside_workers: bool) -> Division:
+    pools = {card: mask(entry["pool"]) for card, entry in entries.items()}
+    warnings = []
+    if beside_workers and entries:
+        warnings.append(
+            f"Workers that bind themselves and start anew divide the CPUs over the {len(entries)} NPUs that are left; "
+            "npu_affinity_replan: true then binds the interrupts by the same pools."
+        )
+    return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
+
+
+def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
+    """Return what a strategy gives to the cards, mended or as published; ``hidden`` ones take part, but need not get anything."""
+    made, mended = _pools(groups, name, options, asked)
+    entries, moved, unmet = _entries(groups.machine, made, options, asked.union(hidden))
+    if made.strategy != name:
+        reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
+    if made.closer:
+        reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."
+    broken = [] if options.repair else violations(groups, made.masks, asked)
+    return Division(made.strategy, reason, made.masks, entries, [*mended, *moved], [*made.warnings, *unmet], broken)
+
+
+def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) -> tuple[Pools, list[str]]:
+    """Return the pools of a strategy, and what was mended of them."""
+    if not groups.machine.cards:
+        return Pools(name, {}), []
+    if options.repair:
+        _require_cpus_of_their_own(groups, asked)
+        near = options.strategy == "auto" and options.bound_by == HOST
+        return repaired(groups, name, STRATEGIES[name], asked, near)
+    return STRATEGIES[name].pools(groups.machine, asked), []
+
+
+def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
+    without = [card for card in groups.machine.cards if card in asked and card not in groups.home]
+    if without:
+        raise ValueError(
+            f"None of the CPUs on the NUMA nodes of {cards_named(without)} may be divided; that is {text_of(groups.machine.usable)}. "
+            "Allow some of them with cpus, keep fewer with housekeeping, leave these cards out with npus, or use strategy global_slice, "
+            "which does not look at nodes"
+        )
+
+
+def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[Card]) -> tuple[dict[Card, Entry], list[str], list[str]]:
+    """Return the entries of the plan for the cards asked for, with what was mended of their roles and what could not be.
+
+    The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
+    """
+    entries = {}
+    moved = []
+    sharing_cores = []
+    small = []
+    ends = sum(options.roles)
+    whole = options.repair or options.bound_by == WORKERS
+    for card, cpus in made.masks.items():
+        if card not in asked:
+            continue
+        pool = made.cpus(card)
+        roles, elsewhere, sharing = _roles.arranged(machine, card, pool, options.min_cpus, options.repair)
+        if roles.irq and options.repair and len(pool) <= ends:
+            small.append(card)
+        if sharing:
+            sharing_cores.append(card)
+        if elsewhere:
+            moved.append(card)
+        entries[card] = {
+            "kind": card.kind,
+            "id": card.id,
+            "chip": card.chip,
+            "phy_id": card.phy_id,
+            "pci": card.pci,
+            "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
+            "irq": text_in_order(roles.irq),
+            "main": text_in_order(roles.main),
+            "acl": text_in_order(roles.acl),
+            "release": text_in_order(roles.release),
+            "mems": memory_nodes(machine, cpus if whole or not pool else 1 << pool[0]),
+            "slice": card.slice,
+        }
+    return entries, list(_moved(entries, moved)), list(_warnings.roles(machine, sharing_cores, small))
+
+
+def _moved(entries: Mapping[Card, Entry], cards: list[Card]) -> Iterator[str]:
+    if cards:
+        first = entries[cards[0]]
+        yield (
+            f"Published roles: CPUs for irq, acl and release of {cards_named(cards)} are threads of the same cores. Instead each role has "
+            f"cores of its own, for {cards[0].name} irq {first['irq']}, acl {first['acl']} and release {first['release']}."
+        )

@@ -1,0 +1,54 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How good a set of pools is, whoever made it.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
+
+
+def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[str, Any]:
+    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, balance, idle}``.
+
+    ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
+    pool CPUs that are local to their card (:func:`local_cpus`). ``balance``: CPUs of the largest minus the smallest pool. ``idle``:
+    the usable CPUs in no pool, nor ``held`` otherwise.
+    """
+    machine = groups.machine
+    union = inside = counted = 0
+    sizes = []
+    whole = True
+    for card, cpus in pools.items():
+        union |= cpus
+        sizes.append(cpus.bit_count())
+        whole = whole and not machine.whole_cores(machine.cores(cpus)) & machine.usable & ~cpus
+        local = local_cpus(groups, card)
+        if local is not None:
+            inside += (cpus & local).bit_count()
+            counted += sizes[-1]
+    return {
+        "disjoint": sum(sizes) == union.bit_count(),
+        "whole_cores": whole,
+        "local": round(inside / counted, 3) if counted else 1.0,
+        "balance": max(sizes, default=0) - min(sizes, default=0),
+        "idle": text_of(machine.usable & ~union & ~held),
+    }
+
+
+def local_cpus(groups: Groups, card: Card) -> int | None:
+    """Return the CPUs that are local to a card as a mask; None where its NUMA node is not known, or has none to divide.
+
+    Those are the CPUs of its own node (where it has none, of the nearest with usable CPUs) and of the nodes without cards to which
+    no card is nearer.
+    """
+    home = groups.home.get(card)
+    return groups.local[home] if home is not None and card.numa in groups.machine.nodes else None

@@ -1,0 +1,115 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keep what a strategy publishes where it holds the invariants (and is near enough), and mend it where it does not.
+
+Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
+
+SHOWN = 4
+"""So many cards are named with their CPUs in a sentence, and fewer defects of one kind are told one by one."""
+
+
+def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], near: bool) -> tuple[Pools, list[str]]:
+    """Return pools for all cards that are in a group, and a sentence for every defect of the published ones.
+
+    With ``near`` it is a defect, too, that the published pools are more remote than a division of the near nodes.
+
+    Groups in which ``min_cpus`` cannot be reached have none; where cards of them are asked for, that is a ``ValueError``.
+    """
+    machine = groups.machine
+    everybody = frozenset(groups.home)
+    filled = _fill_affinity(machine) if strategy.READS_AFFINITY else []
+    made = Pools(name, {})
+    try:
+        made = strategy.pools(machine, everybody)
+        defects = violations(groups, made.masks, everybody)
+        if not made.masks:
+            defects = [Violation("nothing", f"it binds nothing: {warning.rstrip('.')}", list(groups.home)) for warning in made.warnings]
+        elif strategy.READS_AFFINITY and made.strategy == name:
+            defects += contradictions(machine)
+    except ValueError as error:
+        defects = [Violation("error", f"it fails: {str(error).rstrip('.')}", list(groups.home))]
+    if not defects:
+        closer = _closer(groups, strategy, made) if near else None
+        return (closer or made), [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer else [])]
+    masks = groups.divide(asked, strategy.NEIGHBOURS, _most(machine, strategy))
+    if remaining := violations(groups, masks, masks):
+        raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
+    pools = {card: masks[card] for card in machine.cards if card in masks}
+    mended = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
+    return mended, [*_told(name, filled), *_sentences(made.strategy, defects, pools)]
+
+
+def _most(machine: Machine, strategy: Strategy) -> int | None:
+    """Return the largest share in units, None where there is no limit."""
+    units = machine.threads_per_core if machine.smt == "threads" else 1
+    return strategy.MOST_CORES and max(strategy.MOST_CORES * units, *map(machine.least, machine.cards))
+
+
+def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools | None:
+    """Return a division of the near nodes over the same cards, whoever is asked for, where more of it is local; else None."""
+    published = quality(groups, made.masks)["local"]
+    if published == 1 or set(made.masks) != set(groups.home):
+        return None
+    try:
+        masks = groups.divide(frozenset(groups.home), strategy.NEIGHBOURS, _most(groups.machine, strategy))
+    except ValueError:
+        return None
+    local = quality(groups, masks)["local"]
+    if local <= published or violations(groups, masks, masks):
+        return None
+    pools = {card: masks[card] for card in groups.machine.cards if card in masks}
+    told = f"{published:.0%} of the CPUs would be local to their NPU. Instead the near nodes were divided, which gives {local:.0%}"
+    return Pools(made.strategy, pools, warnings=made.warnings, closer=told)
+
+
+def _fill_affinity(machine: Machine) -> list[Card]:
+    """Give the cards of which npu-smi prints nothing the CPUs of the node that the kernel names, and return those cards."""
+    filled = []
+    for card in machine.cards:
+        node = None if card.affinity or card.numa is None else machine.nodes.get(card.numa)
+        if node and node.cpus:
+            card.affinity = text_of(node.cpus)
+            filled.append(card)
+    return filled
+
+
+def _told(strategy: str, filled: list[Card]) -> list[str]:
+    if not filled:
+        return []
+    return [f"Published {strategy}: npu-smi prints no CPUs for {cards_named(filled)}. Instead those of the kernel's NUMA nodes were taken."]
+
+
+def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card, int]) -> Iterator[str]:
+    """Yield what the published pools break and what was done instead; of many defects of one kind, the first with its numbers."""
+    kinds: dict[str, list[Violation]] = {}
+    for defect in defects:
+        kinds.setdefault(defect.kind, []).append(defect)
+    for alike in kinds.values():
+        told = alike if len(alike) < SHOWN else alike[:1]
+        for defect in told:
+            yield f"Published {strategy}: {defect.sentence}. Instead {_outcome(defect.cards, pools)}."
+        if others := {card: None for defect in alike[len(told) :] for card in defect.cards}:
+            yield f"Published {strategy}: the same holds for {cards_named(others)}. Instead {_outcome(others, pools)}."
+
+
+def _outcome(cards: Iterable[Card], pools: Mapping[Card, int]) -> str:
+    told = [card for card in cards if card in pools]
+    if len(told) <= SHOWN:
+        return ", ".join(f"{card.name} has {text_of(pools[card])}" for card in told) or "they have no pool, because their node has too few"
+    sizes = sorted({pools[card].bit_count() for card in told})
+    return f"the CPUs of every NUMA node were divided over its cards, {' or '.join(map(str, sizes))} each"

@@ -1,0 +1,107 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which CPUs of a pool take interrupts, and which run the worker, its acl_thread and its release_thread.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, RoleSizes
+
+
+class Roles(NamedTuple):
+    """CPUs of the roles in pool order. ``irq`` has the CPU of SQ first; CQs are on the others, on that one where there is no other."""
+
+    irq: list[int]
+    main: list[int]
+    acl: list[int]
+    release: list[int]
+
+
+def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISHED) -> Roles:
+    """Return the roles by position: irq the first CPUs of the pool, release the last, acl those before, main what is between.
+
+    Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, which has two CPUs for irq and one each for acl and
+    release. Smaller pools, which ``min_cpus`` has to allow, give each role what there is: one irq CPU, and acl, release and main
+    together where CPUs run out. Raises ``ValueError`` when the pool has fewer than ``min_cpus``.
+    """
+    if not card.has_roles:
+        return Roles([], pool, [], [])
+    if len(pool) < min_cpus:
+        raise ValueError(
+            f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs."
+        )
+    if len(pool) > sum(sizes):
+        release = len(pool) - sizes.release
+        acl = release - sizes.acl
+        return Roles(pool[: sizes.irq], pool[sizes.irq : acl], pool[acl:release], pool[release:])
+    if sizes != PUBLISHED:
+        return split(card, pool, min_cpus)
+    before_last = pool[-2] if len(pool) == 4 else pool[-1]
+    return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [before_last], [pool[-1]])
+
+
+class Arranged(NamedTuple):
+    """Roles; ``moved``: whether they are other CPUs than by position; ``sharing``: whether cores are too few to keep them apart."""
+
+    roles: Roles
+    moved: bool = False
+    sharing: bool = False
+
+
+def arranged(machine: Machine, card: Card, pool: list[int], min_cpus: int, repair: bool) -> Arranged:
+    """Return the roles of a pool; with ``repair`` and whole cores, each on cores of its own where that is possible."""
+    roles = split(card, pool, min_cpus, machine.roles)
+    if not (repair and roles.irq and machine.smt == "cores" and machine.core_of) or len(pool) < len(roles):
+        return Arranged(roles)
+    apart = spread(pool, roles, machine.core_of, machine.threads_per_core)
+    return Arranged(roles, sharing=True) if apart is None else Arranged(apart, moved=apart is not roles)
+
+
+def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_per_core: int) -> Roles | None:
+    """Return roles of the same sizes of which no two of irq, acl and release are on one core, as near to the ends of the pool as before.
+
+    Every CPU of these roles has a core of its own, and the other threads of that core belong to main. Where cores are too few for
+    that, CPUs of one role share cores: two on each, or as many as it takes. For threads of one core slow each other down, and work of
+    one kind may better wait for its own kind than for another. None where even that takes more cores than the pool has.
+    """
+    ends = [*roles.irq, *roles.acl, *roles.release]
+    if len(set(map(core_of.get, ends, ends))) == len(ends):
+        return roles
+    backwards = pool[::-1]
+    for on_a_core in range(1, threads_per_core + 1):
+        taken: set[int] = set()
+        irq = _take(pool, len(roles.irq), on_a_core, core_of, taken)
+        release = _take(backwards, len(roles.release), on_a_core, core_of, taken)
+        acl = _take(backwards, len(roles.acl), on_a_core, core_of, taken)
+        chosen = {*irq, *acl, *release}
+        if len(chosen) == len(ends):
+            main = [cpu for cpu in pool if cpu not in chosen]
+            return Roles(_ordered(irq, pool), main, _ordered(acl, pool), _ordered(release, pool))
+    return None
+
+
+def _take(cpus: list[int], count: int, on_a_core: int, core_of: Mapping[int, int], taken: set[int]) -> list[int]:
+    """Return the first CPUs that are not on cores ``taken``, so many on each core, and add their cores to those; fewer where they end."""
+    chosen: list[int] = []
+    for cpu in cpus:
+        core = core_of.get(cpu, cpu)
+        if core not in taken:
+            taken.add(core)
+            if on_a_core == 1:
+                chosen.append(cpu)
+            else:
+                chosen += [other for other in cpus if core_of.get(other, other) == core][:on_a_core]
+            if len(chosen) >= count:
+                return chosen[:count]
+    return chosen
+
+
+def _ordered(cpus: list[int], pool: list[int]) -> list[int]:
+    return cpus if len(cpus) == 1 else sorted(cpus, key=pool.index)

@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The strategies of a plan, one file each; a new file in this folder is a new strategy.
+
+A strategy says in ``FAMILIES`` for which chip families ``auto`` takes it, and builds pools in ``pools``. What the repair may do in its
+place follows from ``NEIGHBOURS`` (NUMA nodes without cards are divided as well), ``MOST_CORES`` (the largest pool),
+``EVERYBODY`` (cards take part even if no CPU of their node may be divided) and ``READS_AFFINITY`` (a pool is wrong where npu-smi's
+affinity contradicts sysfs).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._discovery import modules_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+
+
+@dataclass(eq=False)
+class Pools:
+    """What a strategy gives: pools as masks. ``strategy`` is the one that was used; ``closer`` says why near nodes were divided instead.
+
+    The order of a pool's CPUs decides their roles. It is ascending, except for the pools in ``printed``, which keep npu-smi's.
+    """
+
+    strategy: str
+    masks: dict[Card, int]
+    printed: dict[Card, list[int]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    closer: str = ""
+
+    def cpus(self, card: Card) -> list[int]:
+        return self.printed.get(card) or cpus_of(self.masks[card])
+
+
+class Strategy(Protocol):
+    """What every file of this folder has."""
+
+    FAMILIES: tuple[str, ...]
+    NEIGHBOURS: bool
+    MOST_CORES: int | None
+    EVERYBODY: bool
+    READS_AFFINITY: bool
+
+    def pools(self, machine: Machine, asked: Collection[Card]) -> Pools:
+        """Return the pools of the cards asked for, or of more. Raises ``ValueError`` with the published sentence."""
+
+
+def discover() -> dict[str, Strategy]:
+    """Return the strategies of this folder by name."""
+    return {name: cast(Strategy, module) for name, module in modules_of(__name__).items()}

@@ -1,0 +1,83 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The CPUs that npu-smi prints for an NPU, together with those of the next NUMA node, divided among the NPUs with the same list.
+
+Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A2, 310P and everything but A3 and A5.
+
+1. No affinity at all: global_slice, with a warning.
+2. An NPU starts with the allowed CPUs of its affinity, in the order printed. None for an NPU asked for: error. Hidden NPUs take part
+   when they have some.
+3. If these lie on one node k, the allowed CPUs of node ``(k + 1) mod (number of nodes)`` are added and the list is sorted.
+   Looking at a node that does not exist makes it count from then on.
+4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, global_slice
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import as_printed, candidates, require_all_online
+
+FAMILIES = ("a2", "310p", "310", "910", "")
+NEIGHBOURS = True
+MOST_CORES = None
+EVERYBODY = False
+READS_AFFINITY = True
+FALLBACK = "NPU topo affinity not found. action: fallback to global-slice CPU binding."
+
+
+def pools(machine: Machine, asked: Collection[Card]) -> Pools:
+    if all(card.affinity is None for card in machine.cards):
+        slices = global_slice.pools(machine, asked)
+        slices.warnings.append(FALLBACK)
+        return slices
+    require_all_online(machine)
+    nodes = {node.id: node.cpus for node in machine.nodes.values() if node.cpus and node.id != NO_NODE}
+    sharing: dict[tuple[int, ...], list[Card]] = {}
+    for card, base in candidates(machine, asked):
+        if not base:
+            raise ValueError(
+                f"{card.name}: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is "
+                f"{card.affinity or 'not reported'}; none of it can be divided."
+            )
+        sharing.setdefault(tuple(with_next_node(as_printed(card, base), nodes, machine.usable)), []).append(card)
+    lists: dict[Card, list[int]] = {}
+    for cpus, cards in sharing.items():
+        lists.update(zip(cards, split(cpus, len(cards)), strict=True))
+    ordered = {card: lists[card] for card in machine.cards if card in lists}
+    masks = {card: mask_of(cpus) for card, cpus in ordered.items()}
+    return Pools("topo_affinity", masks, {card: cpus for card, cpus in ordered.items() if cpus != sorted(cpus)})
+
+
+def with_next_node(cpus: list[int], nodes: dict[int, int], allowed: int) -> list[int]:
+    """Return CPUs of one node with the allowed ones of the next, sorted; CPUs of several nodes as they are.
+
+    ``nodes`` are masks by node id; a missing next node is added to it without CPUs, as upstream's defaultdict does.
+    """
+    bits = mask_of(cpus)
+    own = [node for node, members in nodes.items() if members & bits]
+    covered = union(nodes[node] for node in own)
+    if bits & ~covered:
+        raise ValueError(
+            f"CPU {cpus_of(bits & ~covered)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
+            "and the published rule stops where it looks for that node"
+        )
+    if len(own) != 1:
+        return list(cpus)
+    return cpus_of(bits | nodes.setdefault((own[0] + 1) % len(nodes), 0) & allowed)
+
+
+def split(cpus: Sequence[int], count: int) -> list[list[int]]:
+    """Return ``count`` equal runs of sorted CPUs, the last with the remainder; a list that nobody shares keeps its order."""
+    if count == 1:
+        return [list(cpus)]
+    ordered = sorted(cpus)
+    size = len(ordered) // count
+    ends = [size * number for number in range(1, count)] + [len(ordered)]
+    return [ordered[size * number : end] for number, end in enumerate(ends)]

@@ -1,0 +1,54 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What workers compute whose ``npu-smi`` lists some NPUs of the host only, as in a container with the devices of these.
+
+Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``: NPUs are counted, and numbered from 0, by what
+``npu-smi info -m`` lists. ``ASCEND_RT_VISIBLE_DEVICES`` alone changes no pool: an NPU that it hides is listed all the same, and counts.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import WORKERS, why_unbound
+
+Applied = Mapping[str, Any] | None
+
+
+def restrict(machine: Machine, topology: Mapping[str, Any], options: Options) -> Applied:
+    """Leave the machine the NPUs that workers see, numbered as these see them, and return what concerns them of the plan in force."""
+    applied: Applied = topology.get("applied")
+    if options.visible_npus is None:
+        return applied
+    if options.bound_by != WORKERS:
+        raise ValueError("visible_npus: what workers see of a host counts where they bind themselves only; use bound_by: workers")
+    if why := why_unbound(topology):
+        raise ValueError(f"visible_npus: workers of this host do not bind themselves: {why}; leave it out")
+    records = [*(applied or {}).get("npus", ()), *((applied or {}).get("lost") or ())]
+    told = all(record.get("pci") for record in records) and all(card.pci for card in machine.cards)
+    matched = keep.match(machine.cards, records) if told else {}
+    numbers = keep.numbers_of(machine.cards, matched, records) if told else {card: card.id for card in machine.cards}
+    known = {*numbers.values(), *map(keep.number_of, records)}
+    if unknown := [number for number in options.visible_npus if number not in known]:
+        raise ValueError(f"visible_npus: the host has no NPU {unknown[0]}; it has {cards_named(machine.cards) or 'none'}")
+    hidden = [card for card in machine.cards if numbers[card] not in options.visible_npus]
+    machine.cards[:] = [card for card in machine.cards if card not in hidden]
+    for place, card in enumerate(machine.cards):
+        card.place = place
+    if hidden:
+        machine.warnings.append(
+            f"Workers that see {cards_named(machine.cards) or 'no NPU'} only divide all CPUs that they may use by these. Those of "
+            f"{cards_named(hidden)} do not know of them, and can take the same CPUs."
+        )
+    theirs = [id(matched[card]) for card in hidden if card in matched]
+    return applied and {
+        **applied,
+        **{key: [record for record in applied.get(key) or () if id(record) not in theirs] for key in ("npus", "lost")},
+    }

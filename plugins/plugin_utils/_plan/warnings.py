@@ -1,0 +1,91 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to look at in a plan: where its pools are less than was asked for, a sentence for each kind.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus
+
+
+def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
+    """Yield where isolated CPUs are put to use. The scheduler does not move threads between them (moby issue 31086)."""
+    if not machine.isolated:
+        return
+    if cards := [card for card, cpus in pools.items() if cpus & machine.isolated]:
+        cpus = text_of(union(pools.values()) & machine.isolated)
+        yield (
+            f"CPUs {cpus} are isolated from the scheduler and in pools of {cards_named(cards)}, where threads do not spread over them by "
+            "themselves; exclude_isolated: true leaves them out."
+        )
+    if kept := machine.housekeeping & machine.isolated:
+        yield (
+            f"CPUs {text_of(kept)} are isolated from the scheduler and kept for the system, whose processes do not spread over them by "
+            "themselves; name others with housekeeping, or use exclude_isolated: true."
+        )
+
+
+def workqueues(machine: Machine, roles: Mapping[Card, str]) -> Iterator[str]:
+    """Yield which cards' workqueues the kernel will not run on the CPU of their SQ interrupt; ``roles`` are the CPUs of role irq."""
+    if cards := [card for card, cpus in roles.items() if cpus and not 1 << expand(cpus)[0] & machine.workqueues]:
+        yield (
+            f"The first IRQ CPU of {cards_named(cards)} is isolated (isolcpus, nohz_full): the kernel keeps the driver's send workqueue "
+            f"off it, on CPUs {text_of(machine.workqueues)}. Use exclude_isolated: true, name other CPUs, or add it to "
+            "/sys/devices/virtual/workqueue/cpumask."
+        )
+
+
+def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float) -> Iterator[str]:
+    """Yield what a repaired plan could not do: keep whole cores together, and CPUs near to their cards."""
+    machine = groups.machine
+    held = union(pools.values())
+    spare = machine.whole_cores(machine.cores(held)) & machine.online & ~held if machine.smt == "cores" and machine.threads else 0
+    if outside := spare & ~machine.usable:
+        yield (
+            f"CPUs {text_of(outside)} may not be divided, but are threads of cores in pools of {_beside(machine, pools, outside)}, and "
+            "whatever runs on them slows those cores down."
+        )
+    if idle := spare & machine.usable:
+        yield (
+            f"{strategy} gives {_beside(machine, pools, idle)} some threads only of cores, and CPUs {text_of(idle)}, the others of these "
+            "cores, to nobody."
+        )
+    several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
+    if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):
+        yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so nothing tells whether the CPUs of a pool are near."
+    if local < 1:
+        far = [card for card, cpus in pools.items() if (near := local_cpus(groups, card)) is not None and cpus & ~near]
+        nearer = (
+            "topo_affinity takes near nodes, even_split the card's own alone"
+            if strategy == "global_slice"
+            else "even_split takes no others"
+        )
+        yield f"{strategy} gives {cards_named(far)} CPUs of other NUMA nodes (local: {local}); {nearer}."
+
+
+def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:
+    """Yield which cards have roles that could not be kept on cores of their own, or that are smaller than asked for."""
+    if sharing_cores:
+        yield (
+            f"Pools of {cards_named(sharing_cores)} have too few cores to keep {machine.roles} apart, so these roles run on threads of the "
+            "same cores."
+        )
+    if small:
+        yield (
+            f"Pools of {cards_named(small)} have fewer than {sum(machine.roles) + 1} CPUs, so that their roles are smaller than "
+            f"{machine.roles} or share CPUs."
+        )
+
+
+def _beside(machine: Machine, pools: Mapping[Card, int], threads: int) -> str:
+    """Name the cards of whose cores some threads are these."""
+    return cards_named(card for card, cpus in pools.items() if machine.whole_cores(machine.cores(cpus)) & threads)

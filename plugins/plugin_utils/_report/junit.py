@@ -1,0 +1,62 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A comparison of a host with its plan as JUnit XML: a test case for every object that was compared.
+
+Elements and attributes are those that Jenkins, GitLab and GitHub's report actions read (schema: jenkinsci/xunit-plugin, junit-10.xsd).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import clean
+
+SUITE = "npu.affinity.verify"
+Case = tuple[str, str, str, str, str]
+"""Kind and object, then the outcome (failure, error, skipped or '' for passed), its one-line message, and its type."""
+
+
+def junit(result: object, host: str) -> str:
+    """Return the report of one host; ``result`` is what module ``npu.affinity.binding_info`` returned, or failed with (``msg``).
+
+    Raises ``ValueError`` when it is neither.
+    """
+    if not isinstance(result, Mapping) or not ({"bound", "drift", "checked"} <= set(result) or "msg" in result):
+        raise ValueError(f"expected what npu.affinity.binding_info returned, with bound, drift and checked; got {type(result).__name__}")
+    cases = list(_cases(result))
+    outcomes = [outcome for _kind, _object, outcome, _message, _type in cases]
+    names = (("tests", len(cases)), *((f"{word}s", outcomes.count(word)) for word in ("failure", "error")))
+    counts = {name: str(number) for name, number in (*names, ("skipped", outcomes.count("skipped")))}
+    root = ElementTree.Element("testsuites", {"name": SUITE, **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": clean(host), "hostname": clean(host), **counts})
+    for kind, name, outcome, message, word in cases:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": clean(f"{host}.{kind}"), "name": clean(name)})
+        if outcome:
+            attributes = {"message": clean(message), **({"type": clean(word)} if word else {})}
+            ElementTree.SubElement(case, outcome, attributes).text = clean(f"{host}: {message}")
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _cases(result: Mapping[str, Any]) -> Iterator[Case]:
+    if "drift" not in result:
+        yield "plan", "comparison", "error", str(result["msg"]), "npu.affinity.binding_info"
+        return
+    if not result["bound"] and not result["drift"]:
+        yield "plan", "the plan in force", "skipped", "The host was never bound.", ""
+        return
+    drift = {(entry["kind"], entry["object"]): entry for entry in result["drift"]}
+    for kind, objects in result["checked"].items():
+        for name in objects:
+            entry = drift.get((kind, name))
+            yield (kind, name, "failure", line(entry), entry["cause"].partition(":")[0]) if entry else (kind, name, "", "", "")
+
+
+def line(entry: Mapping[str, Any]) -> str:
+    """Return a drift as one line, without the host."""
+    return f"{entry['object']}: expected {entry['expected']}, found {entry['found']}; likely {entry['cause']}"

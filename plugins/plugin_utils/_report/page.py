@@ -1,0 +1,71 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The page: data as JSON, a style sheet and a script that draws on demand, in one file that loads nothing.
+
+A content security policy allows that style and that script by their hashes and nothing else; the script writes texts as texts only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import PALETTE, clean
+
+_IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
+"""A JSON text with these replaced can end no script element, whatever the browser makes of it; the rest is ASCII."""
+
+
+def report_html(
+    records: Iterable[Mapping[str, Any]],
+    title: str = "NPU affinity",
+    generated: str = "",
+    earlier: Iterable[Mapping[str, Any]] = (),
+    strategies: Iterable[str] = (),
+    measures: Iterable[Mapping[str, Any]] = (),
+) -> str:
+    """Return the page of a fleet; for the shapes and for what is wrong with them see :func:`_report.records.fleet`.
+
+    ``generated`` says when the hosts were looked at, in words that are shown as they are.
+    """
+    data = {"title": title, "generated": generated, **fleet(records, earlier, strategies, measures)}
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
+    parts = {"TITLE": escape(clean(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
+    before, *rest = _asset("page.html").split("@@")
+    return before + "".join(parts.get(part, part) for part in rest)
+
+
+def _policy() -> str:
+    return (
+        f"default-src 'none'; style-src '{_digest(_style())}'; script-src '{_digest(_asset('page.js'))}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@functools.cache
+def _style() -> str:
+    colours = "".join(
+        f".c{number}{{--main:light-dark({light[0]},{dark[0]});--role:light-dark({light[1]},{dark[1]});"
+        f"--on:light-dark({light[2]},{dark[2]})}}"
+        for number, (light, dark) in enumerate((colours[:3], colours[3:]) for colours in PALETTE)
+    )
+    return _asset("page.css") + colours
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

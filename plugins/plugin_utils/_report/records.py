@@ -1,0 +1,303 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fleet as the data of its page. Machines and plans that several hosts share are held once.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import NODES_PER_ROW, colours_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Frame, Npu, frames_of, npus_of, owners_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
+    Drift,
+    Key,
+    View,
+    keys_of,
+    marked,
+    view_of_kernel,
+    view_of_plan,
+)
+
+Record = Mapping[str, Any]
+BOUND, DRIFTED, REFUSED, UNBOUND, SILENT = STATES = ("bound", "drifted", "refused", "not bound", "no answer")
+IN_FORCE, KERNEL, NOW = "plan in force", "kernel", "a bind now"
+OPTIONS = ("cpus", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated")
+"""Options of a plan that another strategy is tried with as well."""
+
+
+class Shared:
+    """Values that occur more than once, each held once; ``place`` says where. ``read`` is what hosts that are alike were read to be."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.read: dict[str, Any] = {}
+        self._places: dict[str, int] = {}
+
+    def place(self, value: Any) -> int:
+        text = json.dumps(value, sort_keys=True)
+        if text not in self._places:
+            self._places[text] = len(self.values)
+            self.values.append(value)
+        return self._places[text]
+
+
+def fleet(
+    records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Iterable[str] = (), measures: Iterable[Record] = ()
+) -> dict[str, Any]:
+    """Return ``{hosts, machines, views}``.
+
+    A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
+    would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked`` and ``remarks`` of module
+    ``npu.affinity.binding_info``, or ``msg``, why that failed. Further, by choice: ``plans``, other plans to compare with (``{label:
+    plan}``), and ``processes``: ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
+    ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
+    ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
+    Raises ``ValueError`` for a record without name, two of one name, and for a strategy that is none.
+    """
+    machines, views = Shared(), Shared()
+    before = _by_name(earlier)
+    names = [strategies] if isinstance(strategies, str) else list(strategies)
+    counted: dict[str, list[Record]] = {}
+    for measure in sorted(measures, key=lambda measure: str(measure.get("measured_at"))):
+        counted.setdefault(str(measure.get("host")), []).append(measure)
+    hosts = [
+        _Host(record, before.get(name), names, counted.get(name, ())).data(machines, views) for name, record in _by_name(records).items()
+    ]
+    return {"hosts": hosts, "machines": machines.values, "views": views.values}
+
+
+def _by_name(records: Iterable[Record]) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for record in records:
+        if not isinstance(record, Mapping) or not record.get("host"):
+            raise ValueError(f"a record of a host has its name in 'host'; got {str(record)[:80]!r}")
+        name = str(record["host"])
+        if name in found:
+            raise ValueError(f"host {name} has two records; give each folder or list one run of one fleet")
+        found[name] = record
+    return found
+
+
+class _Host:
+    """A host's record, read."""
+
+    def __init__(self, record: Record, before: Record | None, strategies: Sequence[str], measures: Sequence[Record]) -> None:
+        self.record, self.before, self.strategies, self.measures = record, before, strategies, measures
+        self.topology: Mapping[str, Any] = record.get("topology") or {}
+        self.drift: list[Drift] = [dict(entry) for entry in record.get("drift") or ()]
+
+    def data(self, machines: Shared, views: Shared) -> dict[str, Any]:
+        """Return what the page needs of the host, with its machine and views in the shared ones."""
+        state, why = self._state()
+        machine = self.topology.get("machine") or {}
+        driver = self.topology.get("driver") or {}
+        data: dict[str, Any] = {
+            "name": str(self.record["host"]),
+            "state": state,
+            "why": why,
+            "product": str(machine.get("product") or ""),
+            "facts": _facts(machine, driver, self.topology),
+            "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
+            "remarks": [str(sentence) for sentence in [*(self.topology.get("problems") or ()), *(self.record.get("remarks") or ())]],
+            "drift": [],
+            "npus": [],
+            "views": [],
+            "memory": list(self._memory()),
+        }
+        if self.record.get("refused") and self.record["refused"] != why:
+            data["remarks"].append(f"A bind would now be refused: {self.record['refused']}")
+        try:
+            drawn = self._drawn(machines, views) if self.topology else {}
+        except (KeyError, TypeError, ValueError) as error:
+            drawn = {"remarks": [*data["remarks"], f"This host cannot be drawn: {type(error).__name__}: {error}"]}
+        return {**data, "drift": [_drift(entry, None) for entry in self.drift], **drawn}
+
+    def _memory(self) -> Iterator[dict[str, Any]]:
+        """Yield processes with their memory by node, for every time that they were looked at."""
+        if self.record.get("processes"):
+            yield {"label": "", "processes": [_process(process) for process in self.record["processes"]]}
+        for measure in self.measures:
+            found = [_process(entry) for workload in measure.get("workloads") or () for entry in workload.get("memory") or ()]
+            label = ", ".join(str(measure[key]) for key in ("label", "measured_at") if measure.get(key))
+            if found:
+                yield {"label": label, "processes": found}
+
+    def _state(self) -> tuple[str, str]:
+        causes = Counter(str(entry["cause"]).partition(":")[0] for entry in self.drift)
+        why = ", ".join(cause if number == 1 else f"{cause} ({number})" for cause, number in causes.most_common())
+        if "drift" not in self.record:
+            reason = str(self.record.get("msg") or self.record.get("refused") or "")
+            if not self.topology and not reason:
+                return SILENT, "nothing was heard of it"
+            return (REFUSED, reason) if reason else (UNBOUND, "")
+        if self.drift and self.record.get("bound"):
+            return DRIFTED, why
+        if self.record.get("bound"):
+            return BOUND, ""
+        return (REFUSED, str(self.record["refused"])) if self.record.get("refused") else (UNBOUND, why)
+
+    def _drawn(self, machines: Shared, views: Shared) -> dict[str, Any]:
+        plans = dict(self._plans())
+        merged, indexes = _merged(self.topology, [plan for plan in plans.values() if isinstance(plan, Mapping)])
+        npus, colours, machine = self._once(machines, merged)
+        drifting = [self._npu_of(entry, npus, indexes) for entry in self.drift]
+        found = []
+        for label, plan in plans.items():
+            view: View = (
+                view_of_plan(label, plan, indexes) if isinstance(plan, Mapping) else {"label": label, "kind": "plan", "refused": plan}
+            )
+            found.append(view)
+            if label == IN_FORCE and "drift" in self.record:
+                found.append(view_of_kernel(KERNEL, view, self.drift, drifting))
+        return {
+            "machine": machine,
+            "views": [views.place(view) for view in found],
+            "npus": [_npu(npu, colour, raw) for npu, colour, raw in zip(npus, colours, _raw(npus, self.topology), strict=True)],
+            "drift": [_drift(entry, index) for entry, index in zip(self.drift, drifting, strict=True)],
+        }
+
+    def _once(self, machines: Shared, merged: Mapping[str, Any]) -> tuple[list[Npu], list[int | None], int]:
+        """Return what :meth:`_machine` does, worked out once for all hosts that are alike: reading 640 CPUs takes its time."""
+        alike = json.dumps([self.topology.get(part) for part in ("cpus", "numa", "npus")] + [merged], sort_keys=True)
+        if alike not in machines.read:
+            machines.read[alike] = self._machine(machines, merged)
+        return machines.read[alike]
+
+    def _machine(self, machines: Shared, merged: Mapping[str, Any]) -> tuple[list[Npu], list[int | None], int]:
+        """Return the host's NPUs, their colours, and where its machine is held."""
+        npus = [_at_home(npu) for npu in npus_of(merged, self.topology)]
+        owners = owners_of(merged, self.topology, npus)
+        frames = list(frames_of(self.topology, npus, owners))
+        per_row = -(-len(frames) // max(1, -(-len(frames) // NODES_PER_ROW)))
+        memory = {node["id"]: node.get("memory_mib") or 0 for node in self.topology.get("numa") or ()}
+        machine = {
+            "nodes": [_node(frame, memory) for frame in frames],
+            "cpus": len(owners),
+            "offline": str(self.topology["cpus"].get("offline") or ""),
+        }
+        return npus, colours_of(npus, owners, frames, per_row), machines.place(machine)
+
+    def _npu_of(self, entry: Drift, npus: Sequence[Npu], indexes: Mapping[Key, int]) -> int | None:
+        """Return the index of the NPU that a drift belongs to: by its logic id in the plan in force, or by its slice."""
+        compared = (self.topology.get("applied") or {}).get("npus") or self.topology["npus"]
+        for key, planned in zip(keys_of(compared), compared, strict=True):
+            named = entry.get("npu") is not None and f" {key[0].upper()} {planned['id']} " in f" {entry['object']} "
+            if named or entry.get("unit") and entry["unit"] == planned.get("slice"):
+                return indexes[key]
+        return None
+
+    def _plans(self) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+        """Yield plans by label, or the sentence why there is none; the first one is what the picture shows at first."""
+        in_force, now = self.topology.get("applied"), self.record.get("plan")
+        same = bool(now and in_force and _same(in_force, now))
+        if in_force:
+            yield IN_FORCE, {**now, **in_force} if now and same else in_force
+        if now and not same:
+            yield NOW, now
+        elif self.record.get("refused") and not now:
+            yield NOW, str(self.record["refused"])
+        yield from (self.record.get("plans") or {}).items()
+        options = {name: value for name, value in ((now or in_force or {}).get("options") or {}).items() if name in OPTIONS}
+        for strategy in self.strategies:
+            try:
+                yield f"strategy {strategy}", plan_of(self.topology, strategy=strategy, replan=True, **options)
+            except ValueError as error:
+                yield f"strategy {strategy}", str(error)
+        earlier = self.before or {}
+        then = (earlier.get("topology") or {}).get("applied")
+        if then:
+            yield "earlier: plan in force", then
+        elif earlier.get("plan"):
+            yield "earlier: planned", earlier["plan"]
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("strategy", "cpus", "housekeeping", "npus"))
+
+
+def _merged(topology: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[Key, int]]:
+    """Return one plan with the NPUs of all, and where each stands in :func:`npus_of` of it. What the topology has not is lost.
+
+    The first plan that has an NPU says what is its; logic ids are those of the topology, because they close up when a card is lost.
+    """
+    ids = {key: found["id"] for key, found in zip(keys_of(topology["npus"]), topology["npus"], strict=True)}
+    entries: dict[Key, Mapping[str, Any]] = {}
+    for plan in plans:
+        given = [*plan.get("npus", ()), *(plan.get("lost") or ())]
+        for key, entry in zip(keys_of(given), given, strict=True):
+            entries.setdefault(key, entry)
+    first: Mapping[str, Any] = plans[0] if plans else {}
+    merged = {
+        "cpus": first.get("cpus") or topology["cpus"]["online"],
+        "housekeeping": first.get("housekeeping") or "",
+        "npus": [{**entry, "id": ids[key]} for key, entry in entries.items() if key in ids],
+        "lost": [entry for key, entry in entries.items() if key not in ids],
+    }
+    order = [*ids, *(key for key in entries if key not in ids)]
+    return merged, {key: place for place, key in enumerate(order)}
+
+
+def _node(frame: Frame, memory: Mapping[int, int]) -> dict[str, Any]:
+    mib = None if frame.id is None else memory.get(frame.id)
+    groups = [[cache, [list(core) for core in cores]] for cache, cores in frame.groups.items()]
+    return {"id": frame.id, "label": frame.label, "note": frame.note, "mib": mib, "npus": list(frame.npus), "groups": groups}
+
+
+def _at_home(npu: Npu) -> Npu:
+    """Return an NPU that is not there any more on the NUMA node of its pool, to be drawn there."""
+    return replace(npu, label=f"{npu.label} (lost)", node=expand(npu.roles["mems"])[0]) if npu.lost and npu.roles.get("mems") else npu
+
+
+def _raw(npus: Sequence[Npu], topology: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the topology's entries of the NPUs, in their order; what is not in it has none."""
+    return [*topology["npus"], *({} for _missing in range(len(npus) - len(topology["npus"])))]
+
+
+def _npu(npu: Npu, colour: int | None, raw: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {"label": npu.label, "badge": npu.badge, "name": npu.name, "pci": npu.pci, "node": npu.node, "colour": colour}
+    extra = {"card": raw.get("card"), "busy": bool(raw.get("busy")), "gone": not raw}
+    return {**fields, **{key: value for key, value in extra.items() if value is not None and value is not False}}
+
+
+def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
+    texts = {key: str(entry.get(key) or "") for key in ("kind", "object", "expected", "found", "cause")}
+    try:
+        cpus = marked(entry)
+    except ValueError:
+        cpus = ""
+    return {**texts, "npu": npu, "cpus": cpus}
+
+
+def _process(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a process as the page has it; modules name the NPUs of one ``npu`` or ``npus``, its memory ``memory`` or ``mib``."""
+    npus = given.get("npus") or ([] if given.get("npu") is None else [given["npu"]])
+    memory = given.get("memory") or given.get("mib") or {}
+    return {
+        "pid": given.get("pid"),
+        "name": str(given.get("name") or ""),
+        "npus": [int(npu) for npu in npus],
+        "wanted": str(given.get("wanted") or ""),
+        "memory": {str(node): round(float(mib), 1) for node, mib in memory.items()},
+    }
+
+
+def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Mapping[str, Any]) -> list[list[str]]:
+    kubelet = topology.get("kubelet") or {}
+    pairs = (
+        ("Kernel", machine.get("kernel")),
+        ("Driver", driver.get("version")),
+        ("systemd", machine.get("systemd")),
+        ("cgroup", machine.get("cgroup")),
+        ("kubelet", kubelet.get("policy")),
+    )
+    return [[name, str(value)] for name, value in pairs if value]

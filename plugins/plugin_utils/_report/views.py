@@ -1,0 +1,109 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host's CPUs are for: by a plan, and by what the kernel was found to have.
+
+A view is ``{label, kind, ...}`` with kind "plan" or "kernel": either ``refused``, the sentence why there is no plan, or the plan's
+``strategy``, ``reason``, ``cpus``, ``housekeeping``, ``local`` (share, or None), sentences (``repaired``, ``warnings``, ``violations``) and
+``npus``: ``{index: {pool, irq, main, acl, release, mems, slice}}`` of cpulists, without those that are empty.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import ROLES
+
+Key = tuple[str, str, int]
+"""What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
+View = dict[str, Any]
+Drift = Mapping[str, Any]
+DRIVER_KINDS = ("interrupts", "workqueues", "threads")
+FEW = 16
+"""A thread or interrupt that may run on more CPUs than this is marked where it should be, not everywhere it could be."""
+
+_LIST = r"\d[\d,-]*"
+_PLACES = re.compile(rf"CPUs ({_LIST})")
+_WHOLE = re.compile(rf"({_LIST})")
+_OVERRIDE = re.compile(r"AllowedCPUs=([\d][\d ,-]*)")
+_OFFLINE = re.compile(rf"({_LIST}) offline")
+
+
+def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
+    """Return the keys of the NPUs of a topology or a plan, in their order; without PCI functions, the logic ids tell them apart."""
+    found: list[Key] = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for entry in entries:
+        kind = str(entry.get("kind") or ("gpu" if str(entry.get("slice")).startswith("gpu-") else "npu"))
+        function = str(entry.get("pci") or f"id {entry['id']}")
+        found.append((kind, function, seen[kind, function]))
+        seen[kind, function] += 1
+    return found
+
+
+def view_of_plan(label: str, plan: Mapping[str, Any], indexes: Mapping[Key, int]) -> View:
+    """Return the view of a plan; ``indexes`` are the places of the NPUs in the host's list."""
+    entries = [*plan.get("npus", ()), *(plan.get("lost") or ())]
+    return {
+        "label": label,
+        "kind": "plan",
+        "strategy": str(plan.get("strategy") or ""),
+        "reason": str(plan.get("reason") or ""),
+        "cpus": str(plan.get("cpus") or ""),
+        "housekeeping": str(plan.get("housekeeping") or ""),
+        "local": (plan.get("quality") or {}).get("local"),
+        **{name: [str(sentence) for sentence in plan.get(name) or ()] for name in ("repaired", "warnings", "violations")},
+        "npus": {
+            indexes[key]: {name: str(entry[name]) for name in (*ROLES, "slice") if entry.get(name)}
+            for key, entry in zip(keys_of(entries), entries, strict=True)
+        },
+    }
+
+
+def view_of_kernel(label: str, plan: View, drift: Iterable[Drift], npus: Sequence[int | None]) -> View:
+    """Return the view of a plan in force with what was found instead where something differs; ``npus`` are the indexes for the drift."""
+    sets = {index: dict(entry) for index, entry in plan["npus"].items()}
+    moved: dict[int, tuple[set[int], set[int]]] = {}
+    for entry, index in zip(drift, npus, strict=True):
+        if index is None or index not in sets:
+            continue
+        expected, found = cpus_of(entry)
+        if entry["kind"] == "interrupts":
+            gone, new = moved.setdefault(index, (set(), set()))
+            gone |= expected
+            new |= found
+        elif entry["kind"] == "cpusets" and str(entry["object"]) == f"{sets[index].get('slice')} CPUs":
+            sets[index]["pool"] = compress(found)
+    for index, (gone, new) in moved.items():
+        sets[index]["irq"] = compress(set(expand(sets[index].get("irq", ""))) - gone | new)
+    return {**plan, "label": label, "kind": "kernel", "npus": sets, "repaired": [], "warnings": [], "violations": []}
+
+
+def cpus_of(entry: Drift) -> tuple[set[int], set[int]]:
+    """Return the CPUs that a drift expected and those that it found, as far as its texts name any."""
+    expected, found = str(entry["expected"]), str(entry["found"])
+    if entry["kind"] == "cpusets" and str(entry["object"]).endswith(" CPUs"):
+        return _parsed(_WHOLE.fullmatch(expected)), _parsed(_OVERRIDE.match(found) or _WHOLE.fullmatch(found))
+    if entry["kind"] == "cpus":
+        return set(), _parsed(_OFFLINE.fullmatch(found))
+    if entry["kind"] in (*DRIVER_KINDS, "processes"):
+        return tuple({cpu for text in _PLACES.findall(side) for cpu in expand(text)} for side in (expected, found))  # type: ignore[return-value]
+    return set(), set()
+
+
+def marked(entry: Drift) -> str:
+    """Return the cpulist of the CPUs that a drift is about."""
+    expected, found = cpus_of(entry)
+    if entry["kind"] == "cpusets":
+        return compress(expected ^ found)
+    return compress(expected | found if len(found) <= FEW else expected)
+
+
+def _parsed(match: re.Match[str] | None) -> set[int]:
+    return set(expand(match[1].strip().replace(" ", ","))) if match else set()

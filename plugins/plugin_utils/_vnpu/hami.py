@@ -1,0 +1,216 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What HAMi needs of a cluster and a node, and what it does there, as manifests from the facts of a host.
+
+Project-HAMi/HAMi@4707fb02 ``pkg/device/ascend`` and its chart, Project-HAMi/ascend-device-plugin@ed35e1c4 ``docs/hami.md`` and
+``internal/server/device_share.go``.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of
+
+MODE = "huawei.com/vnpu-mode"
+LIMITER = "/hami-vnpu-core/limiter"
+"""Where containers have the limiter of the published layout, whose directory the device plugin mounts."""
+_PROGRAM = re.compile(r"(/[A-Za-z0-9_.-]+)+\Z")
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
+_POD = ("name", "count", "memory_mib", "core")
+
+
+def plugin_share_calls(
+    chips: Iterable[Mapping[str, int]], soft_mode: bool, failing_call: int | None = None
+) -> tuple[list[list[str]], bool]:
+    """Return the npu-smi calls by which the plugin switches device share on when it starts, and whether it gave up.
+
+    ``chips`` are ``{card, chip}``. It stops at the first failure (``failing_call``, counted from 1), never switches off, and does nothing
+    on a node without soft mode. A call for a chip that is on already succeeds even while a container holds it.
+    """
+    calls: list[list[str]] = []
+    for chip in chips if soft_mode else ():
+        call = ["set", "-t", "device-share", "-i", str(chip["card"]), "-c", str(chip["chip"]), "-d", "1"]
+        if call not in calls:
+            calls.append(call)
+        if len(calls) == failing_call:
+            return calls, True
+    return calls, False
+
+
+def manifests(
+    topology: Mapping[str, Any],
+    node: str,
+    requests: Sequence[Mapping[str, Any]],
+    mode: str,
+    namespace: str,
+    image: str,
+    vdevice_count: int,
+    uuids: Mapping[int, str],
+    limiter: str = "",
+) -> dict[str, Any]:
+    """Return what HAMi's chart, its device plugin and its users need for one node.
+
+    ``requests`` are ``{name, count, memory_mib, core}`` of sample pods, fitted one after another on the unused node. ``uuids`` are HAMi's
+    ids of NPUs by logic id. ``limiter`` is the path that the limiter has in containers, where the library wants one in every pod, or empty.
+    ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words where a request is refused.
+    """
+    if mode not in _requests.MODES:
+        raise ValueError(f"mode: expected one of {' or '.join(_requests.MODES)}; got {mode!r}")
+    if not _NAME.match(node):
+        raise ValueError(f"node: '{node}' is not the name of a node; kubectl get nodes lists them")
+    soft = mode == _requests.SOFT
+    if soft and (why := _cannot_split(topology)):
+        raise ValueError(f"mode: {_requests.SOFT} cannot work on node {node}: {why}; use mode: {_requests.HARD}")
+    if limiter and not soft:
+        raise ValueError(f"limiter: mode {_requests.HARD} has none, for the driver itself limits its parts; leave it empty")
+    if limiter and not _PROGRAM.match(limiter):
+        raise ValueError(f"limiter: '{limiter}' is not the path of a program in the container, such as {LIMITER}")
+    devices = fit.devices_of(topology, soft, vdevice_count)
+    chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
+    if not chips:
+        raise ValueError(f"node {node} has no NPU that HAMi knows")
+    pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids)
+    for container in (container for pod in pods for container in pod["spec"]["containers"] if limiter):
+        container["lifecycle"] = _start_of(limiter)
+    per_node: dict[str, Any] = {"name": node, "hami-vnpu-core": soft}
+    per_node |= {"vDeviceCount": vdevice_count} if vdevice_count else {}
+    npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
+    calls, _failed = plugin_share_calls([{"card": npu["card"], "chip": npu["chip"] or 0} for npu in npus], soft)
+    return {
+        "node": {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true" if soft else "false"}},
+        },
+        "device_config": _config_map(
+            "hami-scheduler-device",
+            namespace,
+            "device-config.yaml",
+            {"vnpus": {"hamiVnpuCore": False, "configs": [_chip_config(chip) for chip in chips]}},
+        ),
+        "node_config": _config_map("hami-device-node-config", namespace, "node-config.yaml", {"nodes": [per_node]}),
+        "values": {"devices": {"ascend": {"enabled": True}}},
+        "pods": pods,
+        "annotations": annotations,
+        "warnings": list(_doubts(topology, node)) if soft else [],
+        "plugin_calls": [" ".join(["npu-smi", *call]) for call in calls],
+    }
+
+
+def _cannot_split(topology: Mapping[str, Any]) -> str:
+    """Return why soft split cannot work on a host, or ''."""
+    if why := vnpus.unsupported(topology):
+        return why
+    version = (topology.get("driver") or {}).get("version")
+    if version and is_older(version, vnpus.OLDEST_DRIVER):
+        return f"its Ascend driver is {version}, and {vnpus.OLDEST_DRIVER} or newer is required"
+    if without := [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and vnpus.without_share(npu)]:
+        return f"the driver of {without[0].get('name') or 'its chips'} has no device share, which the device plugin switches on"
+    return ""
+
+
+def _doubts(topology: Mapping[str, Any], node: str) -> Iterator[str]:
+    """Yield what may keep soft split from working on a host."""
+    if not (topology.get("driver") or {}).get("version"):
+        yield f"{node}: the version of the Ascend driver is not known, and soft split needs {vnpus.OLDEST_DRIVER} or newer."
+    npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu"]
+    for state, found in ((False, "is off"), (None, "is not known")):
+        if ids := [npu["id"] for npu in npus if npu.get("device_share") is state]:
+            yield (
+                f"{node}: device share of NPU {compress(ids)} {found}. HAMi's device plugin switches it on when it starts and gives up at "
+                "the first chip that a container holds; npu_affinity_device_share_enabled: true switches it on before."
+            )
+
+
+def _config_map(name: str, namespace: str, key: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {
+        f"app.kubernetes.io/{label}": value for label, value in (("component", "hami-scheduler"), ("name", "hami"), ("instance", "hami"))
+    }
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {key: yaml.safe_dump(content, sort_keys=False)}}
+
+
+def _chip_config(chip: Chip) -> dict[str, Any]:
+    cpus = {} if chip.ai_cpu is None else {"aiCPU": chip.ai_cpu}
+    return {
+        "chipName": chip.name,
+        "commonWord": chip.word,
+        "resourceName": chip.resource,
+        "resourceMemoryName": chip.memory_resource,
+        "resourceCoreName": chip.core_resource,
+        "memoryAllocatable": chip.allocatable,
+        "memoryCapacity": chip.capacity,
+        "memoryFactor": chip.memory_factor,
+        "aiCore": chip.ai_core,
+        **cpus,
+        **({"superPod": True} if chip.pairs else {}),
+        "templates": [
+            {"name": part.name, "memory": part.memory, "aiCore": part.ai_core, **({} if part.ai_cpu is None else {"aiCPU": part.ai_cpu})}
+            for part in chip.templates
+        ],
+    }
+
+
+def _pods(
+    chip: Chip,
+    devices: Sequence[Mapping[str, Any]],
+    requests: Sequence[Mapping[str, Any]],
+    soft: bool,
+    image: str,
+    uuids: Mapping[int, str],
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return sample pods, and the annotation that HAMi's scheduler will put on each."""
+    admitted = []
+    for request in requests:
+        name = str(request.get("name", ""))
+        if not _NAME.match(name):
+            raise ValueError(f"requests: '{name}' cannot be a pod's name; give one of lower-case letters, digits, '-' and '.'")
+        if unknown := sorted(set(request) - set(_POD)):
+            raise ValueError(f"requests: {name} has unknown settings {', '.join(unknown)}; there are {', '.join(_POD)}")
+        mode = _requests.SOFT if soft else _requests.HARD
+        try:
+            admitted.append(_requests.request(chip, request.get("count", 1), request.get("memory_mib"), request.get("core"), mode))
+        except ValueError as error:
+            raise ValueError(f"requests: {name}: {error}") from error
+    rules = fit.Rules(soft=soft, node_soft=soft, word=chip.word)
+    pods, annotations = [], []
+    for request, asked, fitted in zip(requests, admitted, fit.fit_all(devices, admitted, rules), strict=True):
+        if fitted.reason:
+            raise ValueError(f"requests: {request['name']} does not fit on the node beside those named before it: {fitted.reason}")
+        limits = {chip.resource: str(asked["cards"]), chip.memory_resource: str(asked["memory_mb"])}
+        limits |= {chip.core_resource: str(asked["core"])} if asked["core"] else {}
+        container = {"name": str(request["name"]).replace(".", "-"), "image": image, "resources": {"limits": limits}}
+        metadata = {"name": request["name"], **({"annotations": {MODE: _requests.SOFT}} if soft else {})}
+        spec = {"runtimeClassName": "ascend", "containers": [container]}
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        annotations.append({chip.resource: json.dumps([_granted(part, uuids) for part in fitted.taken], separators=(",", ":"))})
+    return pods, annotations
+
+
+def _start_of(limiter: str) -> dict[str, Any]:
+    """Return the hook of the published design, which starts the limiter beside the workload; the library waits a minute for it.
+
+    HAMi v2.9.0, ``pkg/device/ascend/device.go``, put it into every pod that had none; later releases do not.
+    """
+    script = f"export RUST_LOG=info\n{limiter} > /tmp/limiter_manager.log 2>&1 &"
+    return {"postStart": {"exec": {"command": ["/bin/sh", "-c", script]}}}
+
+
+def _granted(part: Mapping[str, Any], uuids: Mapping[int, str]) -> dict[str, Any]:
+    """Return what the annotation says of one card; values that are empty or 0 are left out, as HAMi does."""
+    number = int(part["id"].removeprefix("npu-"))
+    values = {"UUID": uuids.get(number, part["id"]), "temp": part["template"], "memory": part["memory_mb"], "core": part["core"]}
+    return {key: value for key, value in values.items() if value}

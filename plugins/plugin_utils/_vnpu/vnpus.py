@@ -1,0 +1,283 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""vNPUs without Kubernetes: containers of one host that share NPUs, each with its part of the memory, of the compute and of the CPUs.
+
+What is enforced, and by whom: memory and compute by hami-vnpu-core's library in the container and its limiter
+(Project-HAMi/hami-vnpu-core@f795831b), which read them from variables; CPUs by a slice inside that of the NPU. Nobody but this code adds
+the parts up: HAMi's rules do it (:mod:`_vnpu.fit`).
+
+CPUs: the cores of the NPU's pool outside its IRQ CPUs are laid in a row, and each vNPU gets the next ones in proportion to its compute. A
+vNPU that is added at the end of the list moves nobody.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
+    NAME,
+    find,
+    is_lost,
+    members,
+    shown,
+    slices_of,
+    title,
+    unknown_npus,
+)
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ARM
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
+
+VARIABLE = "npu_affinity_vnpus"
+OLDEST_DRIVER = "25.5"
+ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
+RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
+SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", "/hami-vnpu-core"
+"""Where a container has what the library and the limiter use, as HAMi's device plugin mounts it."""
+_FIELDS = ("name", "npu", "memory_mib", "core", "unit")
+
+
+def refusals(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    wanted: Sequence[Mapping[str, Any]],
+    bound_by: str = "host",
+    whole: Mapping[str, Iterable[Any]] | None = None,
+    device_share: bool | None = None,
+) -> list[str]:
+    """Return one sentence for everything that keeps these vNPUs from being set up.
+
+    ``whole`` maps services and workloads to the NPUs that they use as a whole. ``device_share``: whether the same bind switches it on;
+    None where that is not known.
+    """
+    if not wanted:
+        return []
+    sentences = [f"{VARIABLE}: {sentence}" for vnpu in wanted for sentence in _shape(vnpu)]
+    if sentences:
+        return sentences
+    names = [_plain(vnpu) for vnpu in wanted]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        sentences.append(f"{VARIABLE}: {name} is named more than once; files are named after it, and '-' and '_' count as the same.")
+    version = (topology.get("driver") or {}).get("version")
+    if version and is_older(version, OLDEST_DRIVER):
+        sentences.append(f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.")
+    if why := unsupported(topology):
+        sentences.append(f"{VARIABLE}: {why}.")
+    if bound_by != "host":
+        sentences.append(f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host.")
+    for vnpu in wanted:
+        if unknown := unknown_npus(VARIABLE, vnpu["name"], [vnpu["npu"]], plan):
+            sentences.append(unknown)
+        elif len(find(plan, vnpu["npu"])) > 1:
+            sentences.append(f"{VARIABLE}: {vnpu['name']} names the NPUs of a whole card ({shown(vnpu['npu'])}); add the chip.")
+    if sentences:
+        return sentences
+    groups = _by_npu(plan, wanted)
+    for user, npus in (whole or {}).items():
+        used = slices_of(plan, npus)
+        if shared := [title(entry) for entry, _members in groups if entry["slice"] in used]:
+            sentences.append(f"{VARIABLE}: {' and '.join(shared)} is shared, and {user} uses all of it; move one of them.")
+    for entry, sharing in groups:
+        if not is_lost(plan, entry):
+            sentences += _cannot_be_shared(topology, entry, device_share)
+            sentences += _overcommitted(topology, entry, sharing)
+    return sentences
+
+
+def _by_npu(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+    """Return the entries of the plan that vNPUs are parts of, each with its vNPUs in the order in which they are named."""
+    homes = [find(plan, vnpu["npu"])[0] for vnpu in wanted]
+    entries, _unknown = members(plan, [vnpu["npu"] for vnpu in wanted])
+    return [(entry, [vnpu for vnpu, home in zip(wanted, homes, strict=True) if home["slice"] == entry["slice"]]) for entry in entries]
+
+
+def unsupported(topology: Mapping[str, Any]) -> str:
+    """Return why soft split cannot run on a host at all, or ''."""
+    architecture = (topology.get("machine") or {}).get("architecture")
+    if architecture and architecture not in ARM:
+        return f"soft split needs hami-vnpu-core, which there is for Arm only, and this host is {architecture}"
+    return ""
+
+
+def _cannot_be_shared(topology: Mapping[str, Any], entry: Mapping[str, Any], device_share: bool | None) -> Iterator[str]:
+    found = npu_of(topology, entry)
+    if without_share(found):
+        yield (
+            f"{VARIABLE}: {title(entry)} is a {found.get('name') or 'chip of the family 910'}, whose driver has no device share, so that "
+            "containers cannot share it; give it to one service as a whole."
+        )
+    elif found.get("device_share") is False and device_share is False:
+        yield (
+            f"{VARIABLE}: device share of {title(entry)} is off and stays off, so that a second container cannot open it; set "
+            "npu_affinity_device_share_enabled and npu_affinity_device_share to true."
+        )
+
+
+def without_share(npu: Mapping[str, Any]) -> bool:
+    """Whether the chip is one of the family before A2 (910A, 910 Pro), which does not know device share."""
+    return npu.get("family") == "910" or str(npu.get("name")) == "910A"
+
+
+def doubts(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None
+) -> list[str]:
+    """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
+    if not wanted:
+        return []
+    sentences = []
+    if not (topology.get("driver") or {}).get("version"):
+        sentences.append(
+            f"{VARIABLE}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer; ask npu-smi info."
+        )
+    entries = [entry for entry, _members in _by_npu(plan, wanted) if not is_lost(plan, entry)]
+    states = [(title(entry), npu_of(topology, entry).get("device_share")) for entry in entries]
+    for state, found in ((False, "is off"), (None, "is not known")):
+        if device_share is not True and (npus := [npu for npu, known in states if known is state]):
+            sentences.append(
+                f"{VARIABLE}: device share of {' and '.join(npus)} {found}; while it is off, a second container cannot open the NPU. "
+                "npu_affinity_device_share_enabled: true switches it on, for the cards in npu_affinity_device_share_npus."
+            )
+    return sentences
+
+
+def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
+    name = str(vnpu.get("name", ""))
+    if not NAME.fullmatch(name):
+        yield f"'{name}' is not a name; use letters, digits, '_', '.' and '-'."
+    if unknown := sorted(set(vnpu) - set(_FIELDS)):
+        yield f"{name} has unknown settings {', '.join(unknown)}; there are {', '.join(_FIELDS)}."
+    if vnpu.get("npu") is None:
+        yield f"{name} names no NPU."
+    for key, least, most in (("memory_mib", 1, None), ("core", 1, 100)):
+        value = vnpu.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+            yield f"{key} of {name} must be a whole number {f'from {least} to {most}' if most else f'from {least} on'}; it is {value!r}."
+
+
+def _overcommitted(topology: Mapping[str, Any], entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return sentences on the vNPUs of one NPU that do not fit with those named before them."""
+    found = npu_of(topology, entry)
+    memory = _memory(found)
+    npu = title(entry)
+    if npu.startswith("GPU") or not memory:
+        why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not tell"
+        return [f"{VARIABLE}: {wanted[0]['name']} wants a part of {npu}, {why}."]
+    device = {"id": npu, "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
+    requests = [{"memory_mb": vnpu["memory_mib"], "core": vnpu["core"]} for vnpu in wanted]
+    results = fit.fit_all([device], requests, fit.Rules(soft=True, node_soft=True))
+    for vnpu, result in zip(wanted, results, strict=True):
+        if result.reason:
+            before = [other for other, fitted in zip(wanted, results, strict=True) if fitted.devices and other is not vnpu]
+            used = ", ".join(f"{other['name']} {other['memory_mib']} MiB and {other['core']} %" for other in before) or "nobody"
+            word = next(iter(result.reasons.values()))
+            return [
+                f"{VARIABLE}: {vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of {npu}, which has {memory} MiB and "
+                f"100 % and serves {used} ({word}); give less, or another NPU."
+            ]
+    cores = _cores(topology, entry)
+    for vnpu, share in zip(wanted, _shares(cores, [vnpu["core"] for vnpu in wanted]), strict=True):
+        if not share:
+            least = -(-100 // len(cores)) if cores else 100
+            return [
+                f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is no whole core of its pool, which has {len(cores)} "
+                f"outside interrupts; ask for {least} or more, or for fewer vNPUs."
+            ]
+    return []
+
+
+def npu_of(topology: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
+    kind = "gpu" if str(entry["slice"]).startswith("gpu-") else "npu"
+    same = [npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind]
+    return same[0] if same else {}
+
+
+def _memory(npu: Mapping[str, Any]) -> int:
+    """Return the MiB that can be handed out: what HAMi knows of the chip, and never more than npu-smi tells."""
+    told = npu.get("memory_mib") or 0
+    try:
+        return min(chip_of(str(npu.get("name"))).allocatable, told)
+    except ValueError:
+        return told
+
+
+def _cores(topology: Mapping[str, Any], entry: Mapping[str, Any]) -> list[list[int]]:
+    """Return the cores of an NPU's pool, as lists of CPUs in the order of the pool, without those that take its interrupts."""
+    siblings = {cpu: core for text in (topology.get("cpus") or {}).get("siblings") or () for core in [expand(text)] for cpu in core}
+    pool, irq = expand(entry["pool"]), set(expand(entry.get("irq") or ""))
+    cores: dict[int, list[int]] = {}
+    for cpu in pool:
+        cores.setdefault(min(siblings.get(cpu, [cpu])), []).append(cpu)
+    return [core for core in cores.values() if not irq & set(core)]
+
+
+def _shares(cores: Sequence[Sequence[int]], percents: Sequence[int]) -> list[list[int]]:
+    """Return the CPUs of every vNPU: the cores from where the one before ended, each end being that part of all, rounded down."""
+    ends = [len(cores) * sum(percents[: count + 1]) // 100 for count in range(len(percents))]
+    return [[cpu for core in cores[start:end] for cpu in core] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _plain(vnpu: Mapping[str, Any]) -> str:
+    """Return the name as the part of a slice's name, where '-' stands between a slice and the one around it."""
+    return str(vnpu["name"]).replace("-", "_")
+
+
+def vnpus(
+    topology: Mapping[str, Any], plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], limiter: bool = True
+) -> list[dict[str, Any]]:
+    """Return the vNPUs with what they get, in the order in which they are named. They must not be :func:`refusals`.
+
+    Each: ``name``, ``npus`` (one logic id), ``of`` (what its NPU is called), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``,
+    ``pool`` (cpulist), ``mems``,
+    ``environment`` (variables of a container and its limiter), ``file`` (path of the file with them) and ``limiter`` (the unit's name, or
+    None without ``limiter``).
+    """
+    result = []
+    for entry, sharing in _by_npu(plan, wanted):
+        found = {} if is_lost(plan, entry) else npu_of(topology, entry)
+        known = [number for number in (found.get("phy_id"), entry.get("phy_id"), entry["id"]) if number is not None]
+        for vnpu, share in zip(sharing, _shares(_cores(topology, entry), [vnpu["core"] for vnpu in sharing]), strict=True):
+            node = known[0]
+            environment = {
+                "ASCEND_VISIBLE_DEVICES": str(node),
+                "NPU_GLOBAL_SHM_PATH": f"{SHARED_REGION}/{node}_global_registry",
+                "NPU_MEM_QUOTA": str(vnpu["memory_mib"]),
+                "NPU_PRIORITY": str(vnpu["core"]),
+            }
+            if limiter:
+                environment["NPU_LOCAL_SHM_PATH"] = f"{LOCAL_REGION}/vnpu_local_shmem"
+            result.append(
+                {
+                    "name": vnpu["name"],
+                    "npus": [entry["id"]],
+                    "of": title(entry),
+                    "memory_mib": vnpu["memory_mib"],
+                    "core": vnpu["core"],
+                    "unit": vnpu.get("unit") or None,
+                    "slice": f"{entry['slice'].removesuffix('.slice')}-{_plain(vnpu)}.slice",
+                    "pool": compress(share),
+                    "mems": entry["mems"],
+                    "environment": environment,
+                    "file": f"{ENVIRONMENT_FOLDER}/{vnpu['name']}.env",
+                    "limiter": f"npu-affinity-limiter-{vnpu['name']}.service" if limiter else None,
+                }
+            )
+    order = {vnpu["name"]: place for place, vnpu in enumerate(wanted)}
+    return sorted(result, key=lambda vnpu: order[vnpu["name"]])
+
+
+def mounts(vnpu: Mapping[str, Any], folder: str, shared_region: str) -> list[str]:
+    """Return the volumes ``host:container[:ro]`` of a vNPU's container, as HAMi's device plugin has them.
+
+    The preload file goes to the container's ``/etc``, never to that of the host, where it would be loaded into every program. With a
+    limiter on the host, the directory that it shares with the container is also the container's ``/dev/shm``, where older libraries look.
+    """
+    volumes = [f"{folder}:{LIBRARY}:ro", f"{folder}/ld.so.preload:/etc/ld.so.preload:ro", f"{shared_region}:{SHARED_REGION}"]
+    local = f"{RUNTIME_FOLDER}/{vnpu['name']}"
+    return volumes + ([f"{local}:{LOCAL_REGION}", f"{local}:/dev/shm"] if vnpu["limiter"] else [])
