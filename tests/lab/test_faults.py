@@ -20,7 +20,8 @@ from tests.simulator.generate import generate
 OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-23", "npu_affinity_smt": "threads", "npu_affinity_replan": True}
 UNITS = "/etc/systemd/system"
 RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/run/npu-affinity.lock")
-GLOBS = f"{UNITS}/npu* /usr/local/lib/npu-affinity/npu_affinity/*.py /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
+CODE = "/usr/local/lib/npu-affinity/npu_affinity"
+GLOBS = f"{UNITS}/npu* {CODE}/*.py {CODE}/*/*.py /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
 COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
 """Files of a bind that are there, in a shell's ``n``. Without a process, which would take 0.1 s."""
 POLICY = "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value irqbalance)/cmdline"
