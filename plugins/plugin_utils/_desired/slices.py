@@ -41,7 +41,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         visible_devices=settings["visible_devices"],
     )
     files = [unit(entry["name"], _parent(entry)) for entry in bound["parents"]]
-    files += [unit(entry["name"], _slice(entry)) for entry in bound["slices"]]
+    files += [unit(entry["name"], slice_text(entry)) for entry in bound["slices"]]
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _service(entry)) for entry in bound["services"]]
     for vnpu in bound["vnpus"]:
         files.append(managed(vnpu["file"], _environment(vnpu)))
@@ -65,7 +65,8 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     )
 
 
-def _slice(entry: Mapping[str, Any]) -> str:
+def slice_text(entry: Mapping[str, Any]) -> str:
+    """Return the unit file of a slice, without the line that says whose it is."""
     return f"[Unit]\nDescription={entry['description']}\n\n[Slice]\n{_sets(entry)}"
 
 

@@ -10,15 +10,14 @@ import pathlib
 import shlex
 from collections.abc import Callable, Iterator
 
-import jinja2
 import yaml
 from adaptors._reservation import cce_cpu_reservation
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import check
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 
 PROSE = {"about", "sources", "origin", "compose_note", "cce_cpu_reservation_rule"}
-TEMPLATE_OF_SLICES = pathlib.Path(__file__).parents[3] / "roles" / "slices" / "templates" / "npu.slice.j2"
 ENTRY = {"id", "note", "input", "expected", "origin"}
 CHECK_INPUT = {"cgroup_parent", "driver", "container_cpus", "slice_cpus", "host_cpus", "cgroup", "kubelet", "binding", "total_npus"}
 KUBELET = {"policy", "reservedSystemCPUs", "exclusive"}
@@ -77,8 +76,8 @@ def settings(text: str) -> set[tuple[str, str]]:
 
 def slice_unit(recipe: dict, plan: dict) -> None:
     known(recipe, {"file", "text"}, "slice_unit")
-    unit = {"name": plan["slice"], "description": "", "cpus": plan["cpus"], "mems": plan["mems"]}
-    assert settings(recipe["text"]) <= settings(jinja2.Template(TEMPLATE_OF_SLICES.read_text()).render(unit=unit))
+    unit = {"description": "", "cpus": plan["cpus"], "mems": plan["mems"]}
+    assert settings(recipe["text"]) <= settings(slices.slice_text(unit))
 
 
 def quadlet(recipe: dict, plan: dict) -> None:
