@@ -20,14 +20,19 @@ def test_what_the_code_makes_is_up_to_date(path, text):
 
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-PATH = re.compile(r"`((?:changelogs|docs|extensions|playbooks|plugins|roles|tests)/[\w./-]+)`")
+PATH = re.compile(r"`((?:changelogs|docs|extensions|module_utils|playbooks|plugin_utils|plugins|roles|tests)/[\w./-]+)`")
 PAGES = [page for pattern in ("*.md", "docs/*.md", "roles/*/README.md") for page in sorted(documents.REPOSITORY.glob(pattern))]
+
+
+def whole(path):
+    """The place of a path that a page names; those of the two folders of code stand without ``plugins/``."""
+    return documents.REPOSITORY / ("plugins" if "_utils" in path.split("/")[0] else "") / path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
 def test_what_a_page_links_to_or_names_is_there(page):
     text = page.read_text()
-    named = {page.parent / link for link in LINK.findall(text)} | {documents.REPOSITORY / path for path in PATH.findall(text)}
+    named = {page.parent / link for link in LINK.findall(text)} | {whole(path) for path in PATH.findall(text)}
     assert [str(path) for path in sorted(named) if not path.exists()] == []
 
 
