@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,7 +18,10 @@ ANSIBLE_TEST = """#!/bin/sh
 case "$*" in
   --version) echo 2.18 ;;
   *--prime-venvs*) ;;
-  *) echo "Running sanity test: $*"; ls; exit $SANITY ;;
+  *)
+    echo "$*" >> "$HOME/calls"
+    while [ "$(wc -l < "$HOME/calls")" -lt "${AT_ONCE:-1}" ]; do sleep 0.05; done
+    echo "Running sanity test: $*"; ls; exit $SANITY ;;
 esac
 """
 
@@ -54,6 +58,14 @@ def test_files_that_are_gone_are_left_out(checkout):
     whole, pylint = done.stdout.split("Running sanity test")[1:]
     assert whole.split()[-2:] == ["a.py", "tests"]
     assert "--test pylint a.py" in pylint and "y.py" not in pylint and "z.py" not in pylint
+
+
+def test_what_changed_and_the_whole_can_run_at_the_same_time(checkout):
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(checkout, "tests/run-sanity", *words, SANITY="0", AT_ONCE="2") for words in (["--changed"], [])]
+    for done in (run.result() for run in runs):
+        assert done.returncode == 0, done.stdout
+        assert all("a.py" in listed.split() for listed in done.stdout.split("Running sanity test")[1:]), done.stdout
 
 
 @pytest.mark.parametrize(
