@@ -72,7 +72,7 @@ def plan_lines() -> list[str]:
         generate("a2_8x24", folder)
         topology = gather(Host(folder))
     made = plan.plan(topology)
-    return plan_table.plan_table(made, topology, binding.binding(topology, made)["says"])
+    return plan_table.plan_table(made, topology, binding.binding(topology, made)["summary"])
 
 
 def documents() -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ EXAMPLES = r"""
     msg: >-
       {{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host',
                                                        workloads=workloads, vnpus=vnpus, limiter=true,
-                                                       visible_devices=true)).says }}
+                                                       visible_devices=true)).summary }}
   vars:
     services:
       - unit: vllm@0.service
@@ -56,7 +56,7 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(method) is V(slices), V(services) (cgroup v1, or an old systemd) or V(none), and C(says) the sentence why.
+    - C(method) is V(slices), V(services) (cgroup v1, or an old systemd) or V(none), and C(summary) the sentence why.
     - C(parents), C(slices), C(services) and C(housekeeping) are the units with their CPUs and memory nodes.
     - C(vnpus) are as P(npu.affinity.vnpus#filter) returns them, with the C(settings) of the unit of their limiter.
     - C(enabled), C(started) and C(expected) are the units that must start at boot, those that must run, and what the kernel must then

@@ -97,7 +97,7 @@ _value:
           type: str
           sample: topo_affinity
         repair:
-          description: Whether the published result was mended.
+          description: Whether the published result was repaired.
           type: bool
           sample: false
         refused:

@@ -11,8 +11,8 @@ version_added: 0.1.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Shows the figures of every workload, and with O(before) those of then beside them with the change.
-  - A figure that could not be read is shown as missing, with the reason. Figures that were counted in different ways are not compared.
+  - Shows the metrics of every workload, and with O(before) those of then beside them with the change.
+  - A metric that could not be read is shown as missing, with the reason. Metrics that were counted in different ways are not compared.
 positional: before, label, before_label
 options:
   _input:

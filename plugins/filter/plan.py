@@ -75,8 +75,8 @@ options:
     default: 5
   repair:
     description:
-      - Whether to mend what the rule does wrong on this host. A published result without defects is kept as it is.
-      - A mended plan has disjoint pools of whole cores, equal within a NUMA node, each near to its NPU. See RV(_value.repaired).
+      - Whether to repair what the rule does wrong on this host. A published result without defects is kept as it is.
+      - A repaired plan has disjoint pools of whole cores, equal within a NUMA node, each near to its NPU. See RV(_value.repaired).
       - With V(false) the plan is what is published, and RV(_value.violations) says what is wrong with it.
     type: bool
     default: true

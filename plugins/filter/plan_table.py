@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Draws one line for every NPU, and below them why the strategy was chosen, what was repaired and what to look at.
-positional: topology, says, remarks
+positional: topology, summary, remarks
 options:
   _input:
     description: The fact C(npu_affinity_plan).
@@ -22,8 +22,8 @@ options:
     description: The fact C(npu_affinity_topology), for names and NUMA nodes.
     type: dict
     required: true
-  says:
-    description: A further sentence, such as C(says) of filter P(npu.affinity.binding#filter).
+  summary:
+    description: A further sentence, such as C(summary) of filter P(npu.affinity.binding#filter).
     type: str
     default: ""
   remarks:
@@ -37,7 +37,7 @@ EXAMPLES = r"""
 ---
 - name: Show the plan of a host
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, says=binding.says, remarks=[]) }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, summary=binding.summary, remarks=[]) }}"
   vars:
     binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_plan) }}"
 """
@@ -55,8 +55,8 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.plugin_utils import _table
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "", remarks: Iterable[str] = ()) -> list[str]:
-    return _table.plan_table(plan, topology, says, remarks)
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "", remarks: Iterable[str] = ()) -> list[str]:
+    return _table.plan_table(plan, topology, summary, remarks)
 
 
 class FilterModule:

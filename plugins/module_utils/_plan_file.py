@@ -84,7 +84,7 @@ def read(host, path=PATH):
     try:
         plan = json.loads(text)
     except ValueError as error:
-        raise ValueError("%s is no JSON (%s); bind the host again, and it is written anew" % (path, error))
+        raise ValueError("%s is not valid JSON (%s); bind the host again, and it is written anew" % (path, error))
     refuse_newer(path, plan)
     try:
         plan_npus(plan)

@@ -38,7 +38,7 @@ _CHOSEN = re.compile(r"\[(\S+)\]")
 
 
 def places(host, setting):
-    """Return the paths that hold a setting: one, or that of every CPU frequency policy; none where the host has not got it."""
+    """Return the paths that hold a setting: one, or that of every CPU frequency policy; none where the host does not support it."""
     if setting == "governor":
         paths = ["%s/%s/scaling_governor" % (CPUFREQ, name) for name in host.names(CPUFREQ, "policy*")]
     else:
@@ -61,7 +61,7 @@ def text(wanted):
 
 
 def missing(host, wanted):
-    """Return a sentence for every wanted setting that the host has not got."""
+    """Return a sentence for every wanted setting that the host does not support."""
     return ["this host has no %s to set" % setting for setting in sorted(wanted) if not places(host, setting)]
 
 

@@ -81,7 +81,7 @@ def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False
     """Undo some features, by default all, and return the :class:`Report`.
 
     With all of them the plan, the host code and the record go as well. ``device_share``: whether it is put back, too. ``move_memory``: see
-    :class:`_transaction.host_files.Request`; it matters when a foreign unit file with memory nodes is written back. Raises ``ValueError``
+    :class:`_transaction.host_files.Request`; it matters when a unit file of others with memory nodes is written back. Raises ``ValueError``
     with a sentence, before anything is touched when previous.json is broken.
     """
     recorded = previous.verified(host)
@@ -118,7 +118,7 @@ class _Undo:
         self.leftovers = []
         self.placed = None
         self.request = Request(
-            files=self._foreign_files(),
+            files=self._files_of_others(),
             owned=self.owned,
             restarted=[{"unit": IRQBALANCE, "files": IRQBALANCE_FILES}] if "irq" in features else [],
             move_memory=move_memory,
@@ -134,7 +134,7 @@ class _Undo:
     def _is_owned(self, path):
         return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
-    def _foreign_files(self):
+    def _files_of_others(self):
         """Return the recorded files that are to be written back: those whose place is empty, or taken by a file of ours."""
         files = []
         for path, values in sorted(self.recorded.get("files", {}).items()):

@@ -137,7 +137,7 @@ def look(host, layout):
         report.missing.append(name)
     wanted = {"%s/%s" % (layout.folder, name) for name in layout.files}
     report.removed = [path for path, digests in sorted(ours.items()) if path not in wanted and checksum(host, path) in digests]
-    report.warnings += _doubts(host, layout, report)
+    report.warnings += _inconsistencies(host, layout, report)
     return report
 
 
@@ -155,7 +155,7 @@ def _mode(host, path):
     return found.st_mode & 0o7777
 
 
-def _doubts(host, layout, report):
+def _inconsistencies(host, layout, report):
     """Return sentences on preload files that would load nothing, or everything."""
     sentences = []
     named = [] if PRELOAD in report.missing else (host.read("%s/%s" % (layout.folder, PRELOAD)) or "").split()

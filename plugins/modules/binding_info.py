@@ -11,7 +11,7 @@ short_description: Compare a host with the plan in force and list every drift
 version_added: 0.1.0
 description:
   - Compares what a host should have with what the kernel, systemd and the driver really do, and says of every difference what was
-    expected, what was found, and the likely cause. Reads only; nothing is mended, and systemd is not asked to reload.
+    expected, what was found, and the likely cause. Reads only; nothing is repaired, and systemd is not asked to reload.
   - By the plan alone it compares the NPUs with the PCI bus, their CPUs with those that are online, and their interrupts, workqueues and
     kernel threads with the CPUs of the plan. Interrupts that the kernel manages itself are no drift.
   - With O(files) it compares files to the letter, with O(binding) the effective CPUs and memory nodes of slices and services and of
@@ -188,7 +188,7 @@ options:
             type: str
             required: true
   tuning:
-    description: The settings that the host should have, as for M(npu.affinity.host_files). One that it has not got is a remark.
+    description: The settings that the host should have, as for M(npu.affinity.host_files). One that it does not support is a remark.
     type: dict
     suboptions:
       governor:
@@ -327,7 +327,7 @@ drift:
     cause:
       description:
         - The likely cause, a word and after a colon a remark.
-        - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(someone's edit), V(lost card), V(new card),
+        - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(manual change), V(lost card), V(new card),
           V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and V(failed unit).
       type: str
     npu:

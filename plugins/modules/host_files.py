@@ -80,7 +80,7 @@ options:
       - Settings of the whole host, set at once and kept in C(/etc/npu-affinity/tuning.json), from where the host code sets them at boot.
       - Only those that are given are touched. One that was given before and is not any more goes back to what it was before the first
         change, which C(/etc/npu-affinity/previous.json) holds. Without this option nothing is looked at.
-      - A setting that the host has not got is a warning. A value that it refuses is a failure, and nothing is changed.
+      - A setting that the host does not support is a warning. A value that it refuses is a failure, and nothing is changed.
     type: dict
     suboptions:
       governor:

@@ -15,7 +15,7 @@ description:
     their NPUs, and how much of the pool's time other tasks use.
   - Run before and after a bind, under the same load, the results can be compared side by side by P(npu.affinity.measures_table#filter), as
     playbook C(npu.affinity.measure) does.
-  - Reads only. A figure that could not be read has no value and says why.
+  - Reads only. A metric that could not be read has no value and says why.
   - Reads procfs. C(perf) is asked for the number of moves between CPUs where the kernel has no C(/proc/<pid>/sched).
 options:
   root:
@@ -81,10 +81,10 @@ measured_at:
 workloads:
   description:
     - An element for the processes of each NPU, or group of NPUs that processes have in common, and for each NPU without processes.
-    - Every one of C(figures) has C(value), C(unit), C(source) and C(missing), which says why there is no value.
+    - Every one of C(metrics) has C(value), C(unit), C(source) and C(missing), which says why there is no value.
     - C(involuntary_switches) and C(cpu_migrations) are those of all threads. C(waiting) is the time that runnable threads waited for a CPU.
-      C(foreign_memory) lies on other NUMA nodes than the plan's. C(interrupts) are those of the NPUs, C(interrupts_on_workers) those of them
-      on CPUs of the pool that are not of role irq. C(foreign_share) is the share of the pool's time in which tasks of others ran; interrupts
+      C(remote_memory) lies on other NUMA nodes than the plan's. C(interrupts) are those of the NPUs, C(interrupts_on_workers) those of them
+      on CPUs of the pool that are not of role irq. C(others_share) is the share of the pool's time in which tasks of others ran; interrupts
       do not count.
   returned: success
   type: list
@@ -95,17 +95,17 @@ workloads:
       pool: 144-167
       processes: [{pid: 4711, name: 'VLLM::Worker', found_by: npu-0.slice}]
       threads: 214
-      figures:
+      metrics:
         involuntary_switches: {value: 812.4, unit: per s, source: /proc/<pid>/status, missing: null}
         cpu_migrations: {value: 96.0, unit: per s, source: /proc/<pid>/sched, missing: null}
         waiting: {value: 41.3, unit: ms per s, source: schedstat, missing: null}
-        foreign_memory: {value: 812.4, unit: MiB, source: /proc/<pid>/numa_maps, missing: null}
+        remote_memory: {value: 812.4, unit: MiB, source: /proc/<pid>/numa_maps, missing: null}
         interrupts: {value: 5210.3, unit: per s, source: /proc/interrupts, missing: null}
         interrupts_on_workers: {value: 0.0, unit: per s, source: /proc/interrupts, missing: null}
-        foreign_share: {value: 3.1, unit: '%', source: '/proc/stat, schedstat, sampled', missing: null}
+        others_share: {value: 3.1, unit: '%', source: '/proc/stat, schedstat, sampled', missing: null}
       interrupts: {'144': 2604.1, '145': 2606.2}
       memory:
-        - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, foreign_mib: 812.4}
+        - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, remote_mib: 812.4}
 remarks:
   description: Sentences on what was asked for and is not there, and on processes that ended meanwhile.
   returned: success

@@ -161,13 +161,13 @@ processes:
 memory:
   description:
     - How many MiB of each process lie on which NUMA node (C(mib)), and how many of them on other nodes than those of its NPUs
-      (C(wanted), C(foreign_mib)). Pages that several processes share are counted in each.
+      (C(wanted), C(remote_mib)). Pages that several processes share are counted in each.
     - In check mode as it is, not as it would be.
   returned: with O(memory) other than V(none)
   type: list
   elements: dict
   sample:
-    - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, foreign_mib: 812.4}
+    - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, remote_mib: 812.4}
 migration:
   description: What was moved, with a step for each process and source node. In check mode what would be moved, without steps.
   returned: with O(memory=migrate)

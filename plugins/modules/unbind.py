@@ -11,7 +11,7 @@ short_description: Put a host back to what it was before the first bind
 version_added: 0.1.0
 description:
   - Restores what C(/etc/npu-affinity/previous.json) recorded before the first bind, in one module call. These are the affinities of
-    interrupts, workqueues and kernel threads, settings of the host, foreign files that were overwritten, a stopped irqbalance, and the
+    interrupts, workqueues and kernel threads, settings of the host, files of others that were overwritten, a stopped irqbalance, and the
     device share of every chip.
   - Removes every file of the collection, its units and its folders. Live CPU sets are widened first, because taking a setting away does
     not do that reliably.
@@ -46,8 +46,8 @@ options:
     default: false
   move_memory:
     description:
-      - Whether the memory nodes of a unit with running processes may be changed, which moves their pages. It matters only when a foreign
-        unit file with memory nodes is written back.
+      - Whether the memory nodes of a unit with running processes may be changed, which moves their pages. It matters only when a
+        unit file of others that names memory nodes is written back.
     type: bool
     default: false
   npu_smi:
@@ -81,7 +81,7 @@ EXAMPLES = r"""
   npu.affinity.unbind:
     device_share: false
 
-- name: Write a foreign slice back whose processes then get other memory nodes
+- name: Write a slice of others back whose processes then get other memory nodes
   npu.affinity.unbind:
     move_memory: true
 
@@ -103,7 +103,7 @@ message:
   type: str
   sample: This host is as it was before the first bind.
 files:
-  description: Paths of the foreign files and links that were written back.
+  description: Paths of the files and links of others that were written back.
   returned: success
   type: list
   elements: str

@@ -25,7 +25,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str = "", remarks: Iterable[str] = ()) -> list[str]:
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "", remarks: Iterable[str] = ()) -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
     ``says`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound; ``remarks`` are those of
@@ -45,7 +45,7 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], says: str =
             )
         )
     table = columns(rows) if plan["npus"] else ["no NPU"]
-    told = [*_remarks(plan, topology), *([("bound", says)] if says else []), *(("remark", sentence) for sentence in remarks)]
+    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *(("remark", sentence) for sentence in remarks)]
     return table + [line for title, sentence in told for line in _wrapped(title, sentence)]
 
 

@@ -7,7 +7,7 @@
 
 Hosts are trees of an A2 with 192 CPUs and 8 NPUs; their npu-smi prints recorded answers, so that not the simulator is measured.
 ``ssh`` starts an sshd of its own on the loopback, where one is installed. ``--looped`` is up to how many hosts the loops are measured;
-they take minutes. Figures are wall / CPU: on a shared machine the latter is the steadier. With local connections CPU time holds the
+they take minutes. Metrics are wall / CPU: on a shared machine the latter is the steadier. With local connections CPU time holds the
 hosts' share, with ssh the controller's alone. ``--write`` puts the table into docs/performance.md.
 """
 

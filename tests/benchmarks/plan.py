@@ -41,7 +41,7 @@ def lost():
 HOSTS = [
     ("A2, 192 CPUs, 8 NPUs, kept", host([6, 4, 6, 4, 0, 2, 0, 2]), {}),
     ("A3, 640 CPUs, 16 NPUs, kept", a3("adjacent"), {}),
-    ("A3, 640 CPUs, 16 NPUs, mended", a3("far"), {}),
+    ("A3, 640 CPUs, 16 NPUs, repaired", a3("far"), {}),
     ("A3, 640 CPUs, 16 NPUs, as published", a3("adjacent"), {"repair": False}),
     ("A3, 640 CPUs, 15 NPUs, one lost", lost(), {}),
     ("L40S, 384 CPUs, 8 GPUs", host([0, 0, 0, 0, 1, 1, 1, 1], nodes=2, cores=96, threads=2, numbering="far", caches=8, family="gpu"), {}),
@@ -66,7 +66,7 @@ def main():
     for topology in topologies:
         plan(topology)
     taken = time.perf_counter() - start
-    print(f"{FLEET} hosts, A3, half of them mended: {taken:.1f} s, {taken / FLEET * 1e3:.2f} ms each")
+    print(f"{FLEET} hosts, A3, half of them repaired: {taken:.1f} s, {taken / FLEET * 1e3:.2f} ms each")
 
 
 if __name__ == "__main__":

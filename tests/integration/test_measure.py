@@ -36,7 +36,7 @@ def test_a_host_is_measured_before_and_after_a_bind_and_shown_side_by_side(fleet
     found = [side["workloads"][0]["processes"] for side in (before, after)]
     assert found[0] == [{"pid": 4000, "name": "VLLM::Worker", "found_by": "an open device"}]
     assert found[1] == [{"pid": 4000, "name": "VLLM::Worker", "found_by": "npu-0.slice"}]
-    assert after["workloads"][0]["figures"]["interrupts"]["value"] == 0.0
+    assert after["workloads"][0]["metrics"]["interrupts"]["value"] == 0.0
     assert "NPU 0, pool" in second.output and "before 1 process, 0 threads; after 1 process, 0 threads" in second.output
     assert "involuntary context switches per s" in second.output and "missing (1)" in second.output
 
@@ -95,11 +95,11 @@ def test_real_processes_of_this_machine_are_placed_and_measured(tmp_path):
         assert os.sched_getaffinity(spinners[0].pid) == {second}
         result = json.loads(answer.read_text())
         assert result["moved"]["processes"][0]["threads"][0]["after"] == str(second)
-        figures = result["measured"]["workloads"][0]["figures"]
-        assert figures["involuntary_switches"]["value"] > 0
-        assert figures["foreign_share"]["value"] > 5
-        assert figures["foreign_memory"]["missing"] == "the plan has no memory nodes for it"
-        assert any(line.strip().startswith("pool time used by foreign tasks") and line.endswith("none") for line in result["table"])
+        metrics = result["measured"]["workloads"][0]["metrics"]
+        assert metrics["involuntary_switches"]["value"] > 0
+        assert metrics["others_share"]["value"] > 5
+        assert metrics["remote_memory"]["missing"] == "the plan has no memory nodes for it"
+        assert any(line.strip().startswith("pool time used by other tasks") and line.endswith("none") for line in result["table"])
     finally:
         for spinner in spinners:
             spinner.kill()

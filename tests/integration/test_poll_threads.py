@@ -71,7 +71,7 @@ def test_poll_threads_are_bound_kept_compared_and_put_back(fleet):
     status.write_text(status.read_text().replace(f"Cpus_allowed_list:\t{poll}", "Cpus_allowed_list:\t7"))
     drift = said(hosts.play("verify"), "a5")
     assert drift[0].startswith("1 of ")
-    assert drift[1].startswith(f"uvb_poll_window #2: expected CPUs {poll}, found CPUs 7; likely someone's edit: moved by hand")
+    assert drift[1].startswith(f"uvb_poll_window #2: expected CPUs {poll}, found CPUs 7; likely manual change: moved by hand")
     assert hosts.play("bind").changed("a5") == 1
     assert places(tree) == [poll, poll]
 

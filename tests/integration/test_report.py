@@ -46,7 +46,7 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     measured = tmp_path / "measures" / "bound"
     measured.mkdir(parents=True)
     for number, label in enumerate(("after", "before")):
-        memory = [{"pid": 7, "name": "VLLM::Worker", "npus": [0, 1], "wanted": "0", "mib": {"0": 100.0, "1": 9.5}, "foreign_mib": 9.5}]
+        memory = [{"pid": 7, "name": "VLLM::Worker", "npus": [0, 1], "wanted": "0", "mib": {"0": 100.0, "1": 9.5}, "remote_mib": 9.5}]
         entry = {
             "host": "bound",
             "label": label,

@@ -13,9 +13,7 @@ SLICE = "etc/systemd/system/npu-0.slice"
 
 def told(run):
     """The sentences on the state of the fleet."""
-    return [
-        line for entry in run.results if entry["task"] == "Say how far the fleet is" for line in entry["result"].get("msg", "").splitlines()
-    ]
+    return [line for entry in run.results if entry["task"] == "Fleet summary" for line in entry["result"].get("msg", "").splitlines()]
 
 
 def places(run, action):

@@ -69,8 +69,8 @@ def test_bind(lab, claims, shape):
     if shape is ODD:
         memory = {node: found["memory"] > 0 for node, found in look["nodes"].items()}
         claims.equal("nodes, and whether they have memory", memory, ODD_MEMORY)
-        (homeless,) = (npu for npu in plan["npus"] if nodes[npu["pci"]] == ODD_NODES[2])
-        claims.equal(f"{homeless['slice']} takes memory of the nearest node that has some", homeless["mems"], str(ODD_NODES[1]))
+        (without_node,) = (npu for npu in plan["npus"] if nodes[npu["pci"]] == ODD_NODES[2])
+        claims.equal(f"{without_node['slice']} takes memory of the nearest node that has some", without_node["mems"], str(ODD_NODES[1]))
     if shape is NVME:
         claims.true("the disk has interrupts of queues", any("q1" in vector["name"] for vector in look["nvme"].values()), look["nvme"])
         refused = machine.run(f"for n in {' '.join(look['nvme'])}; do echo 1 2>&1 >/proc/irq/$n/smp_affinity_list || true; done")

@@ -32,7 +32,7 @@ def test_settings_hold_until_unbind(lab, claims):
     run = lab.play(machine, "bind", **OPTIONS)
     claims.equal("exit status of bind", success(run), (0, ""))
     claims.equal("after it", values(machine), ("0", "never", "1"))
-    claims.true("a governor, which an emulated machine has not got, is a warning", "governor" in run.output, run.output)
+    claims.true("a governor, which an emulated machine does not support, is a warning", "governor" in run.output, run.output)
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **OPTIONS)), (0, []))
     machine.reboot()
     machine.await_idle("npu-affinity-*.service")

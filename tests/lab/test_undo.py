@@ -52,13 +52,13 @@ def test_drift_by_hand(lab, claims, tmp_path):
     machine.run(f"echo 0 >/sys/devices/system/cpu/cpu{offline}/online")
     before, files = machine.look(), machine.files()
     expected = {
-        f"NPU 1 {CQ}": "someone's edit",
-        f"NPU 2 dev{devices[2]}_sq_send_wq": "someone's edit",
-        f"NPU 2 dev{devices[2]}_sq_task": "someone's edit",
-        "npu-1.slice CPUs": "someone's edit",
-        "npu-affinity-irq.timer": "someone's edit",
-        f"{UNITS}/npu-2.slice": "someone's edit",
-        "npu.slice at boot": "someone's edit",
+        f"NPU 1 {CQ}": "manual change",
+        f"NPU 2 dev{devices[2]}_sq_send_wq": "manual change",
+        f"NPU 2 dev{devices[2]}_sq_task": "manual change",
+        "npu-1.slice CPUs": "manual change",
+        "npu-affinity-irq.timer": "manual change",
+        f"{UNITS}/npu-2.slice": "manual change",
+        "npu.slice at boot": "manual change",
         "pool of NPU 3": "offline CPU",
     }
     claims.equal("exit status and causes of drift", drift(lab, machine, tmp_path), (2, expected))
@@ -77,7 +77,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
     status, found = drift(lab, machine, tmp_path)
     claims.equal("exit status", status, 2)
     edited = {RULE, "npu-affinity-irq.timer"}
-    claims.equal(f"causes of {sorted(edited)}", {found.pop(name) for name in edited}, {"someone's edit"})
+    claims.equal(f"causes of {sorted(edited)}", {found.pop(name) for name in edited}, {"manual change"})
     journal = machine.run("journalctl --boot --no-pager --output=short-monotonic --lines=30 --unit='npu-affinity*'")
     claims.true(f"causes of all else: {set(found.values())}", set(found.values()) == {"driver reload"}, journal)
     named = {name.partition(" ")[2].partition(" ")[0] for name in found if name.endswith((SQ, CQ, "_sq_send_wq", "_sq_task"))}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Threads of running workers on the CPUs of their roles, and what a bind does to a load, in figures of its own."""
+"""Threads of running workers on the CPUs of their roles, and what a bind does to a load, in metrics of its own."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     rows = [next(row for row in side["workloads"] if row["npus"] == [0]) for side in sides]
     claims.equal("the worker was found by", [row["processes"][0]["found_by"] for row in rows], ["an open device", "worker.service"])
     claims.equal("CPUs of its NPU", rows[1]["pool"], home)
-    figures = [{name: figure["value"] for name, figure in row["figures"].items()} for row in rows]
-    missing = [name for side in figures for name, value in side.items() if value is None and name != "cpu_migrations"]
-    claims.equal("figures that are missing, but for those that this kernel does not count", missing, [])
-    foreign = [side["foreign_share"] for side in figures]
+    metrics = [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
+    missing = [name for side in metrics for name, value in side.items() if value is None and name != "cpu_migrations"]
+    claims.equal("metrics that are missing, but for those that this kernel does not count", missing, [])
+    foreign = [side["others_share"] for side in metrics]
     claims.true(f"the neighbour took {foreign[0]} % of the pool's time, and {foreign[1]} % after the bind", foreign[0] > 5 > 2 * foreign[1])
-    lines = [f"{side['foreign_memory']:.1f} MiB" for side in figures]
-    at_home = figures[1]["foreign_memory"] < HELD  # what is left are pages of the system's libraries, which it shares
-    claims.true(f"of the worker's memory {lines[0]} are on foreign nodes, and {lines[1]} after the bind and its restart", at_home)
+    lines = [f"{side['remote_memory']:.1f} MiB" for side in metrics]
+    at_home = metrics[1]["remote_memory"] < HELD  # what is left are pages of the system's libraries, which it shares
+    claims.true(f"of the worker's memory {lines[0]} are on remote nodes, and {lines[1]} after the bind and its restart", at_home)
     for line in measured.output.partition("NPU 0, pool")[2].splitlines()[1:9]:
         claims.true(line.strip(), True)

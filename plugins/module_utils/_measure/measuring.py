@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What happens to the workloads of NPUs while some seconds pass: evidence for or against a bind. Reads only.
 
-Every figure has its source, and one that could not be read says why instead of being guessed.
+Every metric has its source, and one that could not be read says why instead of being guessed.
 
 This module is private to the collection.
 """
@@ -25,10 +25,10 @@ UNITS = {
     "involuntary_switches": "per s",
     "cpu_migrations": "per s",
     "waiting": "ms per s",
-    "foreign_memory": "MiB",
+    "remote_memory": "MiB",
     "interrupts": "per s",
     "interrupts_on_workers": "per s",
-    "foreign_share": "%",
+    "others_share": "%",
 }
 _NO_PROCESS = "no process of it was found"
 _ENDED = "all of its processes ended"
@@ -47,11 +47,11 @@ class Workload:
         irq = {cpu for npu in npus for cpu in expand(npu.get("irq") or "")}
         self.workers = self.pool - irq
         self.title = titles_of(npus)
-        self.figures = {}
+        self.metrics = {}
 
-    def figure(self, name, value, source, missing=None):
+    def metric(self, name, value, source, missing=None):
         rounded = None if value is None else round(value, 1)
-        self.figures[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing}
+        self.metrics[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing}
 
 
 def workloads(plan, found, online):
@@ -64,7 +64,7 @@ def workloads(plan, found, online):
     return result + [Workload([npu], [], online) for npu in plan["npus"] if title_of(npu) not in covered]
 
 
-class _Foreign:
+class _Others:
     """The time that tasks of others ran on the CPUs of each workload.
 
     What ran on a CPU is what /proc/stat counts; what a workload's own threads ran is in their schedstat, put down to the CPU where they
@@ -107,9 +107,9 @@ class _Foreign:
         elif False in told:
             missing = "this kernel has no schedstat, so its own time cannot be told from that of others"
         share = None if missing else min(100.0, max(0.0, 100.0 * self.seconds[load.title] / (seconds * len(load.cpus))))
-        load.figure("foreign_share", share, source, missing)
+        load.metric("others_share", share, source, missing)
         missing = None if True in told else "this kernel has no schedstat" if told else _NO_PROCESS
-        load.figure("waiting", None if missing else self.waited[load.title] / 1e6 / seconds, "schedstat", missing)
+        load.metric("waiting", None if missing else self.waited[load.title] / 1e6 / seconds, "schedstat", missing)
 
 
 def _vectors(host, plan):
@@ -123,15 +123,15 @@ def _vectors(host, plan):
 
 
 def _tell_interrupts(load, numbers, before, after, seconds):
-    """Add the figures of a workload's interrupts and return ``{cpu: per s}``."""
+    """Add the metrics of a workload's interrupts and return ``{cpu: per s}``."""
     if not numbers:
         for name in ("interrupts", "interrupts_on_workers"):
-            load.figure(name, None, "/proc/interrupts", "its driver has requested no interrupts")
+            load.metric(name, None, "/proc/interrupts", "its driver has requested no interrupts")
         return {}
     rates = {cpu: (count - before.get(cpu, 0)) / seconds for cpu, count in after.items()}
-    load.figure("interrupts", sum(rates.values()), "/proc/interrupts")
+    load.metric("interrupts", sum(rates.values()), "/proc/interrupts")
     on_workers = sum(rate for cpu, rate in rates.items() if cpu in load.workers)
-    load.figure("interrupts_on_workers", on_workers, "/proc/interrupts")
+    load.metric("interrupts_on_workers", on_workers, "/proc/interrupts")
     return {str(cpu): round(rate, 1) for cpu, rate in sorted(rates.items()) if rate > 0}
 
 
@@ -156,21 +156,21 @@ class _Moves:
         for helper in self.helpers:
             helper.join()
         if not load.pids:
-            load.figure("cpu_migrations", None, "/proc/<pid>/sched", _NO_PROCESS)
+            load.metric("cpu_migrations", None, "/proc/<pid>/sched", _NO_PROCESS)
         elif load.title not in self.counted:
             moved = grown(self.before[load.title], migrations(self.host, load.pids))
-            load.figure("cpu_migrations", moved / seconds, "/proc/<pid>/sched")
+            load.metric("cpu_migrations", moved / seconds, "/proc/<pid>/sched")
         else:
             moved, why = self.counted[load.title]
             if moved is not None:
-                load.figure("cpu_migrations", moved / seconds, "perf")
+                load.metric("cpu_migrations", moved / seconds, "perf")
             else:
                 text = "%s; at least %.1f per s were seen by sampling" % (why, sampled / seconds)
-                load.figure("cpu_migrations", None, "perf", text)
+                load.metric("cpu_migrations", None, "perf", text)
 
 
 def _tell_memory(host, load):
-    """Add the figure of a workload's memory and return the tables of its processes."""
+    """Add the metric of a workload's memory and return the tables of its processes."""
     rows, unread = tables(host, load.processes)
     missing = None
     if not load.pids:
@@ -181,15 +181,15 @@ def _tell_memory(host, load):
         missing = "the plan has no memory nodes for it"
     elif unread:
         missing = "; ".join(unread)
-    amount = None if missing else sum(row["foreign_mib"] for row in rows)
-    load.figure("foreign_memory", amount, "/proc/<pid>/numa_maps", missing)
+    amount = None if missing else sum(row["remote_mib"] for row in rows)
+    load.metric("remote_memory", amount, "/proc/<pid>/numa_maps", missing)
     return rows
 
 
 def measure(host, plan, wanted=(), seconds=30, interval=1.0, sleep=time.sleep, clock=time.monotonic):
     """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
 
-    A workload is ``{title, npus, pool, processes, threads, figures, interrupts, memory}``: ``figures`` are ``{value, unit, source,
+    A workload is ``{title, npus, pool, processes, threads, metrics, interrupts, memory}``: ``metrics`` are ``{value, unit, source,
     missing}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value; ``interrupts`` are per CPU and s; ``memory`` has
     the tables of :func:`_processes.memory.tables`. ``wanted``: see :func:`_processes.tasks.groups_of`; processes in pods are measured, too.
     ``interval``: seconds between samples. Raises ``ValueError`` for what is no plan, or asks for an NPU that it has not.
@@ -201,20 +201,20 @@ def measure(host, plan, wanted=(), seconds=30, interval=1.0, sleep=time.sleep, c
     counts = {load.title: interrupts(host, own[load.title]) for load in loads}
     involuntary = {load.title: switches(host, load.pids) for load in loads}
     moves = _Moves(host, loads, seconds)
-    foreign = _Foreign(host, loads)
+    others = _Others(host, loads)
     start = clock()
     while clock() - start < seconds:
         sleep(max(0.01, min(interval, seconds - (clock() - start))))
-        foreign.sample()
+        others.sample()
     passed = clock() - start
     rows, remarks = [], list(found.warnings)
     for load in loads:
         after = switches(host, load.pids)
         missing = None if after else _ENDED if load.pids else _NO_PROCESS
         value = None if missing else grown(involuntary[load.title], after) / passed
-        load.figure("involuntary_switches", value, "/proc/<pid>/status", missing)
-        moves.tell(load, passed, foreign.sampled_moves[load.title])
-        foreign.tell(load, passed)
+        load.metric("involuntary_switches", value, "/proc/<pid>/status", missing)
+        moves.tell(load, passed, others.sampled_moves[load.title])
+        others.tell(load, passed)
         per_cpu = _tell_interrupts(load, own[load.title], counts[load.title], interrupts(host, own[load.title]), passed)
         memory = _tell_memory(host, load)
         ended = [pid for pid in load.pids if not host.exists("/proc/%d" % pid)]
@@ -227,7 +227,7 @@ def measure(host, plan, wanted=(), seconds=30, interval=1.0, sleep=time.sleep, c
                 "pool": compress(load.pool),
                 "processes": [{"pid": process.pid, "name": process.name, "found_by": process.found_by} for process in load.processes],
                 "threads": len(after),
-                "figures": {name: load.figures[name] for name in UNITS},
+                "metrics": {name: load.metrics[name] for name in UNITS},
                 "interrupts": per_cpu,
                 "memory": memory,
             }

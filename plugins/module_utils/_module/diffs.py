@@ -110,12 +110,12 @@ def of_threads(processes):
 
 
 def of_memory(migration, check):
-    """Return the diff of a :class:`_processes.memory.Migration`: a line for every process with MiB on foreign nodes, as predicted in check
+    """Return the diff of a :class:`_processes.memory.Migration`: a line for every process with MiB on remote nodes, as predicted in check
     mode."""
     lines = []
     for process, _table, amount in migration.todo:
         moved = sum(step["mib"] - step["left_mib"] for step in migration.steps if step["pid"] == process.pid)
-        lines.append(("%s: MiB on foreign nodes " % process.title, "%.1f" % amount, "0.0" if check else "%.1f" % (amount - moved)))
+        lines.append(("%s: MiB on remote nodes " % process.title, "%.1f" % amount, "0.0" if check else "%.1f" % (amount - moved)))
     return _diff("memory", lines)
 
 

@@ -30,7 +30,7 @@ _NODE = re.compile(r" N(\d+)=(\d+)")
 _SIZE = re.compile(r" kernelpagesize_kB=(\d+)")
 _KIB = 1024.0
 _SMALL = 1.0
-"""MiB on foreign nodes below which a process is left alone: pages of libraries that others use as well do not move."""
+"""MiB on remote nodes below which a process is left alone: pages of libraries that others use as well do not move."""
 _SPEED = 430.0
 """MiB/s that were seen on Ascend hosts (source above)."""
 _SLOWEST = 50.0
@@ -71,7 +71,7 @@ def wanted_nodes(process):
     return {node for npu in process.npus for node in expand(npu.get("mems") or "", "mems of NPU %s" % npu["id"])}
 
 
-def foreign(table, wanted):
+def remote(table, wanted):
     """Return the MiB of a table that lie on other nodes than the wanted ones; 0 where no node is wanted."""
     return sum(amount for node, amount in table.items() if node not in wanted) if wanted else 0.0
 
@@ -91,7 +91,7 @@ def tables(host, processes):
 
 
 def row(process, table):
-    """Return ``{pid, name, npus, wanted, mib, foreign_mib}``: ``mib`` is by node (as text), ``wanted`` nodes as a cpulist is written."""
+    """Return ``{pid, name, npus, wanted, mib, remote_mib}``: ``mib`` is by node (as text), ``wanted`` nodes as a cpulist is written."""
     wanted = wanted_nodes(process)
     return {
         "pid": process.pid,
@@ -99,12 +99,12 @@ def row(process, table):
         "npus": [npu["id"] for npu in process.npus],
         "wanted": compress(wanted),
         "mib": {str(node): round(amount, 1) for node, amount in sorted(table.items())},
-        "foreign_mib": round(foreign(table, wanted), 1),
+        "remote_mib": round(remote(table, wanted), 1),
     }
 
 
 class Migration:
-    """What lies on foreign nodes, and moving it. ``steps`` has ``{pid, source, target, mib, left_mib, seconds}`` of each call, in order.
+    """What lies on remote nodes, and moving it. ``steps`` has ``{pid, source, target, mib, left_mib, seconds}`` of each call, in order.
 
     The order is that of the processes, then the nodes with most memory first. What a run did not get to, the next one finds again by the
     tables: there is no other state that a killed run could leave behind.
@@ -122,7 +122,7 @@ class Migration:
                 table = memory_of(host, process.pid)
             except Unreadable:
                 continue
-            amount = foreign(table or {}, wanted_nodes(process))
+            amount = remote(table or {}, wanted_nodes(process))
             if amount >= _SMALL:
                 self.todo.append((process, table, amount))
         self.total = sum(amount for _process, _table, amount in self.todo)

@@ -38,13 +38,13 @@ def changing(host, program, check=False):
     within :data:`LIMIT` seconds.
     """
     if check:
-        _refuse_strange(host)
+        _validate_record(host)
         yield
         return
     made = _missing(host)
     descriptor = _acquire(host, program)
     try:
-        _refuse_strange(host)
+        _validate_record(host)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def changing(host, program, check=False):
         os.close(descriptor)
 
 
-def _refuse_strange(host):
+def _validate_record(host):
     _plan_file.refuse_newer_plan(host)
     if host.exists(RECORD):
         from . import previous  # a program that is only started needs nothing of what it imports

@@ -100,5 +100,5 @@ def differences(host, unit, wanted):
         else:
             right = bool(parts) and parts[-1][1] == value
         if not right:
-            foreign = [path for path, _text in parts if posixpath.basename(path) != OURS]
-            yield key, value, " ".join(text for _path, text in (parts if key in LISTS else parts[-1:])), foreign[-1] if foreign else None
+            others = [path for path, _text in parts if posixpath.basename(path) != OURS]
+            yield key, value, " ".join(text for _path, text in (parts if key in LISTS else parts[-1:])), others[-1] if others else None

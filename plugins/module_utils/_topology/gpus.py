@@ -51,7 +51,7 @@ def gather(host, named, devices, problems):
         }
         for row in sorted(rows, key=lambda row: row["index"])
     ]
-    homeless = compress(gpu["id"] for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None)
-    if homeless:
-        problems.append("GPU %s: the kernel has no NUMA node for it (numa_node is -1)." % homeless)
+    without_node = compress(gpu["id"] for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None)
+    if without_node:
+        problems.append("GPU %s: the kernel has no NUMA node for it (numa_node is -1)." % without_node)
     return gpus

@@ -66,7 +66,7 @@ def gather(host, tool, devices, nodes, device_share, problems):
         chip["numa"] = numa_node(host, chip["pci"]) if chip["pci"] else None
     if tool:
         tool.settle()
-        problems.extend(_doubts(host, chips, present, nodes))
+        problems.extend(_inconsistencies(host, chips, present, nodes))
     info = info or {"version": None, "npu_smi": None}
     driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
     return sorted(chips, key=lambda chip: chip["id"]), driver
@@ -247,7 +247,7 @@ def _family(chip):
     return next((family for pattern, family in _NAMES if pattern.search(name)), None)
 
 
-def _doubts(host, chips, present, nodes):
+def _inconsistencies(host, chips, present, nodes):
     """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
     for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
         told = "its PCI device id says %s" % family if family else "its PCI device id does not tell either"

@@ -148,10 +148,10 @@ def _refuse_moving_memory(host, systemd, changes):
 
 
 def _record(host, changes, links):
-    """Record foreign files that are overwritten, links that enable them, and the folders that our files and the links of our units need."""
-    foreign = {path: before for path, (before, after) in changes.items() if before.text is not None and not is_ours(before.text)}
-    enabling = [link for path in foreign if unit_of(path) for link in Systemd(host).links(unit_of(path))]
-    _record_files(host, dict(foreign, **{link: FileState.of(host, link) for link in enabling}))
+    """Record files of others that are overwritten, links that enable them, and folders that our files and links of our units need."""
+    others = {path: before for path, (before, after) in changes.items() if before.text is not None and not is_ours(before.text)}
+    enabling = [link for path in others if unit_of(path) for link in Systemd(host).links(unit_of(path))]
+    _record_files(host, dict(others, **{link: FileState.of(host, link) for link in enabling}))
     ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]
     folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(_previous.PATH)]
     if folders:

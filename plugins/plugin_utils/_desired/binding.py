@@ -252,7 +252,7 @@ def binding(
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,
-        "says": (why if method == NONE else f"{why} {workers.in_force(topology, plan, bound_by)}")
+        "summary": (why if method == NONE else f"{why} {workers.in_force(topology, plan, bound_by)}")
         + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
         "parents": [],
         "slices": [],

@@ -58,7 +58,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         started=tuple(bound["started"]),
         expected=tuple(bound["expected"]),
         programs=(limiter,) if needs_limiter else (),
-        notes=(bound["says"],),
+        notes=(bound["summary"],),
         soft_split=folder if needs_library else "",
         needs_plan=True,
         live={"services": bound["services"], "vnpus": bound["vnpus"]},

@@ -30,7 +30,7 @@ ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"
 NUMA_AWARE = "numa-aware"
 RESOURCES = {"310": "huawei.com/Ascend310", "310p": "huawei.com/Ascend310P", "a5": "huawei.com/npu", "gpu": "nvidia.com/gpu"}
-OTHERWISE = "huawei.com/Ascend910"
+DEFAULT_STRATEGY = "huawei.com/Ascend910"
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 Object = dict[str, Any]
@@ -148,7 +148,7 @@ def _resource(hosts: Mapping[str, Mapping[str, Any]]) -> str:
     families = {
         "gpu" if npu.get("kind") == "gpu" else str(npu.get("family")) for topology in hosts.values() for npu in topology.get("npus") or ()
     }
-    names = sorted({RESOURCES.get(family, OTHERWISE) for family in families})
+    names = sorted({RESOURCES.get(family, DEFAULT_STRATEGY) for family in families})
     if len(names) != 1:
         raise ValueError(f"resource: the hosts have {', '.join(names) or 'no NPUs'}; name the one that is wanted")
     return names[0]

@@ -151,6 +151,6 @@ def _bought(published: Row, repaired: Row) -> str:
     if published["refused"]:
         return "pools where the published rule has none"
     if published["label"] == repaired["label"]:
-        return "nothing to mend in the pools"
+        return "nothing to repair in the pools"
     values = [(name, show(published["quality"]), show(repaired["quality"])) for name, show in MEASURES.items()]
     return ", ".join(f"{name} {old} -> {new}" for name, old, new in values if old != new) or "other pools, as good by these measures"

@@ -31,21 +31,21 @@ class Groups:
         self.usable = {node.id: node.cpus & machine.usable for node in machine.nodes.values() if node.cpus & machine.usable}
         self.home: dict[Card, int] = {}
         self.cards: dict[int, list[Card]] = {}
-        strangers: dict[tuple[int, ...], list[Card]] = {}
-        homeless: dict[int, list[Card]] = {}
+        unknown_numa: dict[tuple[int, ...], list[Card]] = {}
+        no_local_cpus: dict[int, list[Card]] = {}
         for card in machine.cards:
             nodes = self._nodes(card)
             usable = tuple(node for node in nodes if node in self.usable)
             if len(usable) == 1:
                 self._settle([card], usable[0])
             elif usable or not nodes:
-                strangers.setdefault(usable, []).append(card)
+                unknown_numa.setdefault(usable, []).append(card)
             elif everybody or not any(machine.nodes[node].cpus for node in nodes):
-                homeless.setdefault(nodes[0], []).append(card)
-        for node, cards in sorted(homeless.items()):
+                no_local_cpus.setdefault(nodes[0], []).append(card)
+        for node, cards in sorted(no_local_cpus.items()):
             self._settle(cards, self._nearest_with_room(node, cards))
-        self.anywhere = not self.home and set(strangers) == {()}
-        for nodes, cards in sorted(strangers.items(), key=lambda item: (not item[0], item[0])):
+        self.anywhere = not self.home and set(unknown_numa) == {()}
+        for nodes, cards in sorted(unknown_numa.items(), key=lambda item: (not item[0], item[0])):
             self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._room(node, len(cards))))
         self.cards = {home: [] for home in sorted(self.cards)}
         for card in machine.cards:

@@ -118,8 +118,8 @@ def _obstacle(
 ) -> str:
     """Return why the cards that are there cannot keep their pools, or ''."""
     wanted = [card for card in machine.cards if options.npus is None or numbers[card] in options.npus]
-    if strangers := [card for card in wanted if card not in matched]:
-        return "the plan in force does not know " + ", ".join(f"{card.name} (PCI {card.pci})" for card in strangers)
+    if unknown := [card for card in wanted if card not in matched]:
+        return "the plan in force does not know " + ", ".join(f"{card.name} (PCI {card.pci})" for card in unknown)
     if different := options.differences(applied.get("options") or {}):
         return f"it was made with other values of {', '.join(different)}"
     given = 0

@@ -31,12 +31,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import 
 STRATEGIES = discover()
 FOR_ALL_KINDS = "even_split"
 """The strategy that divides over NPUs and GPUs, or over different families, at once."""
-OTHERWISE = "topo_affinity"
+DEFAULT_STRATEGY = "topo_affinity"
 """The strategy of families that no strategy names."""
 
 
 class Division(NamedTuple):
-    """What the cards get: pools as masks, entries of the plan, and in words what was mended, what to look at and what is broken."""
+    """What the cards get: pools as masks, entries of the plan, and in words what was repaired, what to look at and what is broken."""
 
     strategy: str
     reason: str
@@ -80,7 +80,7 @@ def plan(
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     name, reason = _choose(machine, options)
-    groups = Groups(machine, STRATEGIES[name].EVERYBODY)
+    groups = Groups(machine, STRATEGIES[name].INCLUDE_ALL)
     if kept.entries is None:
         followed = _followed(groups, name, reason, options, asked) if beside_workers else None
         division = followed or _divided(groups, name, reason, options, asked, hidden)
@@ -184,7 +184,7 @@ def _choose(machine: Machine, options: Options) -> tuple[str, str]:
             )
         return options.strategy, f"Strategy {options.strategy} was asked for."
     families = sorted({"gpu" if card.kind == "gpu" else card.family for card in machine.cards})
-    names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), OTHERWISE) for family in families}
+    names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), DEFAULT_STRATEGY) for family in families}
     if not names:
         return FOR_ALL_KINDS, "The host has no NPU and no GPU."
     listed = " and ".join(family or "unknown" for family in families)
@@ -219,19 +219,19 @@ def _kept(entries: Mapping[Card, Entry], strategy: str, beside_workers: bool) ->
 
 
 def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
-    """Return what a strategy gives to the cards, mended or as published; ``hidden`` ones take part, but need not get anything."""
-    made, mended = _pools(groups, name, options, asked)
+    """Return what a strategy gives to the cards, repaired or as published; ``hidden`` ones take part, but need not get anything."""
+    made, repaired = _pools(groups, name, options, asked)
     entries, moved, unmet = _entries(groups.machine, made, options, asked.union(hidden))
     if made.strategy != name:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:
         reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."
     broken = [] if options.repair else violations(groups, made.masks, asked)
-    return Division(made.strategy, reason, made.masks, entries, [*mended, *moved], [*made.warnings, *unmet], broken)
+    return Division(made.strategy, reason, made.masks, entries, [*repaired, *moved], [*made.warnings, *unmet], broken)
 
 
 def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) -> tuple[Pools, list[str]]:
-    """Return the pools of a strategy, and what was mended of them."""
+    """Return the pools of a strategy, and what was repaired of them."""
     if not groups.machine.cards:
         return Pools(name, {}), []
     if options.repair:
@@ -252,7 +252,7 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
 
 
 def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[Card]) -> tuple[dict[Card, Entry], list[str], list[str]]:
-    """Return the entries of the plan for the cards asked for, with what was mended of their roles and what could not be.
+    """Return the entries of the plan for the cards asked for, with what was repaired of their roles and what could not be.
 
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep what a strategy publishes where it holds the invariants (and is near enough), and mend it where it does not.
+"""Keep what a strategy publishes where it holds the invariants (and is near enough), and repair it where it does not.
 
 Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node.
 
@@ -46,18 +46,18 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     if not defects:
         closer = _closer(groups, strategy, made) if near else None
         return (closer or made), [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer else [])]
-    masks = groups.divide(asked, strategy.NEIGHBOURS, _most(machine, strategy))
+    masks = groups.divide(asked, strategy.USE_ADJACENT_NODES, _most(machine, strategy))
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
-    mended = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
-    return mended, [*_told(name, filled), *_sentences(made.strategy, defects, pools)]
+    repaired = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
+    return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools)]
 
 
 def _most(machine: Machine, strategy: Strategy) -> int | None:
     """Return the largest share in units, None where there is no limit."""
     units = machine.threads_per_core if machine.smt == "threads" else 1
-    return strategy.MOST_CORES and max(strategy.MOST_CORES * units, *map(machine.least, machine.cards))
+    return strategy.MAX_CORES and max(strategy.MAX_CORES * units, *map(machine.least, machine.cards))
 
 
 def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools | None:
@@ -66,7 +66,7 @@ def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools | None:
     if published == 1 or set(made.masks) != set(groups.home):
         return None
     try:
-        masks = groups.divide(frozenset(groups.home), strategy.NEIGHBOURS, _most(groups.machine, strategy))
+        masks = groups.divide(frozenset(groups.home), strategy.USE_ADJACENT_NODES, _most(groups.machine, strategy))
     except ValueError:
         return None
     local = quality(groups, masks)["local"]

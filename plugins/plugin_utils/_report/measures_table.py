@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of a host side by side. Only figures are shown: what is missing is said to be missing, with the reason.
+"""Measurements of a host side by side. Only metrics are shown: what is missing is said to be missing, with the reason.
 
 This module is private to the collection.
 """
@@ -18,17 +18,17 @@ NAMES = {
     "involuntary_switches": "involuntary context switches per s",
     "cpu_migrations": "moves to another CPU per s",
     "waiting": "waiting for a CPU, ms per s",
-    "foreign_memory": "memory on foreign NUMA nodes, MiB",
+    "remote_memory": "memory on remote NUMA nodes, MiB",
     "interrupts": "NPU interrupts per s",
     "interrupts_on_workers": "of these on CPUs of worker threads",
-    "foreign_share": "pool time used by foreign tasks, %",
+    "others_share": "pool time used by other tasks, %",
 }
 
 
 def measures_table(
     measured: Mapping[str, Any], before: Mapping[str, Any] | None = None, label: str = "after", before_label: str = "before"
 ) -> list[str]:
-    """Return the lines of a table for each workload: its figures, and those of ``before`` beside them with the change.
+    """Return the lines of a table for each workload: its metrics, and those of ``before`` beside them with the change.
 
     Both are results of module ``measure_info``. Raises ``ValueError`` when one is not.
     """
@@ -56,12 +56,12 @@ def _row(side: Mapping[str, Any], title: str) -> Mapping[str, Any]:
 
 
 def _idle(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Return the line of an NPU without processes: what the other figures are."""
+    """Return the line of an NPU without processes: what the other metrics are."""
     cells = []
-    for key in ("interrupts", "foreign_share"):
-        figures = [row["figures"][key] for _name, row in sides if row]
-        values = ["missing" if figure["value"] is None else f"{figure['value']:.1f}" for figure in figures]
-        reasons = dict.fromkeys(figure["missing"] for figure in figures if figure["missing"])
+    for key in ("interrupts", "others_share"):
+        metrics = [row["metrics"][key] for _name, row in sides if row]
+        values = ["missing" if metric["value"] is None else f"{metric['value']:.1f}" for metric in metrics]
+        reasons = dict.fromkeys(metric["missing"] for metric in metrics if metric["missing"])
         why = f" ({'; '.join(reasons)})" if reasons else ""
         cells.append(f"{NAMES[key]} {' -> '.join(values)}{why}")
     pool = next(row["pool"] for _name, row in reversed(sides) if row)
@@ -79,9 +79,9 @@ def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Ite
     notes: list[str] = []
     table = [["", *(name for name, _row in sides), *(["change"] if len(sides) > 1 else [])]]
     for key, name in NAMES.items():
-        figures = [(row.get("figures") or {}).get(key) for _name, row in sides]
-        cells = [_cell(figure, side, notes) for figure, (side, _row) in zip(figures, sides, strict=True)]
-        table.append([name, *cells, *([_change(figures, notes)] if len(sides) > 1 else [])])
+        metrics = [(row.get("metrics") or {}).get(key) for _name, row in sides]
+        cells = [_cell(metric, side, notes) for metric, (side, _row) in zip(metrics, sides, strict=True)]
+        table.append([name, *cells, *([_change(metrics, notes)] if len(sides) > 1 else [])])
     yield from (f"  {line}" for line in columns(table))
     for side, row in sides:
         if row.get("interrupts"):
@@ -103,13 +103,13 @@ def _count(number: int, noun: str, plural: str) -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
-def _cell(figure: Mapping[str, Any] | None, side: str, notes: list[str]) -> str:
-    if figure is None:
+def _cell(metric: Mapping[str, Any] | None, side: str, notes: list[str]) -> str:
+    if metric is None:
         return "-"
-    if figure["value"] is None:
-        why = figure["missing"]
+    if metric["value"] is None:
+        why = metric["missing"]
         return f"missing {_note(f'{side}: {why}', notes)}"
-    return f"{figure['value']:.1f}"
+    return f"{metric['value']:.1f}"
 
 
 def _note(text: str, notes: list[str]) -> str:
@@ -118,8 +118,8 @@ def _note(text: str, notes: list[str]) -> str:
     return f"({notes.index(text) + 1})"
 
 
-def _change(figures: Sequence[Mapping[str, Any] | None], notes: list[str]) -> str:
-    earlier, later = figures
+def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str]) -> str:
+    earlier, later = metrics
     if earlier is None or later is None or earlier["value"] is None or later["value"] is None:
         return "-"
     if earlier["source"] != later["source"]:

@@ -551,7 +551,7 @@ function showHost(host) {
       }
       made.svg.where = made.where;
       made.used.forEach(one => used.add(one));
-      return h("figure", {}, wanted.length > 1 ? h("figcaption", {}, view.label) : null, h("div", {class: "frameless"}, made.svg));
+      return h("metric", {}, wanted.length > 1 ? h("figcaption", {}, view.label) : null, h("div", {class: "frameless"}, made.svg));
     }) : h("p", {class: "quiet"}, "There is no topology of this host to draw."));
     put(key, host.shape && legend(host, used, shown, against));
     put(reason, sentencesOf(shown, against));

@@ -123,17 +123,17 @@ def frames_of(topology: Mapping[str, Any], npus: Sequence[Npu], owners: Mapping[
         return caches
 
     left = set(owners)
-    homeless = set(range(len(npus)))
+    without_node = set(range(len(npus)))
     for node in topology.get("numa") or ():
         cpus = left.intersection(expand(node["cpus"], f"cpus of NUMA node {node['id']}"))
-        attached = [index for index in sorted(homeless) if npus[index].node == node["id"]]
+        attached = [index for index in sorted(without_node) if npus[index].node == node["id"]]
         left -= cpus
-        homeless.difference_update(attached)
+        without_node.difference_update(attached)
         if cpus or attached:
             note = f"{compress(cpus) or 'no CPUs'}{'' if node.get('memory_mib') else ', no memory'}"
             yield Frame(node["id"], note, groups(cpus), attached)
-    if left or homeless:
-        yield Frame(None, compress(left), groups(left), sorted(homeless))
+    if left or without_node:
+        yield Frame(None, compress(left), groups(left), sorted(without_node))
 
 
 def indexes(owner: Owner) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ def manifests(
         "values": {"devices": {"ascend": {"enabled": True}}},
         "pods": pods,
         "annotations": annotations,
-        "warnings": list(_doubts(topology, node)) if soft else [],
+        "warnings": list(_inconsistencies(topology, node)) if soft else [],
         "plugin_calls": [" ".join(["npu-smi", *call]) for call in calls],
     }
 
@@ -122,7 +122,7 @@ def _cannot_split(topology: Mapping[str, Any]) -> str:
     return ""
 
 
-def _doubts(topology: Mapping[str, Any], node: str) -> Iterator[str]:
+def _inconsistencies(topology: Mapping[str, Any], node: str) -> Iterator[str]:
     """Yield what may keep soft split from working on a host."""
     if not (topology.get("driver") or {}).get("version"):
         yield f"{node}: the version of the Ascend driver is not known, and soft split needs {vnpus.OLDEST_DRIVER} or newer."

@@ -4,8 +4,8 @@
 """The strategies of a plan, one file each; a new file in this folder is a new strategy.
 
 A strategy says in ``FAMILIES`` for which chip families ``auto`` takes it, and builds pools in ``pools``. What the repair may do in its
-place follows from ``NEIGHBOURS`` (NUMA nodes without cards are divided as well), ``MOST_CORES`` (the largest pool),
-``EVERYBODY`` (cards take part even if no CPU of their node may be divided) and ``READS_AFFINITY`` (a pool is wrong where npu-smi's
+place follows from ``USE_ADJACENT_NODES`` (NUMA nodes without cards are divided as well), ``MAX_CORES`` (the largest pool),
+``INCLUDE_ALL`` (cards take part even if no CPU of their node may be divided) and ``READS_AFFINITY`` (a pool is wrong where npu-smi's
 affinity contradicts sysfs).
 
 This module is private to the collection.
@@ -43,9 +43,9 @@ class Strategy(Protocol):
     """What every file of this folder has."""
 
     FAMILIES: tuple[str, ...]
-    NEIGHBOURS: bool
-    MOST_CORES: int | None
-    EVERYBODY: bool
+    USE_ADJACENT_NODES: bool
+    MAX_CORES: int | None
+    INCLUDE_ALL: bool
     READS_AFFINITY: bool
 
     def pools(self, machine: Machine, asked: Collection[Card]) -> Pools:

@@ -26,9 +26,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import as_printed, candidates, require_all_online
 
 FAMILIES = ("a5",)
-NEIGHBOURS = True
-MOST_CORES = 8
-EVERYBODY = False
+USE_ADJACENT_NODES = True
+MAX_CORES = 8
+INCLUDE_ALL = False
 READS_AFFINITY = True
 
 
@@ -49,7 +49,7 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         if len(nodes) != 1 or nodes == [NO_NODE]:
             return _nothing(f"invalid topo affinity. npu={card.id}, cpus={as_printed(card, base)}.")
         cards.setdefault(nodes[0], []).append(card)
-    size = MOST_CORES * machine.threads_per_core
+    size = MAX_CORES * machine.threads_per_core
     made: dict[Card, int] = {}
     for node, members in cards.items():
         cpus = machine.nodes[node].cpus & machine.usable & ~poll_cpus(machine)

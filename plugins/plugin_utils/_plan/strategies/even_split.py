@@ -25,9 +25,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
 
 FAMILIES = ("gpu",)
-NEIGHBOURS = False
-MOST_CORES = None
-EVERYBODY = False
+USE_ADJACENT_NODES = False
+MAX_CORES = None
+INCLUDE_ALL = False
 READS_AFFINITY = False
 
 

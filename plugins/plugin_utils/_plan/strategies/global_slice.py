@@ -22,9 +22,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import require_all_online
 
 FAMILIES = ("a3",)
-NEIGHBOURS = True
-MOST_CORES = None
-EVERYBODY = True
+USE_ADJACENT_NODES = True
+MAX_CORES = None
+INCLUDE_ALL = True
 READS_AFFINITY = False
 FOR_IRQS = 2
 """So many CPUs less are enough for an A5, which keeps none for interrupts."""

@@ -21,9 +21,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._kubelet import containers
 
 FAMILIES = ()
-NEIGHBOURS = True
-MOST_CORES = None
-EVERYBODY = True
+USE_ADJACENT_NODES = True
+MAX_CORES = None
+INCLUDE_ALL = True
 READS_AFFINITY = False
 
 

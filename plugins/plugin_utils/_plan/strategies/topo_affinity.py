@@ -25,9 +25,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import as_printed, candidates, require_all_online
 
 FAMILIES = ("a2", "310p", "310", "910", "")
-NEIGHBOURS = True
-MOST_CORES = None
-EVERYBODY = False
+USE_ADJACENT_NODES = True
+MAX_CORES = None
+INCLUDE_ALL = False
 READS_AFFINITY = True
 FALLBACK = "NPU topo affinity not found. action: fallback to global-slice CPU binding."
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two measurements of a host side by side: figures, and reasons where there is none."""
+"""Two measurements of a host side by side: metrics, and reasons where there is none."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def side(*rows, seconds=30.0, remarks=()):
 
 
 def workload(title="NPU 0", pool="0-7", interrupts=None, source="/proc", **values):
-    figures = {
+    metrics = {
         name: {"value": value, "unit": UNITS[name], "source": source, "missing": None}
         if not isinstance(value := values.get(name, 0.0), str)
         else {"value": None, "unit": UNITS[name], "source": source, "missing": value}
         for name in UNITS
     }
-    return {"title": title, "pool": pool, "processes": [{}], "threads": 3, "figures": figures, "interrupts": interrupts or {}}
+    return {"title": title, "pool": pool, "processes": [{}], "threads": 3, "metrics": metrics, "interrupts": interrupts or {}}
 
 
 def cells(lines, name):
@@ -67,10 +67,10 @@ def test_the_whole_of_two_measurements():
         "  involuntary context switches per s  0.0          0.0    none",
         "  moves to another CPU per s          missing (1)  2.0    -",
         "  waiting for a CPU, ms per s         40.0         10.0   -75 %",
-        "  memory on foreign NUMA nodes, MiB   0.0          0.0    none",
+        "  memory on remote NUMA nodes, MiB    0.0          0.0    none",
         "  NPU interrupts per s                0.0          0.0    none",
         "  of these on CPUs of worker threads  0.0          0.0    none",
-        "  pool time used by foreign tasks, %  0.0          0.0    none",
+        "  pool time used by other tasks, %    0.0          0.0    none",
         "  unbound: NPU interrupts per s by CPU 0: 5",
         "  bound: NPU interrupts per s by CPU 6: 2.5, 7: 1",
         "  (1) unbound: perf is not installed",
@@ -84,7 +84,7 @@ def test_the_whole_of_two_measurements():
 
 
 def test_the_memory_of_each_process_stands_below_by_node():
-    memory = {"pid": 4711, "name": "VLLM::Worker", "npus": [0], "wanted": "6", "mib": {"0": 812.4, "6": 20480.0}, "foreign_mib": 812.4}
+    memory = {"pid": 4711, "name": "VLLM::Worker", "npus": [0], "wanted": "6", "mib": {"0": 812.4, "6": 20480.0}, "remote_mib": 812.4}
     unplanned = {**memory, "pid": 4712, "wanted": "", "mib": {}}
     lines = table(side({**workload(), "memory": [memory, unplanned]}))
     assert " ".join(line.strip() for line in lines[-3:]) == (
@@ -94,11 +94,11 @@ def test_the_memory_of_each_process_stands_below_by_node():
 
 
 def test_npus_without_processes_have_a_line_each():
-    before = side({**workload("NPU 1", "8-15", foreign_share=4.0), "processes": []})
-    after = side(workload(), {**workload("NPU 1", "8-15", foreign_share="/proc/stat could not be read"), "processes": []})
+    before = side({**workload("NPU 1", "8-15", others_share=4.0), "processes": []})
+    after = side(workload(), {**workload("NPU 1", "8-15", others_share="/proc/stat could not be read"), "processes": []})
     lines = table(after, before)
     assert " ".join(line.strip() for line in lines[lines.index("", 3) + 1 :]) == (
-        "NPU 1, pool 8-15: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by foreign tasks, % 4.0 -> missing (/proc/stat "
+        "NPU 1, pool 8-15: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by other tasks, % 4.0 -> missing (/proc/stat "
         "could not be read)"
     )
 

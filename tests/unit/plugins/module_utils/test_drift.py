@@ -33,10 +33,10 @@ def test_what_is_said_of_a_changed_text(expected, found, said):
 
 
 FILES = [
-    ("missing", None, "text", False, "someone's edit: removed"),
+    ("missing", None, "text", False, "manual change: removed"),
     ("left over", "text", None, True, "changed settings: left from an earlier bind"),
-    ("replaced", "theirs", "text", False, "someone's edit: another file took its place"),
-    ("changed", "other", "text", True, "someone's edit: changed by hand"),
+    ("replaced", "theirs", "text", False, "manual change: another file took its place"),
+    ("changed", "other", "text", True, "manual change: changed by hand"),
 ]
 
 
@@ -47,9 +47,9 @@ def test_why_a_file_differs(before, after, ours, cause):
 
 OVERRIDE = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
 SETS = [
-    ("set-property", "0-3", "0-7", {"overrides": [OVERRIDE], "edited": True}, "someone's edit: overridden by " + OVERRIDE),
+    ("set-property", "0-3", "0-7", {"overrides": [OVERRIDE], "edited": True}, "manual change: overridden by " + OVERRIDE),
     ("all CPUs offline", "", "0-7", {}, "offline CPU"),
-    ("edited and reloaded", "0-3", "0-2", {"edited": True}, "someone's edit: its unit file was changed"),
+    ("edited and reloaded", "0-3", "0-2", {"edited": True}, "manual change: its unit file was changed"),
     ("not reloaded", "0-3", "0-7", {"unread": True}, "changed cpuset: systemd has not read the unit file"),
     ("no controller", "0-3", None, {}, "changed cpuset: the cpuset controller is off"),
     ("narrow parent", "0-3", "0-1", {"parent": ("npu.slice", {0, 1, 8})}, "changed cpuset: npu.slice above it"),
@@ -72,10 +72,10 @@ MOVES = [
     ("all of the driver's moved", ("interrupts", "0-7", True, "", RUNS), "driver reload"),
     ("with the workqueue", ("workqueues", "0-7", True, "", RUNS), "driver reload"),
     ("an interrupt alone, with irqbalance", ("interrupts", "4", False, "", RUNS), "irqbalance: it runs"),
-    ("an interrupt alone, without", ("interrupts", "4", False, "", ""), "someone's edit"),
-    ("irqbalance moves no workqueue", ("workqueues", "4", False, "", RUNS), "someone's edit"),
-    ("irqbalance moves no thread", ("threads", "0-1,3-7", False, "", RUNS), "someone's edit"),
-    ("unreadable", ("interrupts", None, False, "", ""), "someone's edit"),
+    ("an interrupt alone, without", ("interrupts", "4", False, "", ""), "manual change"),
+    ("irqbalance moves no workqueue", ("workqueues", "4", False, "", RUNS), "manual change"),
+    ("irqbalance moves no thread", ("threads", "0-1,3-7", False, "", RUNS), "manual change"),
+    ("unreadable", ("interrupts", None, False, "", ""), "manual change"),
 ]
 
 
@@ -89,7 +89,7 @@ def test_why_something_is_on_other_cpus(case, cause):
 def test_an_object_that_differs_counts_as_checked():
     findings = Findings()
     findings.same("units", "a.timer at boot")
-    findings.differs("units", "b.timer at boot", "enabled", "not enabled", "someone's edit", unit="b.timer")
+    findings.differs("units", "b.timer at boot", "enabled", "not enabled", "manual change", unit="b.timer")
     assert findings.checked == {"units": ["a.timer at boot", "b.timer at boot"]}
     assert findings.drift == [
         {
@@ -97,7 +97,7 @@ def test_an_object_that_differs_counts_as_checked():
             "object": "b.timer at boot",
             "expected": "enabled",
             "found": "not enabled",
-            "cause": "someone's edit",
+            "cause": "manual change",
             "npu": None,
             "unit": "b.timer",
         }

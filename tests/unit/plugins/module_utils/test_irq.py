@@ -656,7 +656,7 @@ def test_the_unit_of_one_function_leaves_the_others_alone(kernel, capsys):
 
 ENDINGS = [
     (None, [], 0, "There is no /etc/npu-affinity/plan.json: nothing is bound."),
-    ("{", [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is no JSON (Expecting"),
+    ("{", [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is not valid JSON (Expecting"),
     ("[]", [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is no plan (the plan has no list 'npus'"),
     (json.dumps(PLAN_OF_TWO), ["--pci", "0000:7d:00.0"], 0, "/etc/npu-affinity/plan.json has no NPU at 0000:7d:00.0: nothing is bound."),
     (json.dumps({"npus": []}), [], 0, "/etc/npu-affinity/plan.json has no NPU: nothing is bound."),

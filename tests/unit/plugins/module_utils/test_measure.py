@@ -66,9 +66,9 @@ class Life:
         return measure(self.tree.host, plan or PLAN, wanted, seconds, 1.0, self.sleep, lambda: float(self.now))
 
 
-def figures(result, title):
+def metrics(result, title):
     (row,) = [row for row in result["workloads"] if row["title"] == title]
-    return {name: figure["missing"] or figure["value"] for name, figure in row["figures"].items()}
+    return {name: metric["missing"] or metric["value"] for name, metric in row["metrics"].items()}
 
 
 def test_ten_seconds_of_a_worker_in_figures(tree):
@@ -81,42 +81,42 @@ def test_ten_seconds_of_a_worker_in_figures(tree):
     assert row["interrupts"] == {"0": 200.0, "6": 20.0}
     assert row["memory"][0]["mib"] == {"0": 11.0, "1": 2.0}
     # Eight CPUs run tasks for 0.6 s each second; the worker's are 0.5 s of its first thread, and of the second every other second.
-    assert figures(result, "NPU 0") == {
+    assert metrics(result, "NPU 0") == {
         "involuntary_switches": 60.0,
         "cpu_migrations": 4.0,
         "waiting": 20.0,
-        "foreign_memory": 2.0,
+        "remote_memory": 2.0,
         "interrupts": 220.0,
         "interrupts_on_workers": 20.0,
-        "foreign_share": round(100 * (8 * 0.6 - 0.75) / 8, 1),
+        "others_share": round(100 * (8 * 0.6 - 0.75) / 8, 1),
     }
-    assert [figure["unit"] for figure in row["figures"].values()] == list(UNITS.values())
+    assert [metric["unit"] for metric in row["metrics"].values()] == list(UNITS.values())
 
 
 def test_what_cannot_be_measured_says_why(tree):
     result = Life(tree, schedstat=False, sched=False).measure()
-    assert figures(result, "NPU 0")["waiting"] == "this kernel has no schedstat"
-    assert figures(result, "NPU 0")["foreign_share"] == "this kernel has no schedstat, so its own time cannot be told from that of others"
-    assert figures(result, "NPU 0")["cpu_migrations"] == (
+    assert metrics(result, "NPU 0")["waiting"] == "this kernel has no schedstat"
+    assert metrics(result, "NPU 0")["others_share"] == "this kernel has no schedstat, so its own time cannot be told from that of others"
+    assert metrics(result, "NPU 0")["cpu_migrations"] == (
         "this kernel has no /proc/<pid>/sched, and perf is not installed; at least 1.0 per s were seen by sampling"
     )
-    assert figures(result, "NPU 1") == {
+    assert metrics(result, "NPU 1") == {
         "involuntary_switches": "no process of it was found",
         "cpu_migrations": "no process of it was found",
         "waiting": "no process of it was found",
-        "foreign_memory": "no process of it was found",
+        "remote_memory": "no process of it was found",
         "interrupts": "its driver has requested no interrupts",
         "interrupts_on_workers": "its driver has requested no interrupts",
-        "foreign_share": 60.0,
+        "others_share": 60.0,
     }
-    assert figures(result, "NPU 2")["foreign_share"] == "no CPU of its pool is online"
+    assert metrics(result, "NPU 2")["others_share"] == "no CPU of its pool is online"
 
 
 def test_perf_counts_moves_where_the_kernel_does_not_tell_them(tree):
     words = "stat -x , -e cpu-migrations -p 100 sleep 10"
     tree.tool("/usr/bin/perf", {words: "70,,cpu-migrations,10000000,100.00,,\n"})
     row = Life(tree, sched=False).measure()["workloads"][0]
-    assert row["figures"]["cpu_migrations"] == {"value": 7.0, "unit": "per s", "source": "perf", "missing": None}
+    assert row["metrics"]["cpu_migrations"] == {"value": 7.0, "unit": "per s", "source": "perf", "missing": None}
     assert tree.calls("/usr/bin/perf") == [words]
 
 
@@ -144,14 +144,14 @@ def test_a_process_that_ends_meanwhile_is_said(tree):
     life.sleep = die
     result = life.measure(seconds=5)
     assert result["remarks"] == ["NPU 0: 1 of 1 processes ended meanwhile; their counts are lost"]
-    assert figures(result, "NPU 0")["involuntary_switches"] == "all of its processes ended"
+    assert metrics(result, "NPU 0")["involuntary_switches"] == "all of its processes ended"
 
 
 def test_processes_of_several_npus_are_one_workload_with_their_pools(tree):
     life = Life(tree)
     result = life.measure([{"npus": [0, 1], "slice": "npu-0.slice"}])
     assert [(row["title"], row["pool"]) for row in result["workloads"]] == [("NPU 0 and NPU 1", "0-15"), ("NPU 2", "16-23")]
-    assert figures(result, "NPU 0 and NPU 1")["foreign_memory"] == 0.0
+    assert metrics(result, "NPU 0 and NPU 1")["remote_memory"] == 0.0
 
 
 def test_counters_that_appear_count_from_zero_and_those_that_go_do_not():
@@ -192,12 +192,12 @@ def test_a_noisy_neighbour_on_the_cpu_of_a_real_worker_is_seen(on_one_cpu):
     cpu, pid = on_one_cpu
     plan = {"npus": [npu(0, 0, pool=str(cpu), irq="", main=str(cpu), acl="", release="", mems="0")]}
     result = measure(Host(), plan, [{"npus": [0], "pids": [pid]}], seconds=3, interval=0.5)
-    found = figures(result, "NPU 0")
+    found = metrics(result, "NPU 0")
     assert found["involuntary_switches"] > 0
     assert found["waiting"] > 100
-    assert 20 < found["foreign_share"] <= 100
+    assert 20 < found["others_share"] <= 100
     assert found["cpu_migrations"] == 0 or "per s were seen" in str(found["cpu_migrations"])
-    assert found["foreign_memory"] == 0
+    assert found["remote_memory"] == 0
     assert found["interrupts"] == "its driver has requested no interrupts"
 
 

@@ -72,8 +72,8 @@ def test_the_table_tells_what_lies_on_foreign_nodes(tree):
     ended = Process(13, "ended", [npu(0, 0)], "npu.slice")
     rows, warnings = tables(tree.host, [both, nowhere, silent, ended])
     assert rows == [
-        {"pid": 10, "name": "VLLM::Worker", "npus": [1, 2], "wanted": "1-2", "mib": {"0": 10.0, "1": 2.0, "2": 1.0}, "foreign_mib": 10.0},
-        {"pid": 11, "name": "VLLM::Worker", "npus": [0], "wanted": "", "mib": {"0": 1.0}, "foreign_mib": 0.0},
+        {"pid": 10, "name": "VLLM::Worker", "npus": [1, 2], "wanted": "1-2", "mib": {"0": 10.0, "1": 2.0, "2": 1.0}, "remote_mib": 10.0},
+        {"pid": 11, "name": "VLLM::Worker", "npus": [0], "wanted": "", "mib": {"0": 1.0}, "remote_mib": 0.0},
     ]
     assert warnings == [
         "the memory of process 12 (VLLM::Worker) of NPU 0 is not known: /proc/12/numa_maps does not exist: this kernel is built without "
@@ -97,7 +97,7 @@ def calls(path):
 
 @pytest.fixture
 def team(tree):
-    """Two workers: one with memory on two foreign nodes, one with a little on its own."""
+    """Two workers: one with memory on two remote nodes, one with a little on its own."""
     first, second = worker(tree, 10, npu(2, 16)), worker(tree, 11, npu(1, 8))
     maps(tree, 10, N0=25600, N1=51200, N2=256)
     maps(tree, 11, N1=512)

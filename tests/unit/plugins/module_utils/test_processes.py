@@ -226,7 +226,7 @@ def test_the_installed_program_does_the_same_by_its_settings(tree, host, capsys)
     assert (placing.main(arguments), capsys.readouterr().out) == (0, "")
 
 
-@pytest.mark.parametrize("plan, answer", [("{", "is no JSON"), ("{}", "no list 'npus'")])
+@pytest.mark.parametrize("plan, answer", [("{", "is not valid JSON"), ("{}", "no list 'npus'")])
 def test_the_installed_program_tells_what_is_wrong_with_the_plan(tree, capsys, plan, answer):
     tree.write({"/etc/npu-affinity/plan.json": plan})
     assert placing.main(["--root", tree.root]) == 1

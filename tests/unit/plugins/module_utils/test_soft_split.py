@@ -55,7 +55,7 @@ def test_the_files_of_either_layout_must_be_there(tree, files, missing):
     found = look(tree, A, {**A, "name": "b"})
     assert [(entry["object"], entry["found"]) for entry in found.drift] == missing
     for entry in found.drift:
-        assert entry["cause"].startswith("someone's edit: removed, or never placed; new containers of vNPU a and b run without any limit")
+        assert entry["cause"].startswith("manual change: removed, or never placed; new containers of vNPU a and b run without any limit")
     if missing:
         with pytest.raises(ValueError, match=missing[0][0] + r" is not on the host \(.*containers of vNPUs would run without any limit"):
             require(tree.host, FOLDER)

@@ -163,7 +163,7 @@ def test_what_is_no_plan_or_not_in_it_is_refused(plan, wanted, sentence):
     assert str(refusal.value) == sentence
 
 
-@pytest.mark.parametrize("text, sentence", [(None, "never bound"), ("{", "is no JSON")])
+@pytest.mark.parametrize("text, sentence", [(None, "never bound"), ("{", "is not valid JSON")])
 def test_a_host_without_a_readable_plan_says_so(tree, text, sentence):
     if text:
         tree.write({"/etc/npu-affinity/plan.json": text})

@@ -34,7 +34,7 @@ def test_placed_threads_are_no_drift_and_others_are_one_line_for_each_role(tree)
         ("main threads of NPU 0", "CPUs 2-5", "CPUs 0-7 of thread 300 (late) of process 300 (late) and 1 more", 0),
         ("acl threads of NPU 0", "CPUs 6", "CPUs 0-7 of thread 302 (acl_thread) of process 300 (late)", 0),
     ]
-    assert found.drift[0]["cause"].startswith("someone's edit: started since the timer last looked")
+    assert found.drift[0]["cause"].startswith("manual change: started since the timer last looked")
     assert set(allowed(tree, 300).values()) == {"0-7"}
 
 

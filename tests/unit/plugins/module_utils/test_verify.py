@@ -177,12 +177,12 @@ CHANGES = [
     (
         "an interrupt was moved",
         lambda host: move(host, 2755, "7"),
-        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2755); someone's edit: moved by hand",
+        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2755); manual change: moved by hand",
     ),
     (
         "several interrupts were moved, to different places",
         lambda host: [move(host, 2754, "7"), move(host, 2755, "7"), move(host, 2769, "3")],
-        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2755), CPUs 3 (IRQ 2769); someone's edit",
+        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2755), CPUs 3 (IRQ 2769); manual change",
     ),
     (
         "irqbalance, told nothing",
@@ -202,7 +202,7 @@ CHANGES = [
     (
         "irqbalance leaves alone what it was told to",
         lambda host: run_irqbalance(host, TOLD, "--policyscript=" + POLICY),
-        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); someone's edit",
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); manual change",
     ),
     (
         "the interrupt's CPU was offline for a while",
@@ -219,29 +219,29 @@ CHANGES = [
         lambda host: offline(host, "40", "0-39,41-47"),
         "housekeeping: 40-47 online, not 40 offline; offline CPU: CPU 40",
     ),
-    ("the workqueue", lambda host: host.put(QUEUE, EVERYWHERE_MASK), "NPU 0 dev0_sq_send_wq: CPUs 24, not CPUs 0-47; someone's edit"),
+    ("the workqueue", lambda host: host.put(QUEUE, EVERYWHERE_MASK), "NPU 0 dev0_sq_send_wq: CPUs 24, not CPUs 0-47; manual change"),
     (
         "an interrupt that came and is still delivered elsewhere",
         lambda host: deliver_elsewhere(host, 2753, "30", 5),
         "NPU 0 sq_send_trigger_irq: CPUs 24, not came since it was put on CPUs 24, and still comes on CPUs 30 (IRQ 2753); kernel: it",
     ),
-    ("the thread", lambda host: move_thread(host, "3"), "NPU 0 dev0_sq_task: CPUs 24, not CPUs 3; someone's edit"),
+    ("the thread", lambda host: move_thread(host, "3"), "NPU 0 dev0_sq_task: CPUs 24, not CPUs 3; manual change"),
     (
         "a slice was edited",
         lambda host: edit(host, SLICE, "AllowedCPUs=24-35", "AllowedCPUs=24-40"),
-        SLICE + ": AllowedCPUs=24-35, not AllowedCPUs=24-40; someone's edit: changed by hand",
+        SLICE + ": AllowedCPUs=24-35, not AllowedCPUs=24-40; manual change: changed by hand",
     ),
-    ("a slice was deleted", lambda host: remove(host, SLICE), SLICE + ": a file, not no such file; someone's edit: removed"),
+    ("a slice was deleted", lambda host: remove(host, SLICE), SLICE + ": a file, not no such file; manual change: removed"),
     (
         "a slice was replaced",
         lambda host: edit(host, SLICE, MARK, "# mine\n"),
-        SLICE + ": %s, not # mine; someone's edit: another file took its place" % MARK.strip(),
+        SLICE + ": %s, not # mine; manual change: another file took its place" % MARK.strip(),
     ),
-    ("a slice has other rights", lambda host: os.chmod(host.path(SLICE), 0o600), SLICE + ": mode 0644, not mode 0600; someone's edit"),
+    ("a slice has other rights", lambda host: os.chmod(host.path(SLICE), 0o600), SLICE + ": mode 0644, not mode 0600; manual change"),
     (
         "a slice holds what no text can",
         lambda host: append(host, SLICE, b"caf\xe9\n"),
-        SLICE + ": no further line, not caf\ufffd; someone's edit",
+        SLICE + ": no further line, not caf\ufffd; manual change",
     ),
     (
         "a slice of an earlier plan is left",
@@ -256,9 +256,9 @@ CHANGES = [
     (
         "the timer was disabled",
         lambda host: remove(host, UNITS + "/timers.target.wants/npu-affinity-irq.timer"),
-        "npu-affinity-irq.timer at boot: enabled, not not enabled; someone's edit",
+        "npu-affinity-irq.timer at boot: enabled, not not enabled; manual change",
     ),
-    ("plan.json is no JSON", lambda host: host.put(binding.PLAN, "{"), binding.PLAN + ": the plan in force, not "),
+    ("plan.json is not valid JSON", lambda host: host.put(binding.PLAN, "{"), binding.PLAN + ": the plan in force, not "),
     (
         "plan.json is no plan",
         lambda host: host.put(binding.PLAN, "[1]"),
@@ -282,7 +282,7 @@ CHANGES = [
     (
         "plan.json is gone",
         lambda host: remove(host, binding.PLAN),
-        binding.PLAN + ": the plan in force, not no such file; someone's edit: removed by hand; " + SLICE,
+        binding.PLAN + ": the plan in force, not no such file; manual change: removed by hand; " + SLICE,
     ),
     (
         "a card is gone",
@@ -334,7 +334,7 @@ def test_an_offline_irq_cpu_explains_only_what_belongs_there(bound):
         "NPU 0 sq_send_trigger_irq",
         "pool of NPU 0",
     ]
-    assert "CPUs 25, not CPUs 7 (IRQ 2760); someone's edit" in said["NPU 0 cq_update_irq"]
+    assert "CPUs 25, not CPUs 7 (IRQ 2760); manual change" in said["NPU 0 cq_update_irq"]
     assert all("offline CPU" in said[name] for name in said if name != "NPU 0 cq_update_irq")
 
 
@@ -501,20 +501,20 @@ LIVE_CHANGES = [
     (
         "set-property",
         lambda host: [set_property(host, "0-7"), host.put(GROUP + "/cpuset.cpus.effective", "0-7")],
-        ["npu-0.slice CPUs: 0-1, not 0-7; someone's edit: overridden by /run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"],
+        ["npu-0.slice CPUs: 0-1, not 0-7; manual change: overridden by /run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"],
     ),
     (
         "set-property without effect so far",
         lambda host: set_property(host, "0-99"),
-        ["npu-0.slice CPUs: 0-1, not AllowedCPUs=0-99 in /run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf; someone's edit"],
+        ["npu-0.slice CPUs: 0-1, not AllowedCPUs=0-99 in /run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf; manual change"],
     ),
     ("set-property to what it is anyway", lambda host: set_property(host, "0-1"), []),
     (
         "edited and reloaded",
         edit_and_reload,
         [
-            SLICE + ": AllowedCPUs=0-1, not AllowedCPUs=0; someone's edit: changed by hand",
-            "npu-0.slice CPUs: 0-1, not 0; someone's edit: its unit file was changed",
+            SLICE + ": AllowedCPUs=0-1, not AllowedCPUs=0; manual change: changed by hand",
+            "npu-0.slice CPUs: 0-1, not 0; manual change: its unit file was changed",
         ],
     ),
     (
@@ -572,7 +572,7 @@ LIVE_CHANGES = [
     (
         "a slice was stopped",
         lambda host: [host.running.discard("npu-0.slice"), shutil.rmtree(host.path(GROUP)), host.shown.clear()],
-        ["npu-0.slice: active, not inactive; someone's edit: stopped"],
+        ["npu-0.slice: active, not inactive; manual change: stopped"],
     ),
     (
         "a process has other CPUs",
@@ -613,7 +613,7 @@ def test_a_service_whose_drop_in_was_changed_is_not_blamed_for_running_on(live):
     live.shown["vllm@0.service"] = in_slice("/system.slice/vllm@0.service")
     first, second = lines(compared(live, wanted)[1])
     assert first.startswith(drop_in + ": a file, not no such file")
-    assert second.startswith("vllm@0.service: in npu-0.slice, not in system.slice; someone's edit: its drop-in was changed")
+    assert second.startswith("vllm@0.service: in npu-0.slice, not in system.slice; manual change: its drop-in was changed")
 
 
 @pytest.mark.parametrize("top", ["", "/systemd", "/unified"])
@@ -637,7 +637,7 @@ def test_a_running_service_is_compared_with_what_systemd_loaded(live):
     assert said.startswith("old.service CPUAffinity: CPUAffinity=4-5, not CPUAffinity=0-7; changed cpuset: systemd has not read its files")
     live.put(UNITS + "/old.service.d/90-site.conf", "[Service]\nCPUAffinity=0-7\n")
     (said,) = lines(compared(live, wanted)[1])
-    assert "someone's edit: " + UNITS + "/old.service.d/90-site.conf, which systemd reads as well" in said
+    assert "manual change: " + UNITS + "/old.service.d/90-site.conf, which systemd reads as well" in said
     live.shown["old.service"] = {"LoadState": "not-found", "ActiveState": "inactive"}
     assert "old.service does not exist" in compared(live, wanted)[1].remarks[0]
 
@@ -673,7 +673,7 @@ STARTED = [
     (
         "another file takes it away",
         lambda host: [disagree(host, 60, "Environment="), start_with(host, DEVICES + "=0")],
-        ["vllm@0.service %s: %s=0, not no %s; someone's edit: another file of the service takes away" % (DEVICES, DEVICES, DEVICES)],
+        ["vllm@0.service %s: %s=0, not no %s; manual change: another file of the service takes away" % (DEVICES, DEVICES, DEVICES)],
     ),
     ("it is not running", lambda host: host.shown["vllm@0.service"].update(MainPID="0"), []),
 ]
@@ -715,7 +715,7 @@ def test_a_service_in_its_slice_is_compared_with_the_sets_of_the_slice(live):
     live.put(group + "/cpuset.cpus.effective", "0")
     live.put(UNITS + "/vllm@.service.d/site.conf", "[Service]\nAllowedCPUs=0\n")
     (said,) = lines(compared(live, LIVE_WANTED)[1])
-    assert said == "vllm@0.service CPUs: 0-1, not 0; someone's edit: overridden by %s/vllm@.service.d/site.conf; take it out there" % UNITS
+    assert said == "vllm@0.service CPUs: 0-1, not 0; manual change: overridden by %s/vllm@.service.d/site.conf; take it out there" % UNITS
 
 
 def test_a_unit_of_ours_that_failed_is_drift(live):
@@ -729,7 +729,7 @@ def test_a_unit_of_ours_that_failed_is_drift(live):
 def test_the_timer_must_run(live):
     wanted = Wanted(started=["npu-affinity-irq.timer"])
     (said,) = lines(compared(live, wanted)[1])
-    assert said.startswith("npu-affinity-irq.timer: active, not inactive; someone's edit: stopped by hand")
+    assert said.startswith("npu-affinity-irq.timer: active, not inactive; manual change: stopped by hand")
     live.running.add("npu-affinity-irq.timer")
     assert compared(live, wanted)[1].drift == []
 
@@ -739,7 +739,7 @@ def test_an_irqbalance_that_was_stopped_by_a_bind_must_stay_so(live):
     assert compared(live, wanted)[1].checked["units"] == ["irqbalance.service"]
     live.running.add("irqbalance.service")
     (said,) = lines(compared(live, wanted)[1])
-    assert said.startswith("irqbalance.service: stopped and disabled, not active; someone's edit")
+    assert said.startswith("irqbalance.service: stopped and disabled, not active; manual change")
 
 
 SHARED = {"npus": [dict(NPUS[0], pci="", irq="")]}
@@ -754,9 +754,9 @@ SHARES = [
         dict(ON, npus=[0, 2]),
         ["card 0: on, not off; driver reload: the driver forgets", "card 2: on, not off; driver reload"],
     ),
-    ("one card switched off", ["0", "2"], ON, ["card 1: on, not off; someone's edit"]),
-    ("one card switched on", ["1"], dict(OFF, only_ours=False), ["card 1: off, not on; someone's edit"]),
-    ("recovery", ["0", "1", "2"], dict(ON, recover=True), ["recovery by the driver: on, not off; someone's edit"]),
+    ("one card switched off", ["0", "2"], ON, ["card 1: on, not off; manual change"]),
+    ("one card switched on", ["1"], dict(OFF, only_ours=False), ["card 1: off, not on; manual change"]),
+    ("recovery", ["0", "1", "2"], dict(ON, recover=True), ["recovery by the driver: on, not off; manual change"]),
     ("a card that is not there", [], dict(ON, npus=[7]), ["device share: on, not npus: there is no card 7"]),
 ]
 
@@ -788,7 +788,7 @@ def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
     box.switch(True)
     box.switch(False, {"card": 2, "chip": 1}, only_ours=False)
     put_plan(box.host, SHARED)
-    assert lines(verify(box.host, Wanted(device_share=ON))[1])[0].startswith("card 2: on, not off (chips 1); someone's edit")
+    assert lines(verify(box.host, Wanted(device_share=ON))[1])[0].startswith("card 2: on, not off (chips 1); manual change")
     box.faults(answers={"info -t device-share -i 5": {"text": "dcmi module initialize failed. ret is -8005", "status": 187}})
     said = lines(verify(box.host, Wanted(device_share=ON))[1])
     assert any(line.startswith("card 5: on, not ") and "; npu-smi: it gave no answer" in line for line in said), said

@@ -104,14 +104,14 @@ def test_a_changed_file_and_a_broken_plan(look, bound):
         "object": SLICE,
         "expected": "AllowedCPUs=0-15",
         "found": "AllowedCPUs=0-7",
-        "cause": "someone's edit: changed by hand, or the settings changed since the last bind",
+        "cause": "manual change: changed by hand, or the settings changed since the last bind",
         "npu": None,
         "unit": "npu-0.slice",
     }
     assert look(plan=PLAN)["drift"] == [entry]
     (bound / "etc/npu-affinity/plan.json").write_text(json.dumps(PLAN)[:-1])
     (entry,) = look()["drift"]
-    assert (entry["kind"], entry["cause"].partition(":")[0]) == ("plan", "someone's edit")
+    assert (entry["kind"], entry["cause"].partition(":")[0]) == ("plan", "manual change")
 
 
 def test_what_cannot_be_compared_fails_the_task(look, bound):

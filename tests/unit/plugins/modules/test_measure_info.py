@@ -23,8 +23,8 @@ def test_a_worker_that_sleeps_is_hardly_disturbed(run_module):
     (row,) = result["workloads"]
     assert not result["changed"]
     assert (row["processes"][0]["pid"], row["threads"]) == (worker.pid, 2)
-    assert row["figures"]["involuntary_switches"]["value"] < 1000
-    assert 0 <= row["figures"]["foreign_share"]["value"] <= 100
+    assert row["metrics"]["involuntary_switches"]["value"] < 1000
+    assert 0 <= row["metrics"]["others_share"]["value"] <= 100
     assert row["memory"][0]["mib"]
     assert result["measured_at"].endswith("Z") and result["seconds"] >= 1
 

@@ -66,7 +66,7 @@ def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice"]
     assert {"unit": "npu-0.slice", "cpus": "144-167", "mems": "6"} in result["expected"]
     assert (result["enabled"], result["started"]) == (["npu.slice"], ["npu.slice", "npu-0.slice", "npu-1.slice"])
-    assert "enable_cpu_binding=false" in result["says"]
+    assert "enable_cpu_binding=false" in result["summary"]
 
 
 DRIVERS = [
@@ -263,7 +263,7 @@ WORKERS = [
 
 @pytest.mark.parametrize("topology, plan, sentence", [row[1:] for row in WORKERS], ids=[row[0] for row in WORKERS])
 def test_what_workers_do_is_said_as_it_is(topology, plan, sentence):
-    assert sentence in binding(topology, plan, [], "workers")["says"]
+    assert sentence in binding(topology, plan, [], "workers")["summary"]
 
 
 def test_a_repaired_plan_is_not_what_workers_do():
@@ -301,14 +301,14 @@ def test_a_unit_file_that_the_host_ignores_is_never_written():
     result = binding(on(cgroup="hybrid"), changed(PLAN, housekeeping="0-1"), [ONE], "host")
     assert result["method"] == "services"
     assert result["parents"] == result["slices"] == result["housekeeping"] == result["expected"] == []
-    assert "ignores AllowedCPUs=" in result["says"] and "cgroup hybrid, systemd 249" in result["says"]
+    assert "ignores AllowedCPUs=" in result["summary"] and "cgroup hybrid, systemd 249" in result["summary"]
 
 
 def test_workers_that_bind_themselves_share_one_slice():
     result = binding(TOPOLOGY, PLAN, [], "workers")
     assert result["slices"] == []
     assert [(unit["name"], unit["cpus"], unit["wants"]) for unit in result["parents"]] == [("npu.slice", "0-23,144-167", [])]
-    assert "workers bind themselves" in result["says"]
+    assert "workers bind themselves" in result["summary"]
 
 
 def test_housekeeping_confines_the_system():
@@ -330,7 +330,7 @@ def test_the_slice_of_a_lost_npu_stays():
 def test_a_static_kubelet_keeps_its_cpus():
     result = binding(changed(TOPOLOGY, kubelet={"policy": "static"}), changed(PLAN, housekeeping="24-25"), [], "host")
     assert result["method"] == "none" and result["slices"] == []
-    assert "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25." in result["says"]
+    assert "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25." in result["summary"]
 
 
 def test_gpus_have_slices_of_their_own():
@@ -367,7 +367,7 @@ def test_a_host_without_npus_is_refused_only_when_something_went_wrong():
 
 
 def test_the_table_says_who_gets_what_and_why():
-    lines = plan_table(PLAN, TOPOLOGY, says="By slices.")
+    lines = plan_table(PLAN, TOPOLOGY, summary="By slices.")
     assert lines[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
     assert lines[1].split() == ["0", "910B3", "0000:c1:00.0", "6", "144-167", "144-145", "146-165", "166", "167", "6", "npu-0.slice"]
     assert lines[2].split()[3] == "?"

@@ -20,7 +20,7 @@ RING = host([0, 0, 1, 1], nodes=2, cores=12, nodes_per_socket=1)
 SMT = host([0, 1], nodes=2, cores=8, threads=2, numbering="far", caches=4)
 """Siblings c and c+16, caches of four cores; both nodes in one socket, distance 12."""
 STOCK = host([6, 4, 6, 4, 0, 2, 0, 2])
-NEIGHBOURS = host([0, 1, 3], nodes=4, cores=6, nodes_per_socket=1)
+USE_ADJACENT_NODES = host([0, 1, 3], nodes=4, cores=6, nodes_per_socket=1)
 """NPUs on adjacent nodes, whose published pools overlap; nobody is on node 2."""
 IN_TURNS = host([0, 1, 0, 1], nodes=2, cores=12)
 BOTH = host([0, 1], nodes=2, cores=8, family="gpu")
@@ -158,7 +158,7 @@ def test_an_id_of_two_kinds_has_to_say_which():
 
 
 def test_the_table_of_a_comparison():
-    assert compare(NEIGHBOURS, ["topo_affinity", "even_split"])["table"] == [
+    assert compare(USE_ADJACENT_NODES, ["topo_affinity", "even_split"])["table"] == [
         "   rule                      overlap  split cores  local  distance  caches  balance  idle",
         "a  topo_affinity, published  12       0            66.7%  15        2       0        0",
         "b  topo_affinity, repaired   0        0            100%   12.5      2       0        0",
@@ -175,7 +175,7 @@ def test_the_table_of_a_comparison():
         "  0-5,12-13, NPU 2 has 16-23.",
         "- Published topo_affinity: NPUs 0-1 share CPUs 6-11. Instead NPU 0 has",
         "  0-5,12-13, NPU 1 has 6-11,14-15.",
-        "repair of even_split: nothing to mend in the pools",
+        "repair of even_split: nothing to repair in the pools",
     ]
 
 
@@ -203,7 +203,7 @@ def test_rules_with_the_same_pools_share_a_letter():
     ]
     assert [entry["name"] for entry in found["differences"]] == [f"NPU {number}" for number in range(8)]
     assert found["differences"][0] == {"name": "NPU 0", "numa": 6, "pools": {"a": "144-167", "b": "144-155"}}
-    assert found["table"][-3:] == [f"repair of {name}: nothing to mend in the pools" for name in ("auto", "topo_affinity", "even_split")]
+    assert found["table"][-3:] == [f"repair of {name}: nothing to repair in the pools" for name in ("auto", "topo_affinity", "even_split")]
 
 
 def test_a_rule_that_refuses_says_why_and_the_others_are_compared():

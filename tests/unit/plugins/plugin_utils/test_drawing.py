@@ -207,8 +207,8 @@ def test_the_cpus_of_a_frame_are_those_of_one_numa_node(machine):
     for (frame, _place), line in Picture(plan, topology).lines().items():
         frames[frame].update(line)
     nodes = [set(expand(node["cpus"])) for node in topology["numa"] if node["cpus"]]
-    homeless = set(expand(topology["cpus"]["online"]) + expand(topology["cpus"]["offline"])).difference(*nodes)
-    assert list(map(compress, frames.values())) == list(map(compress, nodes + [homeless] * bool(homeless)))
+    without_node = set(expand(topology["cpus"]["online"]) + expand(topology["cpus"]["offline"])).difference(*nodes)
+    assert list(map(compress, frames.values())) == list(map(compress, nodes + [without_node] * bool(without_node)))
 
 
 @every_machine

@@ -144,7 +144,7 @@ def test_whatever_the_machine(shard):
             event("refused")
             the_refusal_is_a_sentence_and_right(topology, arguments, made)
         else:
-            event("mended" if made["repaired"] else "kept as published")
+            event("repaired" if made["repaired"] else "kept as published")
             assert defects(topology, made, **arguments) == []
             assert json.loads(json.dumps(made)) == made
             a_lost_card_moves_nobody(topology, arguments, made, details)
@@ -177,7 +177,7 @@ def the_same_for_every_subset_and_in_every_order(topology, arguments, whole, det
         assert made["quality"] == parts[0]["quality"]
 
 
-def the_published_result_says_what_is_wrong_with_it(topology, arguments, mended):
+def the_published_result_says_what_is_wrong_with_it(topology, arguments, repaired):
     made = attempt(topology, **{**arguments, "roles": None}, repair=False)
     if isinstance(made, str):
         assert not list(wrong_sentence(made))
@@ -186,8 +186,8 @@ def the_published_result_says_what_is_wrong_with_it(topology, arguments, mended)
     assert made["violations"] or not list(wrong_pools(look(topology, **{**arguments, "roles": None}), pools))
     assert not [problem for sentence in made["violations"] for problem in wrong_sentence(sentence)]
     assert all(sentence.endswith(".") for sentence in made["violations"])
-    if not made["violations"] and not isinstance(mended, str) and not mended["repaired"]:
-        assert {entry["slice"]: entry["pool"] for entry in made["npus"]} == {entry["slice"]: entry["pool"] for entry in mended["npus"]}
+    if not made["violations"] and not isinstance(repaired, str) and not repaired["repaired"]:
+        assert {entry["slice"]: entry["pool"] for entry in made["npus"]} == {entry["slice"]: entry["pool"] for entry in repaired["npus"]}
 
 
 def a_lost_card_moves_nobody(topology, arguments, before, details):

@@ -44,7 +44,7 @@ def test_the_quality_of_any_pools(topology, cpulists, expected):
 def test_repair_never_makes_it_worse():
     for topology in (STOCK, RING, SMT, host([0, 1, 2, 3], nodes=4, cores=8), host([0, 0, 0], nodes=2, cores=16)):
         published = planner.plan(topology, repair=False, min_cpus=4)["quality"]
-        mended = planner.plan(topology, min_cpus=4)["quality"]
-        assert mended["disjoint"]
-        assert mended["local"] >= published["local"]
-        assert mended["balance"] <= published["balance"] or not published["disjoint"]
+        repaired = planner.plan(topology, min_cpus=4)["quality"]
+        assert repaired["disjoint"]
+        assert repaired["local"] >= published["local"]
+        assert repaired["balance"] <= published["balance"] or not published["disjoint"]

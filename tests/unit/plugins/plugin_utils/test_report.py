@@ -84,7 +84,7 @@ def record(host="node1", nodes=2, per_node=16, npus=2, threads=1, **changes):
     return {**found, **changes}
 
 
-def differs(kind, name, expected, found, npu=None, unit=None, cause="someone's edit: moved by hand"):
+def differs(kind, name, expected, found, npu=None, unit=None, cause="manual change: moved by hand"):
     return {"kind": kind, "object": name, "expected": expected, "found": found, "cause": cause, "npu": npu, "unit": unit}
 
 
@@ -126,7 +126,7 @@ def only(records, **options):
 def test_the_kernel_is_the_plan_in_force_but_for_what_was_found():
     host, (in_force, kernel), _machine = only([record(drift=[MOVED, WIDE, NODES, FILE, OFFLINE])])
     assert host["state"] == "drifted"
-    assert host["why"] == "someone's edit (5)"
+    assert host["why"] == "manual change (5)"
     assert [entry["npu"] for entry in host["drift"]] == [0, 1, 1, None, 1]
     assert in_force["npus"][0]["irq"] == "0-1" and kernel["npus"][0]["irq"] == "0,7,9"
     assert in_force["npus"][1]["pool"] == "16-31" and kernel["npus"][1]["pool"] == "12-31"
@@ -142,7 +142,7 @@ def unbound(**changes):
 # (record, state, why, labels of the views)
 STATES = [
     (record(), "bound", "", ["plan in force", "kernel"]),
-    (record(drift=[MOVED]), "drifted", "someone's edit", ["plan in force", "kernel"]),
+    (record(drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
     (unbound(), "not bound", "", ["a bind now"]),
     (
         unbound(drift=[differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound: bind")]),
@@ -230,7 +230,7 @@ def test_wrong_records_are_named(records, options, error):
 
 def test_memory_of_processes_comes_from_the_record_and_from_measurements():
     given = record(processes=[{"pid": 1, "name": "a", "npu": 1, "memory": {0: 5}}])
-    entries = [{"pid": 2, "name": "b", "npus": [0, 1], "wanted": "0-1", "mib": {"1": 7.26}, "foreign_mib": 0.0}]
+    entries = [{"pid": 2, "name": "b", "npus": [0, 1], "wanted": "0-1", "mib": {"1": 7.26}, "remote_mib": 0.0}]
     measures = [
         {"host": "node1", "label": label, "measured_at": when, "workloads": [{"memory": entries}, {"memory": []}]}
         for label, when in (("after", "2026-02"), ("before", "2026-01"))

@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import 
 
 A3 = host([number // 2 * 2 % 16 for number in range(16)], nodes=16, cores=40, family="a3")
 A2 = host([6, 0, 6, 0, 4, 2, 4, 2], nodes=8, cores=24)
-EVERYBODY = {0: "144-167", 1: "0-23", 2: "168-191", 3: "24-47"}
+INCLUDE_ALL = {0: "144-167", 1: "0-23", 2: "168-191", 3: "24-47"}
 
 # The tables of docs/strategies.md, of which the rows of whole hosts and of single NPUs are published.
 SEEN = [
@@ -23,7 +23,7 @@ SEEN = [
     ("A3, four", A3, [0, 1, 2, 3], {0: "0-159", 1: "160-319", 2: "320-479", 3: "480-639"}),
     ("A3, four others", A3, "8-11", {8: "0-159", 9: "160-319", 10: "320-479", 11: "480-639"}),
     ("A3, one", A3, [15], {15: "0-639"}),
-    ("A2, four", A2, [0, 1, 2, 3], EVERYBODY),
+    ("A2, four", A2, [0, 1, 2, 3], INCLUDE_ALL),
     ("A2, one", A2, [0], {0: "144-191"}),
     ("A2, one of each pair", A2, ["0", "1"], {0: "144-191", 1: "0-47"}),
 ]
@@ -56,11 +56,11 @@ def test_it_is_said_that_others_can_take_the_same_cpus():
 def test_what_is_hidden_is_not_lost_and_what_is_lost_is():
     whole = plan(A2, bound_by="workers")
     made = seen({**A2, "applied": whole}, [0, 1, 2, 3])
-    assert (pools(made), made["lost"]) == (EVERYBODY, [])
+    assert (pools(made), made["lost"]) == (INCLUDE_ALL, [])
     left = [{**card, "id": number} for number, card in enumerate(card for card in A2["npus"] if card["id"] != 1)]
     after = seen({**A2, "npus": left, "applied": made}, [0, 1, 2, 3])
     assert [(entry["slice"], entry["pool"]) for entry in after["npus"]] == [
-        (f"npu-{number}.slice", EVERYBODY[number]) for number in (0, 2, 3)
+        (f"npu-{number}.slice", INCLUDE_ALL[number]) for number in (0, 2, 3)
     ]
     assert [entry["slice"] for entry in after["lost"]] == ["npu-1.slice"]
     back = plan({**A2, "applied": made}, bound_by="workers")

@@ -75,7 +75,7 @@ def test_one_more_at_the_end_moves_nobody():
 
 def test_slices_are_inside_that_of_the_npu_and_the_unit_waits_for_its_limiter():
     result = binding(TOPOLOGY, PLAN, [], "host", (), [A, B])
-    assert result["says"].endswith(
+    assert result["summary"].endswith(
         " vNPU a: 28672 MiB and 20 percent of NPU 0, CPUs 2-5. vNPU b-2: 28672 MiB and 40 percent of NPU 0, CPUs 6-14."
     )
     assert {"unit": "npu-0-a.slice", "cpus": "2-5", "mems": "0"} in result["expected"]
