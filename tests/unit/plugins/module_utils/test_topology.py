@@ -557,7 +557,7 @@ def test_a_broken_plan_is_a_problem(tree, text):
     tree.write(machine())
     facts = gather(tree.write({"/etc/npu-affinity/plan.json": text}))
     assert facts["applied"] is None
-    assert facts["problems"][0].startswith("/etc/npu-affinity/plan.json is no ")
+    assert facts["problems"][0].startswith("/etc/npu-affinity/plan.json is no")
 
 
 def test_the_affinity_of_the_calling_process_changes_nothing():
