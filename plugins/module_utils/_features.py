@@ -24,6 +24,7 @@ IRQBALANCE_FILES = (
     irqbalance.POLICY,
     irqbalance.CONFINED_POLICY,
 )
+RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 Feature = collections.namedtuple("Feature", "owned sections programs leftovers", defaults=((), (), (), ()))
 """``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
 units that run a program of ours; ``leftovers``: files that these programs write."""
@@ -47,7 +48,7 @@ FEATURES = {
             UNIT_FOLDER + "/npu-affinity-irq.service",
             UNIT_FOLDER + "/npu-affinity-irq@.service",
             UNIT_FOLDER + "/npu-affinity-irq.timer",
-            "/etc/udev/rules.d/90-npu-affinity.rules",
+            RULES,
         ),
         sections=(binding.SECTION, IRQBALANCE),
         programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),

@@ -12,13 +12,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES, RULES
 from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import DROP_IN, POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
 
-PLAN = "/etc/npu-affinity/plan.json"
 SERVICE, INSTANCE, TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
-RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
 OWNED = FEATURES["irq"].owned

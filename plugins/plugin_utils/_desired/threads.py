@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
 
-NAMES = "/etc/npu-affinity/threads.json"
 SERVICE, TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
 OWNED = FEATURES["threads"].owned
 ABOUT = f"{MARKER}: changes are overwritten. Which processes npu-affinity-threads.service places, and by which names."
@@ -39,7 +40,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         f'"processes": {json.dumps(found, sort_keys=True)}}}\n'
     )
     timer = bool(settings["timer"])
-    files = [{"path": NAMES, "content": names, "mode": "0644"}]
+    files = [{"path": SETTINGS, "content": names, "mode": "0644"}]
     return Feature(
         files=tuple(files + [unit(SERVICE, _service(settings)), unit(TIMER, _timer(settings))] if timer else files),
         owned=OWNED,
@@ -73,7 +74,7 @@ def processes(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Ma
 def _service(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Place the threads of NPU processes on the CPUs of their roles\n"
-        "ConditionPathExists=/etc/npu-affinity/plan.json\n\n"
+        f"ConditionPathExists={PLAN}\n\n"
         f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._processes\nTimeoutStartSec=240\n"
     )
 

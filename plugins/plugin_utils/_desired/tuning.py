@@ -43,7 +43,8 @@ def _service(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Set governor, NUMA balancing, huge pages and swappiness as NPUs want them\n"
         "After=systemd-modules-load.service systemd-udev-settle.service systemd-sysctl.service systemd-tmpfiles-setup.service\n"
-        "After=tuned.service cpupower.service cpufrequtils.service\nConditionPathExists=/etc/npu-affinity/tuning.json\n\n"
+        "After=tuned.service cpupower.service cpufrequtils.service\n"
+        f"ConditionPathExists={FILE}\n\n"
         f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._tuning\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )

@@ -13,12 +13,11 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 
-LAYOUT = ("folder", "shared_region", "shared_mode")
+LAYOUT = ("folder", "shared_region", "shared_mode", "files")
 
 
 def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
     """Return the layout as module vnpu_layout takes it; ``settings``: those of role vnpu."""
     if not settings["enabled"]:
         return Feature()
-    files = [{key: value for key, value in entry.items() if key != "src"} for entry in settings["files"]]
-    return Feature(soft_split=settings["folder"], live={**{key: settings[key] for key in LAYOUT}, "files": files})
+    return Feature(soft_split=settings["folder"], live={key: settings[key] for key in LAYOUT})
