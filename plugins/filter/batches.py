@@ -44,7 +44,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 _BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
 
@@ -54,16 +54,17 @@ for name in PLANNING:
     importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
 
 
+@filter_errors
 def batches(value: Any) -> list[Any]:
     found = list(value) if isinstance(value, list | tuple) else [value]
     for batch in found:
         if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):
-            raise AnsibleFilterError(
+            raise ValueError(
                 "npu_affinity_batches: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; "
                 f"got {batch!r}"
             )
     if not found:
-        raise AnsibleFilterError("npu_affinity_batches: the list is empty; give at least one batch, such as [100%]")
+        raise ValueError("npu_affinity_batches: the list is empty; give at least one batch, such as [100%]")
     return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in found]
 
 

@@ -67,11 +67,11 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 
+@filter_errors
 def binding(
     topology: Mapping[str, Any],
     plan: Mapping[str, Any],
@@ -82,10 +82,7 @@ def binding(
     limiter: bool = True,
     visible_devices: bool = True,
 ) -> dict[str, Any]:
-    try:
-        return _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter, visible_devices)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.binding: {error}") from error
+    return _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter, visible_devices)
 
 
 class FilterModule:

@@ -133,24 +133,13 @@ _value:
           sample: {a: 0-47, b: 144-167}
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
 
-
-def compare(*arguments: Any, **options: Any) -> dict[str, Any]:
-    try:
-        given = inspect.signature(comparison.compare).bind(*arguments, **options)
-    except TypeError as error:
-        raise AnsibleFilterError(str(error)) from error
-    try:
-        return comparison.compare(*given.args, **given.kwargs)
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+compare = filter_errors(comparison.compare)
 
 
 class FilterModule:

@@ -44,16 +44,13 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 
+@filter_errors
 def cpulist(value: object) -> str:
-    try:
-        return as_cpulist(value)
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+    return as_cpulist(value)
 
 
 class FilterModule:

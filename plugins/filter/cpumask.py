@@ -44,17 +44,14 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, to_mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 
+@filter_errors
 def cpumask(value: object) -> str:
-    try:
-        return str(to_mask(expand(as_cpulist(value))))
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+    return str(to_mask(expand(as_cpulist(value))))
 
 
 class FilterModule:

@@ -60,19 +60,13 @@ _value:
   type: dict
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import state
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
-
-def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    try:
-        return state.desired_state(topology, plan, settings)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.desired_state: {error}") from error
+desired_state = filter_errors(state.desired_state)
 
 
 class FilterModule:

@@ -107,13 +107,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 
 OPTIONS = {field.name for field in fields(fit.Rules)}
 
 
+@filter_errors
 def fit_vnpus(
     devices: Sequence[Mapping[str, Any]] | Mapping[str, Any],
     request: Mapping[str, Any] | Sequence[Mapping[str, Any]],
@@ -122,15 +122,12 @@ def fit_vnpus(
 ) -> dict[str, Any] | list[dict[str, Any]]:
     given = {**(options or {}), **named}
     if unknown := sorted(set(given) - OPTIONS):
-        raise AnsibleFilterError(f"npu.affinity.fit_vnpus: there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
+        raise ValueError(f"there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
     rules = fit.Rules(**given)
-    try:
-        cards = fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
-        if isinstance(request, Mapping):
-            return asdict(fit.fit(cards, request, rules))
-        return [asdict(result) for result in fit.fit_all(cards, request, rules)]
-    except (TypeError, ValueError) as error:
-        raise AnsibleFilterError(f"npu.affinity.fit_vnpus: {error}") from error
+    cards = fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
+    if isinstance(request, Mapping):
+        return asdict(fit.fit(cards, request, rules))
+    return [asdict(result) for result in fit.fit_all(cards, request, rules)]
 
 
 class FilterModule:

@@ -49,19 +49,13 @@ _value:
   sample: {"a2-01": {"topology": {"schema": 1}, "labels": {"switch": "s0", "position": 1}}}
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import fleet as _fleet
 
-
-def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    try:
-        return _fleet.fleet(variables, names, saved)
-    except (AttributeError, TypeError) as error:
-        raise AnsibleFilterError(f"fleet: expected variables of hosts by name, names, and texts by file name ({error})") from error
+fleet = filter_errors(_fleet.fleet)
 
 
 class FilterModule:

@@ -102,11 +102,11 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
 
+@filter_errors
 def hami_manifests(
     topology: Mapping[str, Any],
     node: str,
@@ -118,10 +118,7 @@ def hami_manifests(
     uuids: Mapping[int, str] | None = None,
     limiter: str = "",
 ) -> dict[str, Any]:
-    try:
-        return hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {}, limiter)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.hami_manifests: {error}") from error
+    return hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {}, limiter)
 
 
 class FilterModule:

@@ -44,19 +44,13 @@ _value:
   type: str
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import junit as _junit
 
-
-def junit(result: Mapping[str, Any], host: str) -> str:
-    try:
-        return _junit.junit(result, host)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.junit: {error}") from error
+junit = filter_errors(_junit.junit)
 
 
 class FilterModule:

@@ -64,19 +64,13 @@ _value:
   sample: "apiVersion: kubelet.config.k8s.io/v1beta1"
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import drop_in
 
-
-def kubelet_drop_in(plan: Mapping[str, Any], topology: Mapping[str, Any], *arguments: Any, **options: Any) -> str:
-    try:
-        return drop_in.drop_in(plan, topology, *arguments, **options)
-    except (KeyError, TypeError, ValueError) as error:
-        raise AnsibleFilterError(f"kubelet_drop_in: {error}") from error
+kubelet_drop_in = filter_errors(drop_in.kubelet_drop_in)
 
 
 class FilterModule:

@@ -190,24 +190,13 @@ _value:
   sample: numactl --physcpubind=144-167 --membind=6 -- python3 benchmark.py
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import recipes
 
-
-def launch(*arguments: Any, **options: Any) -> str:
-    try:
-        given = inspect.signature(recipes.launch).bind(*arguments, **options)
-    except TypeError as error:
-        raise AnsibleFilterError(f"npu.affinity.launch: {error}") from error
-    try:
-        return recipes.launch(*given.args, **given.kwargs)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.launch: {error}") from error
+launch = filter_errors(recipes.launch)
 
 
 class FilterModule:

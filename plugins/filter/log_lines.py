@@ -59,16 +59,13 @@ _value:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines as lines_of
 
 
+@filter_errors
 def log_lines(plan: Mapping[str, Any], rank: int | None = None, topology: Mapping[str, Any] | None = None) -> list[str]:
-    try:
-        return lines_of(plan, rank, topology)
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+    return lines_of(plan, rank, topology)
 
 
 class FilterModule:

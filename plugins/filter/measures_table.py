@@ -50,21 +50,13 @@ _value:
   elements: str
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import measures_table as _measures_table
 
-
-def measures_table(
-    measured: Mapping[str, Any], before: Mapping[str, Any] | None = None, label: str = "after", before_label: str = "before"
-) -> list[str]:
-    try:
-        return _measures_table.measures_table(measured, before, label, before_label)
-    except (KeyError, TypeError, ValueError) as error:
-        raise AnsibleFilterError(f"npu.affinity.measures_table: {type(error).__name__}: {error}") from error
+measures_table = filter_errors(_measures_table.measures_table)
 
 
 class FilterModule:

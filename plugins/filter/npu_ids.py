@@ -47,16 +47,13 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.plugin_utils import _entries
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 
+@filter_errors
 def npu_ids(plan: Mapping[str, Any], npus: Sequence[Any]) -> list[int]:
-    try:
-        return _entries.present_ids(plan, npus)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.npu_ids: {error}") from error
+    return _entries.present_ids(plan, npus)
 
 
 class FilterModule:

@@ -275,19 +275,13 @@ _value:
       sample: ["A task with 2 NPUs can run on a2-01."]
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job
 
-
-def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return job.place(hosts, request)
-    except ValueError as error:
-        raise AnsibleFilterError(f"place: {error}") from error
+place = filter_errors(job.place)
 
 
 class FilterModule:

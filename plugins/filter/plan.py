@@ -328,24 +328,13 @@ _value:
       elements: str
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
-
-def plan(*arguments: Any, **options: Any) -> dict[str, Any]:
-    try:
-        given = inspect.signature(planner.plan).bind(*arguments, **options)
-    except TypeError as error:
-        raise AnsibleFilterError(str(error)) from error
-    try:
-        return planner.plan(*given.args, **given.kwargs)
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+plan = filter_errors(planner.plan)
 
 
 class FilterModule:

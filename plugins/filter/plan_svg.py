@@ -49,16 +49,13 @@ _value:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import drawing
 
 
+@filter_errors
 def plan_svg(plan: Mapping[str, Any], topology: Mapping[str, Any], title: str = "") -> str:
-    try:
-        return drawing.plan_svg(plan, topology, str(title))
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.plan_svg: {error}") from error
+    return drawing.plan_svg(plan, topology, str(title))
 
 
 class FilterModule:

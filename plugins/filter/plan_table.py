@@ -49,14 +49,13 @@ _value:
   elements: str
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _table
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
-
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "", remarks: Iterable[str] = ()) -> list[str]:
-    return _table.plan_table(plan, topology, summary, remarks)
+plan_table = filter_errors(_table.plan_table)
 
 
 class FilterModule:

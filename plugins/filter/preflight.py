@@ -69,9 +69,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 
 
+@filter_errors
 def preflight(
     topology: Mapping[str, Any],
     plan: Mapping[str, Any],

@@ -145,16 +145,13 @@ _value:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import measures
 
 
+@filter_errors
 def quality(pools: object, topology: Mapping[str, Any], cpus: object = None) -> dict[str, Any]:
-    try:
-        return measures.measured(pools, topology, cpus)
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+    return measures.measured(pools, topology, cpus)
 
 
 class FilterModule:

@@ -61,11 +61,11 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 
+@filter_errors
 def remarks(
     topology: Mapping[str, Any],
     plan: Mapping[str, Any],
@@ -76,10 +76,7 @@ def remarks(
     device_share: bool | None = None,
     visible_devices: bool = True,
 ) -> list[str]:
-    try:
-        return binding.remarks(topology, plan, services, workloads, vnpus, device_share, visible_devices)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.remarks: {error}") from error
+    return binding.remarks(topology, plan, services, workloads, vnpus, device_share, visible_devices)
 
 
 class FilterModule:

@@ -77,11 +77,11 @@ _value:
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import page
 
 
+@filter_errors
 def report_html(
     records: Iterable[Mapping[str, Any]],
     title: str = "NPU affinity",
@@ -90,10 +90,7 @@ def report_html(
     strategies: Iterable[str] = (),
     measures: Iterable[Mapping[str, Any]] = (),
 ) -> str:
-    try:
-        return page.report_html(records, str(title), str(generated), earlier, strategies, measures)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.report_html: {error}") from error
+    return page.report_html(records, str(title), str(generated), earlier, strategies, measures)
 
 
 class FilterModule:

@@ -123,21 +123,13 @@ _value:
       sample: Chips 1-2 are in ring 0 of Atlas 800 (model 9000).
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import select
 
-
-def select_npus(*arguments: Any, **options: Any) -> dict[str, Any]:
-    try:
-        given = inspect.signature(select.select_npus).bind(*arguments, **options)
-        return select.select_npus(*given.args, **given.kwargs)
-    except (TypeError, ValueError) as error:
-        raise AnsibleFilterError(f"select_npus: {error}") from error
+select_npus = filter_errors(select.select_npus)
 
 
 class FilterModule:

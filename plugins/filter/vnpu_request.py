@@ -60,19 +60,16 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 
 
+@filter_errors
 def vnpu_request(
     chip: str, count: int | str = 1, memory: int | str | None = None, core: int | str | None = None, mode: str = requests.HARD
 ) -> dict[str, Any]:
-    try:
-        return requests.request(chip_of(str(chip)), count, memory, core, mode)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.vnpu_request: {error}") from error
+    return requests.request(chip_of(str(chip)), count, memory, core, mode)
 
 
 class FilterModule:

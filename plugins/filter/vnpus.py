@@ -91,11 +91,11 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 
+@filter_errors
 def vnpus(
     plan: Mapping[str, Any],
     vnpus: Sequence[Mapping[str, Any]],
@@ -105,7 +105,7 @@ def vnpus(
     limiter: bool = True,
 ) -> list[dict[str, Any]]:
     if reasons := _vnpus.refusals(topology, plan, vnpus):
-        raise AnsibleFilterError("npu.affinity.vnpus: " + " ".join(reasons))
+        raise ValueError(" ".join(reasons))
     found = _vnpus.vnpus(topology, plan, vnpus, limiter)
     return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in found]
 

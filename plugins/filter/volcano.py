@@ -133,21 +133,13 @@ _value:
       sample: [{kind: Numatopology}]
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano as _volcano
 
-
-def volcano(*arguments: Any, **options: Any) -> dict[str, Any]:
-    try:
-        given = inspect.signature(_volcano.objects).bind(*arguments, **options)
-        return _volcano.objects(*given.args, **given.kwargs)
-    except (TypeError, ValueError) as error:
-        raise AnsibleFilterError(f"volcano: {error}") from error
+volcano = filter_errors(_volcano.volcano)
 
 
 class FilterModule:

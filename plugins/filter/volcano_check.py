@@ -59,16 +59,13 @@ _value:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import check
 
 
+@filter_errors
 def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
-    try:
-        return check(manifest, hosts)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.volcano_check: {error}") from error
+    return check(manifest, hosts)
 
 
 class FilterModule:

@@ -52,16 +52,13 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 
+@filter_errors
 def workloads(plan: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:
-    try:
-        return _workloads.workloads(plan, workloads, topology)
-    except ValueError as error:
-        raise AnsibleFilterError(f"npu.affinity.workloads: {error}") from error
+    return _workloads.workloads(plan, workloads, topology)
 
 
 class FilterModule:

@@ -28,7 +28,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "", remarks: Iterable[str] = ()) -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
-    ``says`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound; ``remarks`` are those of
+    ``summary`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound; ``remarks`` are those of
     filter ``remarks``.
     """
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}

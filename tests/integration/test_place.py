@@ -46,7 +46,7 @@ def test_live_hosts_and_what_was_saved_of_them_give_the_same_answer(fleet, tmp_p
     assert saved["tasks"] == live["tasks"]
     refused = {entry["host"]: entry["reason"] for entry in saved["refused"]}
     assert refused.keys() == {"busy", "cached", "torn"}
-    assert "its saved facts are no JSON" in refused["torn"]
+    assert "its saved facts are not valid JSON" in refused["torn"]
 
     job = {"tasks": [{"name": "decode", "npus": 1, "cpus": 8, "replicas": 2}, {"name": "router", "cpus": 4}]}
     run, found = answer(hosts, tmp_path, npu_affinity_request=job, npu_affinity_facts=str(facts))

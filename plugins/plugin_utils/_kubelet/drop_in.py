@@ -37,7 +37,7 @@ MOST_NODES = 8
 """With more NUMA nodes the topology manager needs ``max-allowable-numa-nodes``."""
 
 
-def drop_in(
+def kubelet_drop_in(
     plan: Mapping[str, Any],
     topology: Mapping[str, Any],
     policy: str = "static",

@@ -67,7 +67,7 @@ CLUSTERS = {
 """volcano: volcano-sh/volcano@ed72c7c8, installer. cce: Huawei Cloud CCE, "NUMA Affinity Scheduling" (2025-02-18)."""
 
 
-def objects(
+def volcano(
     hosts: Mapping[str, Mapping[str, Any]],
     cpus: int = 1,
     npus: int = 0,

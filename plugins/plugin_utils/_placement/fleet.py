@@ -23,6 +23,8 @@ def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str
     ``variables`` are those of each host, such as ``hostvars``, and ``names`` the hosts to take of them. With ``saved``, JSON texts by
     file name, the topologies come from there, and the variables only give labels to hosts that have some.
     """
+    if not isinstance(variables, Mapping) or not isinstance(names, Iterable) or not isinstance(saved, Mapping | None):
+        raise ValueError("expected variables of hosts by name, names, and texts by file name")
     if saved is None:
         return {
             name: _entry(variables[name], variables[name].get(FACT), variables[name].get("npu_affinity_gather_error")) for name in names
@@ -55,8 +57,8 @@ def _read(text: str) -> tuple[Any, str | None]:
         if isinstance(facts, Mapping) and "__payload__" in facts:
             facts = json.loads(facts["__payload__"])
     except (TypeError, ValueError) as error:
-        return None, f"its saved facts are no JSON ({error})"
+        return None, f"its saved facts are not valid JSON ({error})"
     if not isinstance(facts, Mapping):
-        return None, "its saved facts are no dictionary"
+        return None, "its saved facts are not a dictionary"
     facts = facts.get("ansible_facts", facts)
     return (facts if "cpus" in facts else facts.get(FACT)), f"its saved facts do not have {FACT}"

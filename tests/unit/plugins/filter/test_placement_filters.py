@@ -69,13 +69,13 @@ def test_chips_of_a_simulated_host_by_its_product(hosts):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: select_npus([0], 3, "atlas800_9000"), "select_npus: size not allowed"),
-        (lambda: select_npus([0]), "select_npus: family: chip ids do not tell the product"),
-        (lambda: select_npus([0], number=3), "select_npus: got an unexpected keyword argument 'number'"),
-        (lambda: select_npus([0], share={"used": {}}), "select_npus: share: request and chip_hbm_mb is missing"),
-        (lambda: place({}, {"npus": 0}), "place: cpus and npus"),
-        (lambda: place([], {"npus": 1}), "place: hosts: expected a dictionary"),
-        (lambda: fleet({}, None), "fleet: expected variables of hosts by name"),
+        (lambda: select_npus([0], 3, "atlas800_9000"), "npu.affinity.select_npus: size not allowed"),
+        (lambda: select_npus([0]), "npu.affinity.select_npus: family: chip ids do not tell the product"),
+        (lambda: select_npus([0], number=3), "npu.affinity.select_npus: got an unexpected keyword argument 'number'"),
+        (lambda: select_npus([0], share={"used": {}}), "npu.affinity.select_npus: share: request and chip_hbm_mb is missing"),
+        (lambda: place({}, {"npus": 0}), "npu.affinity.place: cpus and npus"),
+        (lambda: place([], {"npus": 1}), "npu.affinity.place: hosts: expected a dictionary"),
+        (lambda: fleet({}, None), "npu.affinity.fleet: expected variables of hosts by name"),
     ],
 )
 def test_wrong_arguments_are_sentences(call, words):

@@ -1,0 +1,39 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Errors of filters as Ansible shows them: the full name of the filter, and a sentence.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from ansible.errors import AnsibleFilterError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def filter_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a filter of a function of the same name, whose ``ValueError`` has a sentence for the user."""
+    name, signature = f"npu.affinity.{function.__name__}", inspect.signature(function)
+
+    @functools.wraps(function)
+    def filtered(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **options)
+        except TypeError as error:
+            raise AnsibleFilterError(f"{name}: {error}") from error
+        try:
+            return function(*args, **options)
+        except ValueError as error:
+            raise AnsibleFilterError(f"{name}: {error}") from error
+        except (AttributeError, LookupError, TypeError) as error:
+            raise AnsibleFilterError(f"{name}: the input has an unexpected form ({type(error).__name__}: {error})") from error
+
+    return filtered
