@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import collections
 import pathlib
 import re
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -18,10 +19,13 @@ import yaml
 from ansible_collections.npu.affinity.plugins.filter import binding, plan, plan_table
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
+AS_BOUND = ("plan", "slices", "irq", "threads", "tuning", "device_share", "vnpu", "kubelet", "verify", "report")
+IN_ORDER = sorted(ROLES, key=lambda role: AS_BOUND.index(role) if role in AS_BOUND else len(AS_BOUND))
 HEAD = "| variable | default | what it does |\n|---|---|---|\n"
 MARKUP = re.compile(r"\b[A-Z]\(([^()]*)\)")
 
@@ -38,7 +42,38 @@ def options(role: str) -> Mapping[str, Any]:
 
 def variables(role: str) -> str:
     """Return the table of a role's variables."""
-    return HEAD + "".join(f"| `{name}` | {_default(option)} | {_meaning(option)} |\n" for name, option in options(role).items())
+    return _table(options(role))
+
+
+def settings() -> str:
+    """Return the tables of all variables: those of playbooks, those that several roles have, those of each role."""
+    roles = {role: options(role) for role in IN_ORDER}
+    times = collections.Counter(name for found in roles.values() for name in found)
+    shared: dict[str, Any] = {}
+    for found in roles.values():
+        shared = {name: option for name, option in found.items() if times[name] > 1} | shared
+    of_playbooks = specs.of_playbooks()
+    playbooks = {name: option.get("playbooks", ["all"]) for name, option in of_playbooks.items()}
+    readers = {name: [role for role in IN_ORDER if name in roles[role]] for name in shared}
+    parts = [f"## Playbooks\n\n{_table(of_playbooks, playbooks)}", f"## Several roles\n\n{_table(shared, readers)}"]
+    for role, found in roles.items():
+        alone = {name: option for name, option in found.items() if times[name] == 1}
+        parts.append(f"## Role `{role}`\n\n{_title(role)}.\n\n{_table(alone)}")
+    return "\n".join(parts)
+
+
+def _title(role: str) -> str:
+    specs_of_role = yaml.safe_load((REPOSITORY / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
+    return str(specs_of_role["main"]["short_description"])
+
+
+def _table(found: Mapping[str, Any], readers: Mapping[str, Sequence[str]] | None = None) -> str:
+    head = HEAD if readers is None else "| variable | default | read by | what it does |\n|---|---|---|---|\n"
+    rows = []
+    for name, option in found.items():
+        middle = "" if readers is None else f" {', '.join(readers[name])} |"
+        rows.append(f"| `{name}` | {_default(option)} |{middle} {_meaning(option)} |\n")
+    return head + "".join(rows)
 
 
 def _default(option: Mapping[str, Any]) -> str:
@@ -82,6 +117,7 @@ def documents() -> Iterator[tuple[str, str]]:
         yield path, _with(path, r"(?<=^## Variables\n\n).*?(?=^##|\Z)", variables(role))
     lines = [f"{line}\n" for line in plan_lines()]
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
+    yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=    msg: \|-\n).*?(?=^```)", textwrap.indent("".join(lines), " " * 8))
 
 

@@ -49,7 +49,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import name
 class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, list[str]]]:
         given = {name: value for name, value in (variables or {}).items() if name.startswith(names.PREFIX)}
-        options = specs.options()
+        options = specs.settings()
         off = [
             role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
         ]

@@ -13,42 +13,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 PREFIX = "npu_affinity_"
-OF_PLAYBOOKS = frozenset(
-    PREFIX + name
-    for name in (
-        "after_host",
-        "batches",
-        "before_host",
-        "facts",
-        "features",
-        "hosts",
-        "measure_against",
-        "measure_label",
-        "measure_seconds",
-        "measures",
-        "pictures",
-        "placement_file",
-        "processes",
-        "request",
-        "skip_busy",
-        "superpod",
-        "switch",
-        "switch_position",
-        "unbind_device_share",
-    )
-)
-"""What playbooks read, besides the options of roles."""
 FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "remarks", "topology"))
 """What roles and playbooks set."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 
 Specs = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""The options of each role's argument specs: ``{role: {name: option}}``."""
+"""The options of each role's argument specs, and of the playbooks: ``{role: {name: option}}``."""
 
 
 def refusals(host: str, names: Iterable[str], specs: Specs) -> list[str]:
     """Return one sentence for each variable that has the prefix of the collection and that nothing reads."""
-    known = OF_PLAYBOOKS | FACTS | {name for options in specs.values() for name in options}
+    known = FACTS | {name for options in specs.values() for name in options}
     bare = {name.removeprefix(PREFIX): name for name in known - FACTS}
     sentences = []
     for name in sorted(name for name in set(names) - known if name.startswith(PREFIX)):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The argument specs of the roles, which are the one list of their settings.
+"""The one list of settings: the argument specs of the roles, and what playbooks read besides, in the same form.
 
 This module is private to the collection.
 """
@@ -15,14 +15,33 @@ from typing import Any
 import yaml
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
+PLAYS = pathlib.Path(__file__).with_name("plays.yml")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Options = dict[str, dict[str, Any]]
 
 
 @functools.cache
-def options() -> dict[str, dict[str, dict[str, Any]]]:
+def options() -> dict[str, Options]:
     """Return the options of each role's argument specs: ``{role: {name: option}}``. They are read once in a process and its forks."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
-        specs = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)["argument_specs"]
+        specs = _read(path)["argument_specs"]
         found[path.parts[-3]] = {name: option for spec in specs.values() for name, option in spec["options"].items()}
+    return found
+
+
+@functools.cache
+def of_playbooks() -> Options:
+    """Return what playbooks read besides the options of roles: ``{name: option}``."""
+    return _read(PLAYS)
+
+
+def settings() -> dict[str, Options]:
+    """Return all of it, with the options of playbooks beside those of roles."""
+    return options() | {"playbooks": of_playbooks()}
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     return found

@@ -65,8 +65,9 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
     ]
     read = {name for path in files for name in re.findall(r"\bnpu_affinity_\w+", path.read_text())}
     options = {name for options in specs.options().values() for name in options}
-    assert not options & (names.OF_PLAYBOOKS | names.FACTS)
-    assert read - options - names.FACTS | set(LABELS.values()) == names.OF_PLAYBOOKS
+    of_playbooks = set(specs.of_playbooks())
+    assert not options & (of_playbooks | names.FACTS)
+    assert read - options - names.FACTS | set(LABELS.values()) == of_playbooks
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
     ],
 )
 def test_names_that_nothing_reads(name, advice):
-    (sentence,) = names.refusals("a2-01", [name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.options())
+    (sentence,) = names.refusals("a2-01", [name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.settings())
     assert sentence == f"Host a2-01 has the variable {name}, which is no setting of npu.affinity; {advice}"
 
 
@@ -115,11 +116,11 @@ def test_names_that_nothing_reads(name, advice):
     ],
 )
 def test_settings_of_roles_that_are_off(given, off, expected):
-    assert names.remarks(given, off, specs.options()) == expected
+    assert names.remarks(given, off, specs.settings()) == expected
 
 
 def test_every_role_that_can_be_off_has_its_switch():
-    assert set(names.switches(specs.options())) == {"device_share", "irq", "kubelet", "slices", "threads", "tuning", "vnpu"}
+    assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "slices", "threads", "tuning", "vnpu"}
 
 
 def test_the_role_takes_every_strategy_that_there_is():
