@@ -49,7 +49,6 @@ def test_the_guide_shows_the_table_that_is_printed(hosts):
     root = pathlib.Path(site.__file__).parents[2]
     table = place(hosts, {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8})["table"]
     assert "\n".join(table) in (root / "docs/placement.md").read_text()
-    assert "\n".join(table[:12]) in (root / "README.md").read_text()
 
 
 def test_labels_of_the_inventory_reach_switches_and_superpods(hosts):
