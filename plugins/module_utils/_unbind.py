@@ -73,7 +73,7 @@ class Report:
     @property
     def changed(self):
         restored = [part for part in (self.affinities, self.threads, self.share) if part is not None]
-        restored_any = any(part["changed"] if isinstance(part, dict) else part.changed for part in restored)
+        restored_any = any(part.changed for part in restored)
         return bool(self.changes or self.actions or self.settings) or restored_any
 
 
@@ -269,7 +269,7 @@ class _Undo:
         self._attempt(None, self._stop_programs)
         if self.placed is not None:
             self.report.threads = self._attempt(None, self._release_threads)
-            self.report.warnings += self.report.threads["failed"] if self.report.threads else []
+            self.report.warnings += self.report.threads.failed if self.report.threads else []
         self._restore_interrupts()
         self._restore_tuning()
         self._change_files()
@@ -333,8 +333,8 @@ class _Undo:
 
     def finish(self, check):
         report, folders = self.report, self.recorded.get("folders", [])
-        if report.affinities is not None and report.affinities["failed"]:
-            report.failed += report.affinities["failed"]
+        if report.affinities is not None and report.affinities.failed:
+            report.failed += report.affinities.failed
             report.kept.add(binding.SECTION)
         if self.still_running:
             report.kept.add(INTERRUPTED)

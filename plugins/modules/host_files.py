@@ -478,7 +478,6 @@ def done_to_files(report):
         "actions": report.actions,
         "restart_needed": report.restart_needed,
         "settings": report.settings,
-        "untried": getattr(report, "untried", []),
     }
 
 
@@ -514,7 +513,7 @@ def main():
                 done, diffs, warnings = done_by_undoing(undone)
             looked = interrupts.look(host, plan, check=check) if plan else (None, {})
             report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)
-            done = {**done, **joined(done, done_to_files(report)), "changed": done["changed"] or report.changed}
+            done = {**done, **joined(done, done_to_files(report)), "untried": report.untried, "changed": done["changed"] or report.changed}
             diffs += [_diffs.of_settings(report.settings)] if report.settings else []
             diffs += _diffs.of_files(report.changes)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])

@@ -227,16 +227,16 @@ def main():
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     result = {
-        "changed": report["changed"],
-        "processes": [dict(row, threads=grouped(row["threads"])) for row in report["processes"]],
-        "failures": report["failed"],
-        "diff": [diffs.of_threads(report["processes"])],
+        "changed": report.changed,
+        "processes": [dict(row, threads=grouped(row["threads"])) for row in report.processes],
+        "failures": report.failed,
+        "diff": [diffs.of_threads(report.processes)],
     }
     for row in result["processes"]:
         del row["title"]
-    warnings = report["warnings"]
+    warnings = report.warnings
     if params["memory"] != "none":
-        result["memory"], unread = tables(host, report["found"])
+        result["memory"], unread = tables(host, report.found)
         warnings = warnings + unread
     if migration:
         result["migration"] = {

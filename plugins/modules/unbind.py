@@ -236,7 +236,7 @@ def main():
             )
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
-    share, npus = report.share, report.affinities["npus"] if report.affinities else []
+    share, npus = report.share, report.affinities.npus if report.affinities else []
     ignored = {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
     failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
     for sentence in report.warnings + diffs.card_sentences(ignored) + (share.warnings if share else []):

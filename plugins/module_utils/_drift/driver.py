@@ -14,7 +14,7 @@ from .._cpulist import compress, expand
 from .._device_share.switching import switch
 from .._device_share.tool import Cards, Refusal, ShareTool
 from .._irq.affinity import KINDS, grouped
-from .._irq.binding import CQ, SQ, bind, choices
+from .._irq.binding import SQ, bind, choices
 from .._irq.irqbalance import irqbalance, processes, told, until_first_pass
 from .findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, because, cause_of_move
 
@@ -39,19 +39,16 @@ def check_interrupts(findings, host, plan, online, there, tolerant=False):
     _await_irqbalance(findings, host)
     free = _freedom_of_irqbalance(host)
     report = bind(host, plan, check=True)
-    failed = set() if tolerant else {sentence.partition(": ")[0] for sentence in report["failed"]}
-    findings.remarks += report["unchangeable"] + (report["failed"] if tolerant else [])
+    findings.remarks += report.unchangeable + (report.failed if tolerant else [])
     wrong = ("changed", "stuck") if tolerant else ("changed", "failed", "stuck")
-    for npu, row in zip(plan["npus"], report["npus"]):
+    for npu, surveyed, row in zip(plan["npus"], report.rows, report.npus):
         if not npu.get("irq") or title_of(npu) not in there or online and not set(expand(npu["pool"])) & online:
             continue
-        known = {entry["name"] for entry in row["interrupts"]}
-        for name in (SQ, CQ) if "NPU %s (%s)" % (row["id"], row["pci"]) in failed else ():
-            if name not in known:
-                cause = because(DRIVER_RELOAD, "the driver is not loaded, or still loading")
-                findings.differs("interrupts", "%s %s" % (title_of(npu), name), "requested", "not requested", cause, npu["id"])
+        for name in () if tolerant else surveyed.missing:
+            cause = because(DRIVER_RELOAD, "the driver is not loaded, or still loading")
+            findings.differs("interrupts", "%s %s" % (title_of(npu), name), "requested", "not requested", cause, npu["id"])
         _compare_row(findings, row, wrong, online, choices(npu, set(expand(npu["irq"]))), free(row["pci"]), title_of(npu) + " ")
-    for row in report["npus"][len(plan["npus"]) :]:
+    for row in report.npus[len(plan["npus"]) :]:
         _compare_row(findings, row, wrong, online)
         findings.remarks += ["%s: %s" % (row["pci"], row["text"])] if row["text"] else []
 

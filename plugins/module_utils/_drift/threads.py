@@ -21,7 +21,7 @@ def check_threads(findings, host, plan, processes, patterns):
     """
     report = place(host, plan, processes, patterns, check=True)
     objects = {}
-    for row in report["processes"]:
+    for row in report.processes:
         for entry in row["threads"]:
             if entry["state"] not in ("left", "gone"):
                 name = "%s threads of %s" % (entry["role"], row["title"].rpartition(" of ")[2])
@@ -37,4 +37,4 @@ def check_threads(findings, host, plan, processes, patterns):
         found += " and %d more" % (len(wrong) - 1) if len(wrong) > 1 else ""
         cause = because(CHANGED_CPUSET, entry["text"]) if entry["state"] == "refused" else because(EDIT, _MOVED)
         findings.differs("threads", name, "CPUs " + entry["wanted"], found, cause, npu)
-    findings.remarks.extend(report["warnings"])
+    findings.remarks.extend(report.warnings)

@@ -169,13 +169,17 @@ def settle(host, steps, check=False, before_first_write=lambda: None):
 
 
 class Row:
-    """The steps of one NPU, or of one PCI function or driver, and what else is to be said of it."""
+    """The steps of one NPU, or of one PCI function or driver, and what else is to be said of it.
+
+    ``missing`` are the names of interrupts that its driver has not requested.
+    """
 
     def __init__(self, pci, npu=None):
         self.id = npu
         self.pci = pci
         self.device = None
         self.text = ""
+        self.missing = []
         self.steps = {kind: [] for kind in KINDS}
 
     @property
@@ -185,27 +189,35 @@ class Row:
     def all_steps(self):
         return [step for kind in KINDS for step in self.steps[kind]]
 
+    def entries(self):
+        """Return ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind."""
+        steps = {kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}
+        return dict({"id": self.id, "pci": self.pci, "device": self.device, "text": self.text}, **steps)
 
-def report(rows, warnings=(), failed=()):
-    """Return ``{changed, npus, unchangeable, warnings, failed}`` of settled rows; the last three are sentences.
 
-    An NPU is ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind.
-    """
-    result = {"changed": False, "npus": [], "unchangeable": [], "warnings": list(warnings), "failed": list(failed)}
-    for row in rows:
-        values = {"id": row.id, "pci": row.pci, "device": row.device, "text": row.text}
-        for kind in KINDS:
-            values[kind] = [step.entry() for step in row.steps[kind]]
-            for group in grouped(values[kind]):
-                result["changed"] |= group["before"] != group["after"]
-                if group["state"] in ELSEWHERE:
-                    result["unchangeable"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
-                elif group["state"] == "stuck":
-                    result["warnings"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
-                elif group["state"] in ("busy", "failed"):
-                    result["failed"].append("%s: %s %s" % (row.title, subject(kind, group), group["text"]))
-        result["npus"].append(values)
-    return result
+class Report:
+    """What became of settled ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
+
+    def __init__(self, rows, warnings=(), failed=()):
+        self.rows = rows
+        self.npus = [row.entries() for row in rows]
+        self.changed = False
+        self.unchangeable = []
+        self.warnings = list(warnings)
+        self.failed = list(failed)
+        for row, npu in zip(rows, self.npus):
+            for kind in KINDS:
+                for group in grouped(npu[kind]):
+                    self._add(group, "%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+
+    def _add(self, group, sentence):
+        self.changed |= group["before"] != group["after"]
+        if group["state"] in ELSEWHERE:
+            self.unchangeable.append(sentence)
+        elif group["state"] == "stuck":
+            self.warnings.append(sentence)
+        elif group["state"] in ("busy", "failed"):
+            self.failed.append(sentence)
 
 
 def subject(kind, entry):

@@ -30,7 +30,7 @@ from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import PATH as PLAN
 from .._plan_file import plan_npus, read
 from .._state.lock import changing
-from .affinity import KINDS, Row, Step, report, settle, subject
+from .affinity import KINDS, Report, Row, Step, settle, subject
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -172,6 +172,7 @@ class _Survey:
         if driver and not found:
             row.text = "the interrupts of its PCI function are those of another NPU"
         elif missing:
+            row.missing = missing
             row.text = self._fail(row, "its driver has not requested %s; bind again when it is loaded" % " and ".join(missing))
         offline = set(expand(npu["irq"])) - online
         if offline:
@@ -214,7 +215,7 @@ class _Survey:
 
 
 def bind(host, plan, pci=None, check=False, tolerant=False):
-    """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :func:`report`.
+    """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :class:`Report`.
 
     ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so that a later
     check expects no better. States of an entry: bound (was right), changed,
@@ -232,7 +233,7 @@ def bind(host, plan, pci=None, check=False, tolerant=False):
         step.compare_count(host, counts.get(step.target.irq))
     if not check:
         _remember(host, survey, tolerant)
-    return report(survey.rows, survey.warnings, survey.failed)
+    return Report(survey.rows, survey.warnings, survey.failed)
 
 
 def _record(host, survey):
@@ -321,7 +322,7 @@ def restore(host, state, check=False):
     settle(host, [step for row in rows for step in row.all_steps()], check)
     if not check and host.exists(MEMORY):
         os.unlink(host.path(MEMORY))
-    return report(rows)
+    return Report(rows)
 
 
 def await_vectors(host, plan, seconds, pci=None):
@@ -353,7 +354,7 @@ def await_vectors(host, plan, seconds, pci=None):
 
 def lines(bound):
     """Yield a sentence for every entry of a report that moved or did not do what was wanted, and for every remark on an NPU."""
-    for npu in bound["npus"]:
+    for npu in bound.npus:
         title = npu["pci"] if npu["id"] is None else "NPU %s (%s)" % (npu["id"], npu["pci"])
         if npu["text"]:
             yield "%s: %s" % (title, npu["text"])
@@ -393,8 +394,8 @@ def main(argv=None):
     if bound is None:
         sys.stdout.write("There is no %s: nothing is bound.\n" % options.plan)
         return 0
-    if not bound["npus"]:
+    if not bound.npus:
         sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
     for line in lines(bound):
         sys.stdout.write("%s\n" % line)
-    return 1 if bound["failed"] and not tolerant else 0
+    return 1 if bound.failed and not tolerant else 0

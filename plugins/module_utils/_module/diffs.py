@@ -122,7 +122,7 @@ def of_memory(migration, check):
 def of_unbind(report):
     """Return the diffs of a report of :mod:`_unbind`, without those in which nothing differs."""
     diffs = of_files(report.changes) + [of_settings(report.settings)]
-    diffs += [of_affinities(report.affinities["npus"])] if report.affinities else []
+    diffs += [of_affinities(report.affinities.npus)] if report.affinities else []
     diffs += [of_device_share(chips_of(report.share), recover_of(report.share))] if report.share else []
-    diffs += [of_threads(report.threads["processes"])] if report.threads else []
+    diffs += [of_threads(report.threads.processes)] if report.threads else []
     return [entry for entry in diffs if entry["before"] != entry["after"]]

@@ -27,7 +27,7 @@ class Unbound(ValueError):
 def look(host, plan, check=False):
     """Return ``(what _irq.bind would do about the interrupts of a plan, the section of previous.json that this needs before)``."""
     report = binding.bind(host, plan, check=True)
-    return report, {binding.SECTION: binding.previous(host, plan)} if report["changed"] and not check else {}
+    return report, {binding.SECTION: binding.previous(host, plan)} if report.changed and not check else {}
 
 
 def bind(host, plan, looked, check=False, tolerant=False):
@@ -39,14 +39,14 @@ def bind(host, plan, looked, check=False, tolerant=False):
     report, sections = looked
     for section, state in sections.items():
         previous.record(host, section, state)
-    if (report["changed"] or report["unchangeable"] or report["failed"]) and not check:
+    if (report.changed or report.unchangeable or report.failed) and not check:
         report = binding.bind(host, plan, tolerant=tolerant)
     result = {
-        "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report["npus"]],
-        "unchangeable": report["unchangeable"],
-        "failures": report["failed"],
+        "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report.npus],
+        "unchangeable": report.unchangeable,
+        "failures": report.failed,
     }
-    diff = diffs.of_affinities(report["npus"])
-    if report["failed"] and not tolerant:
-        raise Unbound(dict(result, changed=report["changed"], diff=diff))
-    return report["changed"], result, report["warnings"] + report["failed"], diff
+    diff = diffs.of_affinities(report.npus)
+    if report.failed and not tolerant:
+        raise Unbound(dict(result, changed=report.changed, diff=diff))
+    return report.changed, result, report.warnings + report.failed, diff

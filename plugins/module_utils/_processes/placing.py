@@ -181,31 +181,47 @@ class _Process:
         return ["%s: %s" % (self.process.title, text) for text in self.sentences if any(" of role %s is " % role in text for role in roles)]
 
 
+class Report:
+    """What became of threads. ``found`` are the :class:`_processes.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
+
+    A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
+    cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is no failure), refused (by its
+    cpuset) and failed.
+    """
+
+    def __init__(self, found):
+        self.found = found.processes
+        self.warnings = list(found.warnings)
+        self.processes = []
+        self.failed = []
+        self.changed = False
+
+    def add(self, placement):
+        row = placement.row()
+        self.processes.append(row)
+        self.warnings += placement.remarks()
+        self.changed |= any(entry["before"] != entry["after"] for entry in row["threads"])
+        for group in grouped(row["threads"]):
+            if group["state"] in ("refused", "failed"):
+                self.failed.append("%s: %s %s" % (row["title"], subject(group), group["text"]))
+
+
 def place(host, plan, wanted=(), patterns=None, check=False, release=False):
-    """Place the threads of processes and return ``{changed, processes, warnings, failed, found}``; warnings and failed are sentences.
+    """Place the threads of processes and return the :class:`Report`.
 
     ``wanted``: see :func:`_processes.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
     ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it.
 
-    ``found`` has the :class:`_processes.tasks.Process` objects. A process is ``{pid, name, title, npus, found_by, threads}``, a thread
-    ``{tid, name, role, before, wanted, after, state, text}`` with cpulists. States: placed (was right), moved, left (by a pattern), gone
-    (it ended meanwhile, which is no failure), refused (by its cpuset) and failed. Raises ``ValueError`` for what is no plan or asks for an
-    NPU that it has not.
+    Raises ``ValueError`` for what is no plan or asks for an NPU that it has not.
     """
     patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
     found = find(host, plan, groups_of(plan, wanted))
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
-    report = {"changed": False, "processes": [], "warnings": list(found.warnings), "failed": [], "found": found.processes}
+    report = Report(found)
     for process in found.processes:
         placement = _Process(host, process, online, patterns, release)
         placement.place(check)
-        row = placement.row()
-        report["processes"].append(row)
-        report["warnings"] += placement.remarks()
-        report["changed"] |= any(entry["before"] != entry["after"] for entry in row["threads"])
-        for group in grouped(row["threads"]):
-            if group["state"] in ("refused", "failed"):
-                report["failed"].append("%s: %s %s" % (row["title"], subject(group), group["text"]))
+        report.add(placement)
     return report
 
 
@@ -230,11 +246,11 @@ def subject(group):
 
 def lines(report):
     """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
-    for row in report["processes"]:
+    for row in report.processes:
         for group in grouped(row["threads"]):
             if group["before"] != group["after"]:
                 yield "%s: %s moved from CPUs %s to %s" % (row["title"], subject(group), group["before"], group["after"])
-    yield from (report["warnings"] if report["changed"] else []) + report["failed"]
+    yield from (report.warnings if report.changed else []) + report.failed
 
 
 def main(argv=None):
@@ -260,4 +276,4 @@ def main(argv=None):
         return 1
     for line in lines(report):
         sys.stdout.write("%s\n" % line)
-    return 1 if report["failed"] else 0
+    return 1 if report.failed else 0

@@ -127,9 +127,9 @@ def test_sq_goes_to_the_first_irq_cpu_every_cq_to_the_second_and_the_drivers_wor
     assert affinity(kernel, 2752) == EVERYWHERE, "the mailbox interrupt is left alone"
     assert kernel.read("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask") == "0000,01000000"
     assert "Cpus_allowed_list:\t24" in kernel.read("/proc/900/status")
-    assert report["changed"]
-    assert report["failed"] == report["unchangeable"] == report["warnings"] == []
-    first = report["npus"][0]
+    assert report.changed
+    assert report.failed == report.unchangeable == report.warnings == []
+    first = report.npus[0]
     assert (first["id"], first["pci"], first["device"]) == (0, FIRST, 0)
     assert len(first["interrupts"]) == 17
     sq = {"irq": 2753, "name": SQ, "before": EVERYWHERE, "wanted": "24", "after": "24", "state": "changed", "text": ""}
@@ -140,21 +140,25 @@ def test_a_second_run_writes_nothing(kernel):
     bind(kernel, PLAN_OF_TWO)
     kernel.writes = []
     report = bind(kernel, PLAN_OF_TWO)
-    assert not report["changed"]
+    assert not report.changed
     assert kernel.writes == []
-    assert states(report["npus"][0]["interrupts"]) == {"bound"}
+    assert states(report.npus[0]["interrupts"]) == {"bound"}
+
+
+def told(report):
+    return report.changed, report.npus, report.unchangeable, report.warnings, report.failed
 
 
 def test_a_check_predicts_what_the_run_then_does_and_writes_nothing(kernel):
     before = texts(kernel)
     predicted = bind(kernel, PLAN_OF_TWO, check=True)
     assert texts(kernel) == before
-    assert bind(kernel, PLAN_OF_TWO) == predicted
+    assert told(bind(kernel, PLAN_OF_TWO)) == told(predicted)
 
 
 def test_only_the_npus_of_one_function_are_bound_when_it_is_named_in_any_case(kernel):
     report = bind(kernel, PLAN_OF_TWO, pci=FIRST.upper())
-    assert [entry["id"] for entry in report["npus"]] == [0]
+    assert [entry["id"] for entry in report.npus] == [0]
     assert affinity(kernel, 3009) == EVERYWHERE
 
 
@@ -210,10 +214,10 @@ def test_a_larger_irq_role_is_bound_and_found_bound(kernel):
     plan = {"npus": [npu(irq="24-27")]}
     report = bind(kernel, plan)
     assert [affinity(kernel, irq) for irq in range(2753, 2758)] == ["24", "25", "26", "27", "25"]
-    assert report["failed"] == report["warnings"] == []
+    assert report.failed == report.warnings == []
     assert kernel.read("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask") == "0000,01000000"
     kernel.writes = []
-    assert not bind(kernel, plan)["changed"]
+    assert not bind(kernel, plan).changed
     assert kernel.writes == []
 
 
@@ -221,22 +225,22 @@ def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
     kernel.put("/sys/devices/system/cpu/online", "0-23,25-47")
     report = bind(kernel, PLAN_OF_TWO)
     assert (affinity(kernel, 2753), affinity(kernel, 2754)) == ("25", "25")
-    assert report["warnings"] == ["NPU 0 (%s): IRQ CPU 24 is offline; another CPU of its pool stands in" % FIRST]
-    assert report["failed"] == []
+    assert report.warnings == ["NPU 0 (%s): IRQ CPU 24 is offline; another CPU of its pool stands in" % FIRST]
+    assert report.failed == []
 
 
 def test_a_pool_that_is_wholly_offline_is_a_failure_and_never_an_empty_write(kernel):
     kernel.put("/sys/devices/system/cpu/online", "0-23,36-47")
     report = bind(kernel, {"npus": [npu()]})
     assert kernel.writes == []
-    assert report["failed"] == ["NPU 0 (%s): no CPU of its pool 24-35 is online; bring one online or plan again" % FIRST]
+    assert report.failed == ["NPU 0 (%s): no CPU of its pool 24-35 is online; bring one online or plan again" % FIRST]
 
 
 def test_a_cpu_that_is_offline_does_not_make_a_bound_interrupt_look_wrong(kernel):
     bind(kernel, PLAN_OF_TWO)
     kernel.put("/proc/irq/2753/smp_affinity_list", "24,47")
     kernel.put("/sys/devices/system/cpu/online", "0-46")
-    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+    assert not bind(kernel, PLAN_OF_TWO, check=True).changed
 
 
 NOTHING_TO_BIND = [
@@ -249,15 +253,15 @@ NOTHING_TO_BIND = [
 @pytest.mark.parametrize("entry, text, warns", NOTHING_TO_BIND)
 def test_an_npu_without_anything_to_bind_is_skipped_with_a_sentence(kernel, entry, text, warns):
     report = bind(kernel, {"npus": [entry]})
-    assert report["npus"][0]["text"].startswith(text)
-    assert bool(report["warnings"]) is warns
-    assert report["failed"] == kernel.writes == []
+    assert report.npus[0]["text"].startswith(text)
+    assert bool(report.warnings) is warns
+    assert report.failed == kernel.writes == []
 
 
 def test_a_function_whose_driver_is_not_loaded_is_a_failure(kernel):
     kernel.put("/sys/bus/pci/devices/0000:81:00.0/numa_node", "4")
     report = bind(kernel, {"npus": [npu(2, "0000:81:00.0")]})
-    assert report["failed"] == [
+    assert report.failed == [
         "NPU 2 (0000:81:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
     ]
 
@@ -275,46 +279,44 @@ def test_interrupts_that_the_kernel_manages_are_reported_once_and_are_no_failure
         for irq in range(2754, 2770):
             os.chmod(kernel.path("/proc/irq/%d/smp_affinity_list" % irq), 0o444)
     report = bind(kernel, PLAN_OF_TWO)
-    assert report["failed"] == []
-    assert report["unchangeable"] == [
-        "NPU 0 (%s): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 0-47" % FIRST
-    ]
-    assert states(report["npus"][0]["interrupts"]) == {"changed", "managed"}
+    assert report.failed == []
+    assert report.unchangeable == ["NPU 0 (%s): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 0-47" % FIRST]
+    assert states(report.npus[0]["interrupts"]) == {"changed", "managed"}
     again = bind(kernel, PLAN_OF_TWO, check=True)
-    assert not again["changed"]
-    assert again["unchangeable"] == report["unchangeable"]
+    assert not again.changed
+    assert again.unchangeable == report.unchangeable
 
 
 def test_a_workqueue_that_the_kernel_places_itself_is_no_failure_and_no_change_either(kernel):
     kernel.refuse = lambda path, value: errno.EIO if path.endswith("/cpumask") else None
     report = bind(kernel, PLAN_OF_TWO)
-    assert states(report["npus"][0]["workqueues"]) == {"managed"}
-    assert report["failed"] == []
-    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+    assert states(report.npus[0]["workqueues"]) == {"managed"}
+    assert report.failed == []
+    assert not bind(kernel, PLAN_OF_TWO, check=True).changed
 
 
 def test_a_thread_that_the_kernel_binds_itself_is_no_failure(kernel):
     kernel.refuse = lambda path, value: errno.EINVAL if path == "/proc/900/status" else None
     report = bind(kernel, PLAN_OF_TWO)
-    assert states(report["npus"][0]["threads"]) == {"managed"}
-    assert report["failed"] == []
-    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+    assert states(report.npus[0]["threads"]) == {"managed"}
+    assert report.failed == []
+    assert not bind(kernel, PLAN_OF_TWO, check=True).changed
 
 
 def test_a_full_cpu_gives_way_to_the_other_irq_cpu_and_the_next_run_leaves_it_there(kernel):
     kernel.refuse = refuse_cq(errno.ENOSPC, only="25")
     report = bind(kernel, PLAN_OF_TWO)
     assert affinity(kernel, 2754) == "24"
-    assert report["failed"] == []
-    assert report["unchangeable"] == [
+    assert report.failed == []
+    assert report.unchangeable == [
         "NPU 0 (%s): IRQ 2754-2769 cq_update_irq is on CPU 24, because no interrupt vectors are left on CPU 25" % FIRST
     ]
-    assert not bind(kernel, PLAN_OF_TWO, check=True)["changed"]
+    assert not bind(kernel, PLAN_OF_TWO, check=True).changed
     kernel.writes = []
-    assert not bind(kernel, PLAN_OF_TWO)["changed"]
+    assert not bind(kernel, PLAN_OF_TWO).changed
     assert kernel.writes == []
     kernel.refuse = lambda path, value: None
-    assert bind(kernel, PLAN_OF_TWO)["changed"], "there is room again"
+    assert bind(kernel, PLAN_OF_TWO).changed, "there is room again"
     assert affinity(kernel, 2754) == "25"
     assert kernel.read(MEMORY) == "{}"
 
@@ -327,8 +329,8 @@ def test_when_both_irq_cpus_are_full_the_pool_stands_in_and_when_all_are_that_is
     kernel.put("/proc/irq/2755/smp_affinity_list", "40")
     report = bind(kernel, PLAN_OF_TWO)
     assert affinity(kernel, 2755) == "40"
-    assert len(report["failed"]) == 1
-    assert "none of the CPUs 25, 24, 26, 27" in report["failed"][0]
+    assert len(report.failed) == 1
+    assert "none of the CPUs 25, 24, 26, 27" in report.failed[0]
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM])
@@ -338,7 +340,7 @@ def test_a_busy_kernel_is_asked_again(kernel, monkeypatch, number):
     kernel.refuse = lambda path, value: answers.pop(0) if "/2753/" in path and answers else None
     report = bind(kernel, PLAN_OF_TWO)
     assert affinity(kernel, 2753) == "24"
-    assert (report["failed"], report["npus"][0]["interrupts"][0]["state"]) == ([], "changed")
+    assert (report.failed, report.npus[0]["interrupts"][0]["state"]) == ([], "changed")
 
 
 def test_a_kernel_that_stays_busy_ends_the_run_in_time(kernel):
@@ -346,8 +348,8 @@ def test_a_kernel_that_stays_busy_ends_the_run_in_time(kernel):
     start = time.monotonic()
     report = bind(kernel, PLAN_OF_TWO)
     assert time.monotonic() - start < 5, "the pauses are for all interrupts together"
-    assert states(report["npus"][0]["interrupts"]) == {"busy"}
-    assert "IRQ 2754-2769 cq_update_irq could not be put on CPUs 25" in report["failed"][1]
+    assert states(report.npus[0]["interrupts"]) == {"busy"}
+    assert "IRQ 2754-2769 cq_update_irq could not be put on CPUs 25" in report.failed[1]
 
 
 REFUSALS = [
@@ -361,7 +363,7 @@ REFUSALS = [
 @pytest.mark.parametrize("number, advice", REFUSALS)
 def test_any_other_refusal_is_a_failure_that_names_the_interrupt_the_file_and_the_next_step(kernel, number, advice):
     kernel.refuse = lambda path, value: number if "/2753/" in path else None
-    (sentence,) = bind(kernel, PLAN_OF_TWO)["failed"]
+    (sentence,) = bind(kernel, PLAN_OF_TWO).failed
     assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" % FIRST)
     assert os.strerror(number) in sentence
     assert advice in sentence
@@ -375,14 +377,14 @@ def test_an_interrupt_that_follows_later_is_pending_and_no_failure(kernel):
 
     lazy = Lazy(kernel.root)
     report = bind(lazy, {"npus": [npu()]})
-    entry = report["npus"][0]["interrupts"][0]
+    entry = report.npus[0]["interrupts"][0]
     assert (entry["after"], entry["state"]) == ("24", "pending")
     assert entry["text"] == "follows at its next interrupt; until then it is on CPUs 0"
-    assert report["changed"]
-    assert report["failed"] == []
+    assert report.changed
+    assert report.failed == []
     again = bind(lazy, {"npus": [npu()]})
-    assert not again["changed"]
-    assert states(again["npus"][0]["interrupts"]) == {"pending"}
+    assert not again.changed
+    assert states(again.npus[0]["interrupts"]) == {"pending"}
 
 
 FIRED = [
@@ -401,17 +403,17 @@ def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, t
                 super().set_attribute(path, value)
 
     lazy = Lazy(kernel.root)
-    (sentence,) = [text for text in bind(lazy, {"npus": [npu()]})["unchangeable"] if SQ in text]
+    (sentence,) = [text for text in bind(lazy, {"npus": [npu()]}).unchangeable if SQ in text]
     assert sentence == "NPU 0 (%s): IRQ 2753 %s follows at its next interrupt; until then it is on CPUs 0" % (FIRST, SQ)
     noted = lazy.read(MEMORY)
     lazy.put("/proc/interrupts", lazy.read("/proc/interrupts").replace(" 2753: 0 0 ", " 2753: 0 %d " % times))
     lazy.put("/proc/irq/2753/effective_affinity_list", place)
     for check in (True, False):
         report = bind(lazy, {"npus": [npu()]}, check=check)
-        entry = report["npus"][0]["interrupts"][0]
-        assert (entry["state"], report["changed"], report["failed"]) == (state, False, [])
+        entry = report.npus[0]["interrupts"][0]
+        assert (entry["state"], report.changed, report.failed) == (state, False, [])
         warned = ["NPU 0 (%s): IRQ 2753 %s came since it was put on CPUs 24, and still comes on CPUs 0" % (FIRST, SQ)]
-        assert report["warnings"] == (warned if state == "stuck" else [])
+        assert report.warnings == (warned if state == "stuck" else [])
     assert (lazy.read(MEMORY) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
 
 
@@ -419,12 +421,12 @@ def test_a_workqueue_whose_cpus_are_isolated_is_said_to_run_elsewhere(kernel):
     kernel.put("/sys/devices/virtual/workqueue/cpumask", "00ffffff")
     for check in (False, True):
         report = bind(kernel, {"npus": [npu()]}, check=check)
-        (entry,) = report["npus"][0]["workqueues"]
+        (entry,) = report.npus[0]["workqueues"]
         assert (entry["after"], entry["state"]) == ("24", "replaced")
-        (sentence,) = report["unchangeable"]
+        (sentence,) = report.unchangeable
         assert sentence.startswith("NPU 0 (%s): workqueue dev0_sq_send_wq runs on CPUs 0-23 all the same: the kernel keeps" % FIRST)
         assert "npu_affinity_exclude_isolated" in sentence
-        assert report["failed"] == []
+        assert report.failed == []
 
 
 def test_an_interrupt_that_somebody_moves_back_at_once_is_a_failure(kernel):
@@ -432,7 +434,7 @@ def test_an_interrupt_that_somebody_moves_back_at_once_is_a_failure(kernel):
         def set_attribute(self, path, value):
             super().set_attribute(path, "7" if path == "/proc/irq/2753/smp_affinity_list" else value)
 
-    (sentence,) = bind(Contested(kernel.root), {"npus": [npu()]})["failed"]
+    (sentence,) = bind(Contested(kernel.root), {"npus": [npu()]}).failed
     assert "was put on CPUs 24 and is on 7: something else moves it, perhaps irqbalance" in sentence
 
 
@@ -489,8 +491,8 @@ def test_the_second_chip_of_a_shared_function_keeps_its_own_queue_and_thread(ker
     report = bind(kernel, plan)
     assert kernel.read("/sys/devices/virtual/workqueue/dev1_sq_send_wq/cpumask") == "0010,00000000"
     assert "Cpus_allowed_list:\t36" in kernel.read("/proc/901/status")
-    assert report["npus"][1]["text"] == "the interrupts of its PCI function are those of another NPU"
-    assert report["failed"] == report["warnings"] == []
+    assert report.npus[1]["text"] == "the interrupts of its PCI function are those of another NPU"
+    assert report.failed == report.warnings == []
 
 
 def add_poll_thread(kernel, pid, flags=0x00208040):
@@ -509,13 +511,13 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     report = bind(kernel, plan)
     placed = {pid: kernel.read("/proc/%d/status" % pid).rpartition("\t")[2] for pid in (95, 810, 4000)}
     assert placed == {95: "1-23", 810: "1-23", 4000: EVERYWHERE}, "a program of that name is no thread of the kernel"
-    (entry, of_the_host) = report["npus"]
+    (entry, of_the_host) = report.npus
     assert (entry["threads"], of_the_host["id"], of_the_host["pci"]) == ([], None, "host")
     assert [thread["name"] for thread in of_the_host["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
     assert "host: thread uvb_poll_window moved from CPUs %s to 1-23" % EVERYWHERE in list(binding.lines(report))
-    assert report["failed"] == []
-    assert not bind(kernel, plan)["changed"]
-    assert bind(kernel, plan, pci=FIRST)["npus"][0]["threads"] == [], "they are no thread of that function"
+    assert report.failed == []
+    assert not bind(kernel, plan).changed
+    assert bind(kernel, plan, pci=FIRST).npus[0]["threads"] == [], "they are no thread of that function"
     restore(kernel, _previous.recorded(kernel)["interrupts"])
     os.unlink(kernel.path(_previous.PATH))
     assert texts(kernel) == before
@@ -526,13 +528,13 @@ def test_poll_threads_are_left_alone_when_none_of_their_cpus_is_online(kernel):
     kernel.put("/sys/devices/system/cpu/online", "24-47")
     report = bind(kernel, {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]})
     assert kernel.read("/proc/95/status").endswith(EVERYWHERE)
-    assert report["warnings"] == ["host: no CPU of 1-23 for its threads uvb_poll_window is online; they are left alone"]
+    assert report.warnings == ["host: no CPU of 1-23 for its threads uvb_poll_window is online; they are left alone"]
 
 
 def test_a_kernel_without_poll_threads_is_said_and_no_failure(kernel):
     report = bind(kernel, {"poll": "1-23", "npus": []})
     assert list(binding.lines(report)) == ["host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-23"]
-    assert not (report["changed"] or report["warnings"] or report["failed"])
+    assert not (report.changed or report.warnings or report.failed)
 
 
 def test_undo_puts_every_file_back_byte_by_byte(kernel):
@@ -543,10 +545,10 @@ def test_undo_puts_every_file_back_byte_by_byte(kernel):
     assert _previous.recorded(kernel) == {"interrupts": state}, "whoever binds records before"
     os.unlink(kernel.path(_previous.PATH))
     predicted = restore(kernel, state, check=True)
-    assert restore(kernel, state) == predicted
+    assert told(restore(kernel, state)) == told(predicted)
     assert texts(kernel) == before
     kernel.writes = []
-    assert not restore(kernel, state)["changed"]
+    assert not restore(kernel, state).changed
     assert kernel.writes == []
 
 
@@ -558,7 +560,7 @@ def test_what_was_there_is_on_the_disk_before_the_first_write_and_nothing_is_whe
         raise KeyboardInterrupt
 
     kernel.refuse = die
-    assert bind(kernel, PLAN_OF_TWO, check=True)["changed"] and not kernel.exists(_previous.PATH)
+    assert bind(kernel, PLAN_OF_TWO, check=True).changed and not kernel.exists(_previous.PATH)
     with pytest.raises(KeyboardInterrupt):
         bind(kernel, PLAN_OF_TWO)
     kernel.refuse = lambda path, value: None
@@ -575,7 +577,7 @@ def test_undo_finds_vectors_by_their_place_after_numbers_have_changed_and_skips_
     later.put("/sys/devices/system/cpu/online", EVERYWHERE)
     add_function(later, FIRST, 70, names_of(0))
     bind(later, {"npus": [npu()]})
-    assert restore(later, state)["failed"] == []
+    assert restore(later, state).failed == []
     assert [affinity(later, irq) for irq in (71, 72, 73)] == [EVERYWHERE, EVERYWHERE, "5"]
 
 
@@ -639,12 +641,12 @@ def test_the_unit_fails_where_something_could_not_be_bound_unless_it_is_told_to_
 
 def test_a_refusal_that_is_only_warned_of_is_expected_the_next_time(kernel):
     kernel.refuse = lambda path, value: errno.EPERM if "/2753/" in path else None
-    assert bind(kernel, PLAN_OF_TWO, tolerant=True)["changed"]
+    assert bind(kernel, PLAN_OF_TWO, tolerant=True).changed
     again = bind(kernel, PLAN_OF_TWO, check=True)
-    assert (again["changed"], len(again["failed"])) == (False, 1)
-    assert "IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in again["failed"][0]
+    assert (again.changed, len(again.failed)) == (False, 1)
+    assert "IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in again.failed[0]
     kernel.refuse = lambda path, value: None
-    assert bind(kernel, PLAN_OF_TWO)["failed"] == [], "it is tried again each time"
+    assert bind(kernel, PLAN_OF_TWO).failed == [], "it is tried again each time"
 
 
 def test_the_unit_of_one_function_leaves_the_others_alone(kernel, capsys):

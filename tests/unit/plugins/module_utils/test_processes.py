@@ -24,7 +24,7 @@ WORKER = ["VLLM::Worker", "acl_thread", "release_thread", "pt_data_pin"]
 
 
 def states(report):
-    return {entry["name"]: entry["state"] for row in report["processes"] for entry in row["threads"]}
+    return {entry["name"]: entry["state"] for row in report.processes for entry in row["threads"]}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def host(tree):
 
 def test_every_thread_of_a_process_goes_to_the_cpus_of_its_role_and_others_stay(tree, host):
     report = place(host, PLAN)
-    assert report["changed"] and not report["failed"]
+    assert report.changed and not report.failed
     assert allowed(tree, 100) == {"VLLM::Worker": "2-5", "acl_thread": "6", "release_thread": "7", "pt_data_pin": "2-5"}
     assert allowed(tree, 200) == {"VLLM::Worker": "10-13", "acl_thread": "14", "release_thread": "15", "pt_data_pin": "10-13"}
     assert allowed(tree, 900) == {"cron": "0-31", "acl_thread": "0-31"}
@@ -124,14 +124,15 @@ def test_a_second_run_changes_nothing_and_a_check_never_does(tree, host):
     predicted = place(host, PLAN, check=True)
     assert allowed(tree, 100)["acl_thread"] == "0-7"
     done = place(host, PLAN)
-    assert {key: predicted[key] for key in predicted if key != "found"} == {key: done[key] for key in done if key != "found"}
+    for name in ("changed", "processes", "warnings", "failed"):
+        assert getattr(predicted, name) == getattr(done, name)
     again = place(host, PLAN)
-    assert not again["changed"] and set(states(again).values()) == {"placed"}
+    assert not again.changed and set(states(again).values()) == {"placed"}
 
 
 def test_only_the_asked_processes_are_touched(tree, host):
     report = place(host, PLAN, [{"npus": [1]}])
-    assert [row["pid"] for row in report["processes"]] == [200]
+    assert [row["pid"] for row in report.processes] == [200]
     assert allowed(tree, 100)["acl_thread"] == "0-7"
 
 
@@ -145,9 +146,9 @@ def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
     place(host, PLAN)
     tree.write({"/sys/fs/cgroup/npu.slice/npu-1.slice/vllm.scope/cpuset.cpus.effective": "0-31"})
     report = place(host, PLAN, release=True)
-    assert report["changed"] and not report["failed"]
+    assert report.changed and not report.failed
     assert (set(allowed(tree, 100).values()), set(allowed(tree, 200).values())) == ({"0-7"}, {"0-31"})
-    assert not place(host, PLAN, release=True)["changed"]
+    assert not place(host, PLAN, release=True).changed
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -156,7 +157,7 @@ def test_a_process_that_may_use_nothing_of_the_pool_is_a_failure_in_words_and_th
     tree.write({"/sys/devices/system/cpu/online": online})
     process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted=granted)
     report = place(host, PLAN, check=check)
-    assert report["failed"][1] == (
+    assert report.failed[1] == (
         "process 300 (VLLM::Worker) of NPU 2: thread 301 (acl_thread) is refused the CPUs 22 of role acl: it may use CPUs %s, and none of "
         "the pool; start it in the slice of its NPU, or widen its cpuset" % ("(none)" if online == "0-15" else "0-1")
     )
@@ -168,18 +169,18 @@ def test_a_slice_inside_that_of_an_npu_gives_what_it_has_of_each_role_and_stays_
     process(tree, 300, "/npu.slice/npu-2.slice/npu-2-half.slice", WORKER, "16-22", granted="16,18-19,22")
     report = place(host, PLAN)
     assert allowed(tree, 300) == {"VLLM::Worker": "18-19", "pt_data_pin": "18-19", "acl_thread": "22", "release_thread": "18-19"}
-    assert report["warnings"][1:] == [
+    assert report.warnings[1:] == [
         "process 300 (VLLM::Worker) of NPU 2: CPU 20-21 of role main is not granted by the cgroup; its threads get CPUs 18-19",
         "process 300 (VLLM::Worker) of NPU 2: CPU 23 of role release is not granted by the cgroup; its threads get CPUs 18-19",
     ]
     again = place(host, PLAN)
-    assert (again["changed"], again["failed"], list(lines(again))) == (False, [], [])
+    assert (again.changed, again.failed, list(lines(again))) == (False, [], [])
 
 
 def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
     os.unlink(tree.root + "/proc/100/task/101/status")
     report = place(host, PLAN)
-    assert (states(report)["VLLM::Worker"], report["processes"][0]["threads"][1]["state"], report["failed"]) == ("moved", "gone", [])
+    assert (states(report)["VLLM::Worker"], report.processes[0]["threads"][1]["state"], report.failed) == ("moved", "gone", [])
 
 
 @pytest.mark.parametrize(
@@ -201,13 +202,13 @@ def test_what_the_kernel_answers_is_told_per_thread(tree, host, monkeypatch, err
     monkeypatch.setattr(placing._Thread, "write", refusing)
     report = place(host, PLAN, [{"npus": [0]}])
     assert states(report) == {"VLLM::Worker": "moved", "acl_thread": state, "release_thread": "moved", "pt_data_pin": "moved"}
-    assert text in "".join(report["failed"]) and bool(report["failed"]) == bool(text)
+    assert text in "".join(report.failed) and bool(report.failed) == bool(text)
 
 
 def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatch):
     monkeypatch.setattr(placing._Thread, "write", lambda self, host, cpus: None)
     report = place(host, PLAN, [{"npus": [0]}])
-    assert report["failed"][1] == (
+    assert report.failed[1] == (
         "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) was put on CPUs 6 and is on 0-7: something else moves it"
     )
 
@@ -251,7 +252,7 @@ def test_the_threads_of_a_real_process_are_placed_and_released():
         predicted = place(Host(), real_plan(), wanted, check=True)
         assert worker.affinities() == before
         done = place(Host(), real_plan(), wanted)
-        assert (predicted["changed"], done["changed"], done["failed"]) == (True, True, [])
+        assert (predicted.changed, done.changed, done.failed) == (True, True, [])
         after = worker.affinities()
         main = next(name for name in after if name not in ("acl_thread", "release_thread", "uvb_poll_window"))
         assert {name: after[name] for name in ("acl_thread", "release_thread", main)} == {
@@ -261,10 +262,10 @@ def test_the_threads_of_a_real_process_are_placed_and_released():
         }
         assert after["uvb_poll_window"] == before["uvb_poll_window"]
         assert neighbour.affinities() == other
-        assert not place(Host(), real_plan(), wanted)["changed"]
+        assert not place(Host(), real_plan(), wanted).changed
         worker.start_thread("acl_thread_late")
         assert worker.affinities()["acl_thread_late"] == {CPUS[0]}
-        assert place(Host(), real_plan(), wanted)["changed"]
+        assert place(Host(), real_plan(), wanted).changed
         assert worker.affinities()["acl_thread_late"] == {CPUS[1]}
         place(Host(), real_plan(), wanted, release=True)
         assert worker.affinities()["acl_thread"] >= set(CPUS)
@@ -275,7 +276,7 @@ def test_what_is_reported_is_what_psutil_sees():
     psutil = pytest.importorskip("psutil")
     with RealWorker("acl_thread", "release_thread") as worker:
         report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
-        for entry in report["processes"][0]["threads"]:
+        for entry in report.processes[0]["threads"]:
             assert set(psutil.Process(entry["tid"]).cpu_affinity()) == set(expand(entry["after"])) <= set(CPUS[:2])
 
 
@@ -291,7 +292,7 @@ def test_a_process_that_ends_meanwhile_is_no_failure(monkeypatch):
 
         monkeypatch.setattr(placing._Thread, "write", last_words)
         report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
-        assert set(states(report).values()) == {"gone"} and report["failed"] == []
+        assert set(states(report).values()) == {"gone"} and report.failed == []
 
 
 HIERARCHIES = ("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/systemd")
@@ -330,9 +331,9 @@ def test_in_a_real_cpuset_without_the_cpus_of_a_role_those_of_main_are_taken(rea
     with RealWorker("acl_thread") as worker:
         enter(worker.pid)
         report = place(Host(), real_plan(), [{"npus": [0], "slice": name}])
-        assert [(row["pid"], row["found_by"]) for row in report["processes"]] == [(worker.pid, name)]
+        assert [(row["pid"], row["found_by"]) for row in report.processes] == [(worker.pid, name)]
         role = "CPU %d of role acl is not granted by the cgroup; its threads get CPUs %d" % (CPUS[1], CPUS[0])
-        assert (report["failed"], report["warnings"]) == ([], ["%s: %s" % (report["processes"][0]["title"], role)])
+        assert (report.failed, report.warnings) == ([], ["%s: %s" % (report.processes[0]["title"], role)])
         assert set(map(frozenset, worker.affinities().values())) == {frozenset(CPUS[:1])}
 
 
@@ -346,9 +347,9 @@ def test_a_real_cpuset_refuses_in_words(real_slice, monkeypatch, told):
     with RealWorker("acl_thread") as worker:
         enter(worker.pid)
         report = place(Host(), elsewhere, [{"npus": [0], "slice": name}])
-        assert "(acl_thread) is refused the CPUs %d of role acl" % CPUS[1] in report["failed"][-1]
+        assert "(acl_thread) is refused the CPUs %d of role acl" % CPUS[1] in report.failed[-1]
         reason = "it may use CPUs %d, and none of the pool" % CPUS[0] if told else "the kernel answers Invalid argument"
-        assert all(reason in sentence for sentence in report["failed"])
+        assert all(reason in sentence for sentence in report.failed)
         assert set(map(frozenset, worker.affinities().values())) == {frozenset(CPUS[:1])}
 
 
@@ -356,7 +357,7 @@ AS_NOBODY = """
 import json, os, sys
 from %s import Host, place
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
-print(json.dumps(place(Host(), *map(json.loads, sys.argv[1:]))["failed"]))
+print(json.dumps(place(Host(), *map(json.loads, sys.argv[1:])).failed))
 """
 
 

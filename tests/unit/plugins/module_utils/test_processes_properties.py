@@ -47,7 +47,7 @@ def test_threads_end_in_their_pool_or_stay_and_a_second_run_changes_nothing(npus
         pool = {cpu for entry in npus[: 1 + both] for cpu in expand(entry["pool"])}
         report = place(tree.host, {"npus": list(npus)}, wanted)
         there = pool & online & (granted or online)
-        (row,) = report["processes"]
+        (row,) = report.processes
         for entry in row["threads"]:
             after = set(expand(entry["after"]))
             if entry["role"] == "leave":
@@ -55,5 +55,5 @@ def test_threads_end_in_their_pool_or_stay_and_a_second_run_changes_nothing(npus
             elif there:
                 assert entry["state"] in ("moved", "placed") and after & online and after & online <= there
             else:
-                assert entry["state"] == "refused" and entry["before"] == entry["after"] and report["failed"]
-        assert not place(tree.host, {"npus": list(npus)}, wanted)["changed"]
+                assert entry["state"] == "refused" and entry["before"] == entry["after"] and report.failed
+        assert not place(tree.host, {"npus": list(npus)}, wanted).changed

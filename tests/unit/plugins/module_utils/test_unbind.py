@@ -254,7 +254,7 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES):
     owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
     apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices))
     previous.record(machine, binding.SECTION, binding.previous(machine, PLAN))
-    assert binding.bind(machine, PLAN)["failed"] == []
+    assert binding.bind(machine, PLAN).failed == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []
     request = Request(
         files=FILES_OF_IRQ + policy,
@@ -352,7 +352,7 @@ def test_a_check_writes_nothing(machine):
     report = unbind(machine, check=True)
     assert snapshot(machine.root) == before
     assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
-    assert report.affinities["changed"]
+    assert report.affinities.changed
 
 
 def test_an_irqbalance_that_a_bind_stopped_runs_again_by_the_link_that_it_had(machine):
