@@ -13,18 +13,19 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Iterable
 
 _PART = re.compile(r"^(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?\Z")
 HIGHEST_CPU = 65535
 """No kernel has more CPUs; a larger number is a typing error, and expanding it would only fill memory."""
 
 
-def expand(text, name="cpulist"):
+def expand(text: object, name: str = "cpulist") -> list[int]:
     """Return the CPUs of a cpulist as a list, in the order given and without repetitions.
 
     ``name`` is what the error calls the value (an option or a file). Raises ``ValueError`` naming the bad part.
     """
-    cpus = {}
+    cpus: dict[int, None] = {}
     for part in str(text).strip("\n\0 ").split(","):
         part = part.strip()
         if not part:
@@ -34,59 +35,54 @@ def expand(text, name="cpulist"):
         match = _PART.match(part)
         if not match:
             raise ValueError("%s: '%s' in '%s' is not a CPU number or range; expected e.g. 0-3,8" % (name, part, text))
-        first, last, used, group = (None if value is None else int(value) for value in match.groups())
-        last = first if last is None else last
+        first, last = int(match.group(1)), int(match.group(2) or match.group(1))
         if last < first:
             raise ValueError("%s: range '%s' in '%s' runs backwards; write %d-%d" % (name, part, text, last, first))
         if last > HIGHEST_CPU:
             raise ValueError("%s: CPU %d in '%s' is beyond %d" % (name, last, text, HIGHEST_CPU))
-        if group is None:
+        if match.group(4) is None:
             cpus.update(dict.fromkeys(range(first, last + 1)))
             continue
+        used, group = int(match.group(3)), int(match.group(4))
         if not 0 < used <= group:
             raise ValueError("%s: stride '%s' in '%s' must use between 1 and all CPUs of its group" % (name, part, text))
         cpus.update(dict.fromkeys(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used))
     return list(cpus)
 
 
-def compress(cpus):
+def compress(cpus: Iterable[int]) -> str:
     """Return the cpulist of CPUs in ascending order, whatever order they come in: ``{0, 1, 2, 8}`` -> ``0-2,8``."""
-    parts = []
-    start = previous = None
+    ranges: list[list[int]] = []
     for cpu in sorted(cpus):
-        if previous is not None and cpu == previous + 1:
-            previous = cpu
-            continue
-        if previous is not None:
-            parts.append(_range(start, previous))
-        start = previous = cpu
-    if previous is not None:
-        parts.append(_range(start, previous))
-    return ",".join(parts)
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(_range(start, end) for start, end in ranges)
 
 
-def _range(start, end):
+def _range(start: int, end: int) -> str:
     return str(start) if start == end else "%d-%d" % (start, end)
 
 
-def normalize(text, name="cpulist"):
+def normalize(text: object, name: str = "cpulist") -> str:
     """Return a cpulist in the kernel's own form: ascending, ranges joined, no blanks."""
     return compress(expand(text, name))
 
 
-def to_mask(cpus):
+def to_mask(cpus: Iterable[int]) -> str:
     """Return the CPU mask of CPUs as the kernel prints it, without leading empty groups: ``{35}`` -> ``00000008,00000000``."""
     bits = 0
     for cpu in cpus:
         bits |= 1 << cpu
-    groups = []
+    groups: list[str] = []
     while bits or not groups:
         groups.append("%08x" % (bits & 0xFFFFFFFF))
         bits >>= 32
     return ",".join(reversed(groups))
 
 
-def from_mask(text, name="CPU mask"):
+def from_mask(text: object, name: str = "CPU mask") -> set[int]:
     """Return the set of CPUs in a mask such as ``ff,00000000`` (workqueue ``cpumask``, IRQ ``smp_affinity``)."""
     groups = str(text).strip("\n\0 ").split(",")
     bits = 0

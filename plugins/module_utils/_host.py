@@ -8,7 +8,6 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
 import errno
 import fnmatch
 import os
@@ -18,9 +17,17 @@ import signal
 import stat
 import subprocess
 import time
+from typing import IO, Iterable, NamedTuple, Sequence, cast
 
-Result = collections.namedtuple("Result", "argv rc output")
-"""What a command did: its words, its exit status, and standard output followed by standard error as text."""
+
+class Result(NamedTuple):
+    """What a command did: its words, its exit status, and standard output followed by standard error as text."""
+
+    argv: tuple[str, ...]
+    rc: int
+    output: str
+
+
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.05
 _GRACE = 2
 """Seconds between two looks whether a command ended, and those that a killed one gets to end."""
@@ -44,7 +51,7 @@ class Host:
     leads out of it.
     """
 
-    def __init__(self, root="/", timeout=30):
+    def __init__(self, root: str = "/", timeout: float = 30) -> None:
         if not posixpath.isabs(root) or not os.path.isdir(root):
             why = "is no directory" if posixpath.isabs(root) else "is not absolute" if root else "is empty"
             raise ValueError(
@@ -55,11 +62,11 @@ class Host:
         self._folders = {"": self.root}
 
     @property
-    def live(self):
+    def live(self) -> bool:
         """Whether this is the running machine, so that kernel calls and systemd's bus concern it."""
         return self.root == "/"
 
-    def path(self, path):
+    def path(self, path: str) -> str:
         """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
         if self.live:
             return path
@@ -68,12 +75,12 @@ class Host:
             return self._without_links(path)
         return "%s/%s" % (self._folder(folder), name)
 
-    def resolve(self, path):
+    def resolve(self, path: str) -> str:
         """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
         found = self.path(path)
         return self._without_links(path) if not self.live and os.path.islink(found) else found
 
-    def _folder(self, folder):
+    def _folder(self, folder: str) -> str:
         """Return :meth:`resolve` of a folder; those that are there are looked at once."""
         known = self._folders.get(folder)
         if known is not None:
@@ -88,7 +95,7 @@ class Host:
         self._folders[folder] = found
         return found
 
-    def _without_links(self, path):
+    def _without_links(self, path: str) -> str:
         """Return :meth:`resolve` of a path by looking at every name in it."""
         found, left, links = "", path.split("/")[::-1], 0
         while left:
@@ -115,7 +122,7 @@ class Host:
             left += target.split("/")[::-1]
         return self.root + found
 
-    def read(self, path):
+    def read(self, path: str) -> str | None:
         """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
         try:
             with open(self.resolve(path), "rb") as file:
@@ -123,27 +130,27 @@ class Host:
         except OSError:
             return None
 
-    def read_number(self, path):
+    def read_number(self, path: str) -> int | None:
         text = self.read(path)
         try:
             return int(text, 0) if text else None
         except ValueError:
             return None
 
-    def exists(self, path):
+    def exists(self, path: str) -> bool:
         try:
             return os.path.lexists(self.path(path))
         except OSError:
             return False
 
-    def names(self, folder, pattern="*"):
+    def names(self, folder: str, pattern: str = "*") -> list[str]:
         """Return the sorted names in a folder that match a shell pattern; none when the folder is missing."""
         try:
             return sorted(fnmatch.filter(os.listdir(self.resolve(folder)), pattern))
         except OSError:
             return []
 
-    def set_attribute(self, path, value):
+    def set_attribute(self, path: str, value: str) -> None:
         """Write to a sysfs or procfs attribute: in place, one write. Raises OSError as the kernel answers."""
         descriptor = os.open(self.resolve(path), os.O_WRONLY | os.O_TRUNC)
         try:
@@ -151,7 +158,7 @@ class Host:
         finally:
             os.close(descriptor)
 
-    def find_program(self, name, folders):
+    def find_program(self, name: str, folders: Iterable[str]) -> str | None:
         """Return the first executable of that name in the folders, then (on the running machine) on PATH; or None."""
         if self.live:
             folders = list(folders) + os.environ.get("PATH", "").split(os.pathsep)
@@ -161,7 +168,7 @@ class Host:
                 return candidate
         return None
 
-    def run(self, argv, stdin="", timeout=None):
+    def run(self, argv: Sequence[str], stdin: str = "", timeout: float | None = None) -> Result:
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
 
         ``stdin`` is a short answer to a prompt, ``timeout`` another limit than the host's. The command gets a session of its own, which is
@@ -182,31 +189,32 @@ class Host:
             )
         except OSError as error:
             raise CommandError("'%s' could not be started: %s" % (" ".join(argv), error.strerror or error))
+        pipes = cast("list[IO[bytes]]", [process.stdin, process.stdout, process.stderr])
         try:
-            output = _answer(process, stdin.encode(), time.monotonic() + limit)
+            output = _answer(process, pipes, stdin.encode(), time.monotonic() + limit)
         finally:
-            for pipe in (process.stdin, process.stdout, process.stderr):
+            for pipe in pipes:
                 pipe.close()
         if output is None:
             raise CommandError("'%s' did not answer within %s s%s" % (" ".join(argv), limit, _kill(process)))
         return Result(tuple(argv), process.returncode, output.decode("utf-8", "replace"))
 
 
-def _answer(process, stdin, deadline):
+def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> bytes | None:
     """Return what a process wrote, standard output first, when it has ended; None when it has not at the deadline."""
-    written = {process.stdout: [], process.stderr: []}
-    for pipe in written:
+    for pipe in pipes:
         os.set_blocking(pipe.fileno(), False)
-    os.set_blocking(process.stdin.fileno(), False)
+    prompt, *outputs = pipes
+    written: dict[IO[bytes], list[bytes]] = {pipe: [] for pipe in outputs}
     try:
-        process.stdin.write(stdin)
-        process.stdin.close()
+        prompt.write(answer)
+        prompt.close()
     except BrokenPipeError:
         pass
     pause = _SHORTEST_LOOK
     with selectors.DefaultSelector() as selector:
         for pipe in written:
-            selector.register(pipe, selectors.EVENT_READ)
+            selector.register(pipe, selectors.EVENT_READ, pipe)
         while process.poll() is None:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -214,14 +222,14 @@ def _answer(process, stdin, deadline):
             pause = min(2 * pause, _LONGEST_LOOK)
             for key, _events in selector.select(min(pause, left)):
                 pause = _SHORTEST_LOOK
-                if not _read_into(written, key.fileobj):
+                if not _read_into(written, key.data):
                     selector.unregister(key.fileobj)
     for pipe in written:
         _read_into(written, pipe)
     return b"".join(chunk for chunks in written.values() for chunk in chunks)
 
 
-def _read_into(written, pipe):
+def _read_into(written: dict[IO[bytes], list[bytes]], pipe: IO[bytes]) -> bool:
     """Take what a pipe holds at the moment, all of it in one read, and return whether more can come."""
     chunk = pipe.read(_PIPE_SIZE)
     if chunk:
@@ -229,7 +237,7 @@ def _read_into(written, pipe):
     return chunk != b""
 
 
-def _kill(process):
+def _kill(process: subprocess.Popen[bytes]) -> str:
     """Kill a process with its group, and return how that ended, as the end of a sentence. A process that waits in the kernel never ends."""
     try:
         os.killpg(process.pid, signal.SIGKILL)

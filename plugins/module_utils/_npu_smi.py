@@ -15,6 +15,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ._smi.errors import NEXT_STEP, NpuSmiError, classify_error, find_error, require_answer
 from ._smi.tables import parse_info, parse_template_info, parse_vnpu_info
@@ -55,7 +56,7 @@ _BOARD_KEYS = {
 }
 
 
-def parse_mapping(text):
+def parse_mapping(text: str) -> list[dict[str, Any]]:
     """Return the chips of ``info -m``: ``[{card, chip, logic_id, phy_id, name}]``.
 
     Rows without an id are no usable NPU: controllers, and chips that are dead or held by a container. A5 prints
@@ -91,7 +92,7 @@ def parse_mapping(text):
     return chips
 
 
-def parse_topo(text):
+def parse_topo(text: str) -> list[dict[str, Any]]:
     """Return the devices of ``info -t topo``: ``[{label, id, affinity, links}]``.
 
     ``id`` is the number in the label: a card for ``NPU3``, a physical id for ``Phy-ID12``. ``affinity`` is a cpulist,
@@ -116,7 +117,7 @@ def parse_topo(text):
     return devices
 
 
-def _topo_row(words, number, columns):
+def _topo_row(words: list[str], number: int, columns: list[str]) -> dict[str, Any]:
     # Links are words, a cpulist begins with a digit: the header's position says nothing about either.
     cells = words[1:]
     end = next((index for index, cell in enumerate(cells) if cell[0] in "0123456789"), len(cells))
@@ -126,13 +127,13 @@ def _topo_row(words, number, columns):
     return {"label": words[0], "id": number, "affinity": cpulist_of(" ".join(cells[end:])), "links": links}
 
 
-def parse_board(text):
+def parse_board(text: str) -> dict[str, Any]:
     """Return ``info -t board``: ``{card, chip, pci, chip_name, software_version, firmware_version}``.
 
     The answer for a card names neither chip nor (before A5) chip name; the one for a chip no software version. Where
     an older tool answers for all cards, the first counts.
     """
-    board = {name: None for name, _read in _BOARD_KEYS.values()}
+    board: dict[str, Any] = {name: None for name, _read in _BOARD_KEYS.values()}
     seen = set()
     for key, value in _key_values(text, "npu-smi info -t board"):
         if key.lower() in seen:
@@ -146,7 +147,7 @@ def parse_board(text):
     return board
 
 
-def parse_list(text):
+def parse_list(text: str) -> dict[str, Any]:
     """Return ``info -l``: ``{total, cards: [{card, chips}]}``. ``total`` counts cards; a dead card (``-1``) is left out."""
     total = None
     cards = []
@@ -162,7 +163,7 @@ def parse_list(text):
     return {"total": total, "cards": [card for card in cards if card["card"] is not None]}
 
 
-def parse_device_share(text):
+def parse_device_share(text: str) -> list[dict[str, Any]]:
     """Return ``info -t device-share``: ``[{card, chip, enabled}]``; card and chip are None where both were asked for."""
     states = [
         {"card": card, "chip": chip, "enabled": {"true": True, "false": False}.get(value.lower())}
@@ -175,27 +176,28 @@ def parse_device_share(text):
     return states
 
 
-def parse_recover(text):
+def parse_recover(text: str) -> bool | None:
     """Return whether the driver restores device share after a reboot (``info -t device-share-cfg-recover``)."""
     for line in lines_of(text):
         mode = _RECOVER.search(line)
         if mode:
             return mode.group(1).lower() == "enable"
-    return require_answer(False, text, "npu-smi info -t device-share-cfg-recover", "line 'Device-share config recover mode : ...'")
+    require_answer(False, text, "npu-smi info -t device-share-cfg-recover", "line 'Device-share config recover mode : ...'")
+    return None
 
 
-def parse_key_values(text):
+def parse_key_values(text: str) -> list[dict[str, Any]]:
     """Return ``info -t memory`` or ``-t health``: ``[{card, chip, values}]``, values as printed, controllers left out."""
     return [{"card": card, "chip": chip, "values": values} for card, chip, values in _sections(text, "npu-smi info -t")]
 
 
-def _sections(text, command):
+def _sections(text: str, command: str) -> list[tuple[int | None, int | None, dict[str, str]]]:
     """Return ``[(card, chip, {key: value})]`` of an output that lists its chips one after the other.
 
     ``Chip ID`` ends a chip's section for most types and begins it for some (``common``, and all on 310): the first line
     after the card tells. A card without any ``Chip ID`` (A5) and an answer for one chip are one section.
     """
-    cards = [(None, [])]
+    cards: list[tuple[int | None, list[tuple[str, str]]]] = [(None, [])]
     for key, value in _key_values(text, command):
         if key.lower() == "npu id":
             cards.append((number_of(value), []))
@@ -206,7 +208,7 @@ def _sections(text, command):
     return [(card, chip, values) for card, pairs in cards for chip, values in _chips_of_card(pairs)]
 
 
-def _chips_of_card(pairs):
+def _chips_of_card(pairs: list[tuple[str, str]]) -> list[tuple[int | None, dict[str, str]]]:
     sections = []
     values = {}
     begins = bool(pairs) and _section_mark(*pairs[0]) is not None
@@ -225,21 +227,21 @@ def _chips_of_card(pairs):
     return [(number_of(mark), values) for mark, values in sections if mark not in CONTROLLERS]
 
 
-def _section_mark(key, value):
+def _section_mark(key: str, value: str) -> str | None:
     """Return the printed chip id or the controller's name when a line marks a section, else None."""
     if key.lower() == "chip id" or (key.lower() == "chip name" and value.lower() in CONTROLLERS):
         return value.lower()
     return None
 
 
-def _key_values(text, command):
+def _key_values(text: str, command: str) -> list[tuple[str, str]]:
     """Return the ``key : value`` lines in order; the value may hold colons, the key may not.
 
     The tool puts a blank before the colon; loggers and help texts do not. Pasted text without that blank counts when
     there is no line with it, and no error.
     """
-    pairs = [line.partition(":") for line in lines_of(text) if ":" in line]
-    pairs = [(key, value.strip()) for key, _colon, value in pairs if _KEY.match(key.strip())]
+    lines = [line.partition(":") for line in lines_of(text) if ":" in line]
+    pairs = [(key, value.strip()) for key, _colon, value in lines if _KEY.match(key.strip())]
     spaced = [pair for pair in pairs if pair[0][-1].isspace()]
     if not spaced:
         require_answer(pairs, text, command, "line such as 'NPU ID : 0'")

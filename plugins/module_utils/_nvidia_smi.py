@@ -12,6 +12,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ._smi.text import cpulist_of, first_line, lines_of, number_of, pci_of, value_of
 
@@ -29,7 +30,7 @@ _CSV_NAMES = {
 }
 
 
-def parse_nvidia_topo(text):
+def parse_nvidia_topo(text: str) -> list[dict[str, Any]]:
     """Return the GPUs of ``nvidia-smi topo -m``: ``[{label, affinity, numa, links}]``.
 
     ``affinity`` is a cpulist, which the tool itself may have cut short; ``numa`` is text as printed; ``links`` maps
@@ -50,7 +51,7 @@ def parse_nvidia_topo(text):
     return devices
 
 
-def _topo_row(line, titles):
+def _topo_row(line: str, titles: list[str]) -> dict[str, Any]:
     tabs = "\t" in line.strip()
     label, *cells = (cell.strip() for cell in (line.strip().split("\t") if tabs else line.split()))
     row = dict(zip(titles, cells))
@@ -62,7 +63,7 @@ def _topo_row(line, titles):
     return {"label": label, "affinity": cpulist_of(affinity), "numa": value_of(numa), "links": links}
 
 
-def parse_nvidia_csv(text):
+def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
     """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``.
 
     Values come with units or without; the header line is needed, and a column that was not asked for is None.

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from ._cpulist import expand
+from ._host import Host
 
 PATH = "/etc/npu-affinity/plan.json"
 SCHEMA = 1
@@ -25,7 +27,7 @@ class Newer(ValueError):
     """A newer version of the collection wrote it."""
 
 
-def plan_npus(plan):
+def plan_npus(plan: Any) -> list[dict[str, Any]]:
     """Return the plan's NPUs. Raises ``ValueError`` with what is wrong when it is no plan, its kind :class:`Newer` for a newer schema."""
     npus = plan.get("npus") if isinstance(plan, dict) else None
     refuse_newer("the plan", plan)
@@ -38,7 +40,7 @@ def plan_npus(plan):
     return npus
 
 
-def refuse_newer(title, document):
+def refuse_newer(title: str, document: object) -> None:
     """Raise :class:`Newer` for a document of another schema than ours; one without a number has the first."""
     schema = document.get("schema", SCHEMA) if isinstance(document, dict) else SCHEMA
     if schema != SCHEMA:
@@ -48,7 +50,7 @@ def refuse_newer(title, document):
         )
 
 
-def _check_npu(npu):
+def _check_npu(npu: dict[str, Any]) -> None:
     if not _is_number(npu["id"]):
         raise ValueError("an NPU of the plan has the id %r, which is no number" % (npu["id"],))
     title = "NPU %s" % npu["id"]
@@ -64,17 +66,17 @@ def _check_npu(npu):
         raise ValueError("slice of %s is %r, which is no name of a slice" % (title, npu["slice"]))
 
 
-def _is_number(value):
+def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_set(document, key, title):
+def _check_set(document: dict[str, Any], key: str, title: str) -> None:
     if not isinstance(document.get(key, ""), (str, type(None))):
         raise ValueError("%s is %r, which is no cpulist" % (title, document[key]))
     expand(document.get(key) or "", title)
 
 
-def read(host, path=PATH):
+def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
     """Return the plan in force, or None where there is none. Raises as :func:`plan_npus` does, with the path in the sentence."""
     text = host.read(path)
     if text is None:
@@ -93,7 +95,7 @@ def read(host, path=PATH):
     return plan
 
 
-def refuse_newer_plan(host):
+def refuse_newer_plan(host: Host) -> None:
     """Raise :class:`Newer` where the plan in force is that of a newer version; any other one can be written anew."""
     try:
         refuse_newer(PATH, json.loads(host.read(PATH) or "{}"))

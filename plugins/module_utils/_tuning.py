@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+from typing import Any, Dict, Iterable, Mapping, Sequence
 
 from ._host import Host
 from ._state import previous
@@ -36,8 +37,11 @@ PLACES = {
 SETTINGS = ("governor",) + tuple(PLACES)
 _CHOSEN = re.compile(r"\[(\S+)\]")
 
+Step = Dict[str, str]
+"""One value to change: ``path``, ``before`` and ``after``."""
 
-def places(host, setting):
+
+def places(host: Host, setting: str) -> list[str]:
     """Return the paths that hold a setting: one, or that of every CPU frequency policy; none where the host does not support it."""
     if setting == "governor":
         paths = ["%s/%s/scaling_governor" % (CPUFREQ, name) for name in host.names(CPUFREQ, "policy*")]
@@ -46,7 +50,7 @@ def places(host, setting):
     return [path for path in paths if host.exists(path)]
 
 
-def value_of(host, path):
+def value_of(host: Host, path: str) -> str:
     """Return the value at a path: the one in brackets where the kernel lists what it could be."""
     text = host.read(path)
     if text is None:
@@ -55,17 +59,17 @@ def value_of(host, path):
     return chosen.group(1) if chosen else text.strip()
 
 
-def text(wanted):
+def text(wanted: Mapping[str, Any]) -> str:
     """Return the text of :data:`FILE` for these settings."""
     return previous.dump(ABOUT, wanted)
 
 
-def missing(host, wanted):
+def missing(host: Host, wanted: Iterable[str]) -> list[str]:
     """Return a sentence for every wanted setting that the host does not support."""
     return ["this host has no %s to set" % setting for setting in sorted(wanted) if not places(host, setting)]
 
 
-def applied(host):
+def applied(host: Host) -> dict[str, Any]:
     """Return the settings of the last run, ``{setting: value}``. Raises ``ValueError`` for a file that role tuning does not write."""
     text = host.read(FILE)
     try:
@@ -79,7 +83,7 @@ def applied(host):
     return found
 
 
-def settle(host, wanted, check=False):
+def settle(host: Host, wanted: Mapping[str, Any], check: bool = False) -> list[Step]:
     """Bring the host to ``{setting: value}`` and return the steps ``[{path, before, after}]``, only what differs.
 
     When a step fails, those before it are undone. Raises ``ValueError`` with a sentence.
@@ -90,7 +94,7 @@ def settle(host, wanted, check=False):
     return steps
 
 
-def look(host, wanted):
+def look(host: Host, wanted: Mapping[str, Any]) -> list[Step]:
     """Return the steps that bring the host to ``{setting: value}``, without a write.
 
     A setting of the last run that is not wanted any more goes back to what it was before the first. Raises ``ValueError`` with a sentence
@@ -107,7 +111,7 @@ def look(host, wanted):
     return steps
 
 
-def restore(host, recorded, check=False):
+def restore(host: Host, recorded: Mapping[str, str], check: bool = False) -> tuple[list[Step], list[str]]:
     """Put back what the section of previous.json holds and return ``(steps, sentences on what could not be put back)``."""
     failed = []
     steps = _differing(host, {path: value for path, value in sorted(recorded.items()) if host.exists(path)})
@@ -119,7 +123,7 @@ def restore(host, recorded, check=False):
     return steps, failed
 
 
-def _steps(host, setting, value):
+def _steps(host: Host, setting: str, value: str) -> list[Step]:
     paths = places(host, setting)
     for path in paths if setting == "governor" else ():
         known = (host.read(path.replace("scaling_governor", "scaling_available_governors")) or value).split()
@@ -128,12 +132,12 @@ def _steps(host, setting, value):
     return _differing(host, dict.fromkeys(paths, value))
 
 
-def _differing(host, targets):
+def _differing(host: Host, targets: Mapping[str, str]) -> list[Step]:
     steps = [{"path": path, "before": value_of(host, path), "after": value} for path, value in targets.items()]
     return [step for step in steps if step["before"] != step["after"]]
 
 
-def carry_out(host, steps):
+def carry_out(host: Host, steps: Sequence[Step]) -> None:
     """Record what was there before, and take the steps: all, or none."""
     if steps:
         previous.record(host, SECTION, {step["path"]: step["before"] for step in steps})
@@ -144,7 +148,7 @@ def carry_out(host, steps):
             raise ValueError("; ".join([str(error)] + put_back(host, steps[:number])))
 
 
-def put_back(host, steps):
+def put_back(host: Host, steps: Sequence[Step]) -> list[str]:
     """Undo steps that were taken, and return a sentence for every one that could not be."""
     sentences = []
     for step in reversed(steps):
@@ -155,7 +159,7 @@ def put_back(host, steps):
     return sentences
 
 
-def _write(host, path, value):
+def _write(host: Host, path: str, value: str) -> None:
     try:
         host.set_attribute(path, value)
     except OSError as error:
@@ -165,7 +169,7 @@ def _write(host, path, value):
         raise ValueError("%s was set to '%s' and holds '%s'" % (path, value, found))
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Set what the installed file holds; role tuning's unit runs it at boot. Returns 0, or 1 with a sentence when a setting was refused."""
     parser = argparse.ArgumentParser(prog="npu_affinity._tuning", description="Set what concerns NPUs on this host, as it was applied.")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")

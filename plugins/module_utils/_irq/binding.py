@@ -64,8 +64,8 @@ def wanted(npu, found, online):
     """Return ``{irq: CPUs}`` of :func:`choices` for every SQ and CQ interrupt among an NPU's vectors; others are left alone."""
     turns = max(1, len(expand(npu["irq"])) - 1)
     orders = [choices(npu, online, turn) for turn in range(turns)]
-    cpus = {vector["irq"]: orders[0][SQ] for vector in found if vector["name"] == SQ}
-    completions = [vector["irq"] for vector in found if vector["name"] == CQ]
+    cpus = {vector.irq: orders[0][SQ] for vector in found if vector.name == SQ}
+    completions = [vector.irq for vector in found if vector.name == CQ]
     cpus.update((irq, orders[place % turns][CQ]) for place, irq in enumerate(completions))
     return cpus
 
@@ -102,14 +102,14 @@ def _expected_number(npu):
 
 def _devices(found):
     """Return ``[(number or None, vectors)]``, ascending: a mailbox interrupt starts a device and tells its number; else an SQ does."""
-    named = any(_MAILBOX.match(vector["name"]) for vector in found)
+    named = any(_MAILBOX.match(vector.name) for vector in found)
     devices = {}
     current = None
     for vector in found:
-        match = _MAILBOX.match(vector["name"])
+        match = _MAILBOX.match(vector.name)
         if match:
             current = int(match.group(1))
-        elif not named and vector["name"] == SQ:
+        elif not named and vector.name == SQ:
             current = len(devices)
         if current is not None:
             devices.setdefault(current, []).append(vector)
@@ -168,7 +168,7 @@ class _Survey:
         if not orders[SQ]:
             row.text = self._fail(row, "no CPU of its pool %s is online; bring one online or plan again" % npu["pool"])
             return
-        missing = [name for name in (SQ, CQ) if name not in {vector["name"] for vector in found}]
+        missing = [name for name in (SQ, CQ) if name not in {vector.name for vector in found}]
         if driver and not found:
             row.text = "the interrupts of its PCI function are those of another NPU"
         elif missing:
@@ -180,10 +180,10 @@ class _Survey:
         known = self.memory.get(row.pci, {})
         cpus = wanted(npu, found, online)
         for vector in found:
-            if vector["irq"] in cpus:
+            if vector.irq in cpus:
                 key = _vector_key(vector)
-                order = [str(cpu) for cpu in cpus[vector["irq"]]]
-                row.steps["interrupts"].append(Step(Interrupt(vector["irq"], vector["name"]), order, key, known.get(key)))
+                order = [str(cpu) for cpu in cpus[vector.irq]]
+                row.steps["interrupts"].append(Step(Interrupt(vector.irq, vector.name), order, key, known.get(key)))
         if driver:
             row.device = device
             self.sending[row.device] = (row, str(orders[SQ][0]))
@@ -243,7 +243,7 @@ def _record(host, survey):
 
 
 def _vector_key(vector):
-    return "%d %s" % (vector["ordinal"], vector["name"])
+    return "%d %s" % (vector.ordinal, vector.name)
 
 
 def _memory(host):
@@ -310,7 +310,7 @@ def restore(host, state, check=False):
         for vector in vectors(host, pci, names):
             cpus = recorded.get(_vector_key(vector))
             if cpus:
-                row.steps["interrupts"].append(step(Interrupt(vector["irq"], vector["name"]), cpus, _vector_key(vector)))
+                row.steps["interrupts"].append(step(Interrupt(vector.irq, vector.name), cpus, _vector_key(vector)))
     driver = Row("driver")
     for name, cpus in sorted(state["workqueues"].items()):
         if cpus and host.exists(Workqueue(name).path):
@@ -339,7 +339,7 @@ def await_vectors(host, plan, seconds, pci=None):
     while waiting:
         names = interrupt_names(host)
         for address, before in sorted(waiting.items()):
-            found = [vector["name"] for vector in vectors(host, address, names) if vector["name"] in (SQ, CQ)]
+            found = [vector.name for vector in vectors(host, address, names) if vector.name in (SQ, CQ)]
             complete = SQ in found and found.count(CQ) >= _CQ_OF_A_PHYSICAL_FUNCTION
             if complete or (len(set(found)) == 2 and len(found) == before):
                 del waiting[address]

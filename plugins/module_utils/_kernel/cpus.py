@@ -12,8 +12,10 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Any, Callable, Iterator
 
 from .._cpulist import compress, expand, from_mask
+from .._host import Host
 from .interrupts import UNBOUND_CPUS
 
 CPU_FOLDER = "/sys/devices/system/cpu"
@@ -21,27 +23,27 @@ NODE_FOLDER = "/sys/devices/system/node"
 _TOTAL_MEMORY = re.compile(r"MemTotal:\s*(\d+)\s*kB")
 
 
-def read_list(host, path):
+def read_list(host: Host, path: str) -> set[int]:
     """Return the set of numbers in a cpulist file; empty when it is missing. Raises ``ValueError`` naming the file."""
     return set(expand(host.read(path) or "", path))
 
 
-def _members(host, folder, cpulist, mask):
+def _members(host: Host, folder: str, cpulist: str, mask: str) -> set[int]:
     """Return the set of CPUs that a folder names in a cpulist file or, on old kernels, only in a CPU mask."""
     return read_list(host, "%s/%s" % (folder, cpulist)) or from_mask(host.read("%s/%s" % (folder, mask)) or "0")
 
 
-def _numbers(host, folder, word):
+def _numbers(host: Host, folder: str, word: str) -> set[int]:
     """Return the numbers of a folder's entries ``<word><number>``."""
     return {int(name[len(word) :]) for name in host.names(folder, word + "[0-9]*") if name[len(word) :].isdigit()}
 
 
-def _switched_on(host):
+def _switched_on(host: Host) -> set[int]:
     """Return the CPUs whose folders do not say that they are off, as old kernels tell it. CPU 0 often cannot be switched off."""
     return {cpu for cpu in _numbers(host, CPU_FOLDER, "cpu") if host.read("%s/cpu%d/online" % (CPU_FOLDER, cpu)) != "0"}
 
 
-def cpus(host):
+def cpus(host: Host) -> dict[str, Any]:
     """Return ``{online, offline, isolated, workqueues, siblings, caches, sockets}``: four cpulists and three lists of cpulists.
 
     ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``workqueues`` are the online CPUs
@@ -64,7 +66,7 @@ def cpus(host):
     }
 
 
-def nodes(host, online):
+def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
     """Return the NUMA nodes as ``[{id, cpus, memory_mib, distances}]``, ascending by id.
 
     ``online`` is the set of online CPUs, to which ``cpus`` is cut. ``distances`` maps node ids, as text, to the firmware's relative
@@ -89,14 +91,14 @@ def nodes(host, online):
     return found
 
 
-def _memory_mib(host, path):
+def _memory_mib(host: Host, path: str) -> int | None:
     match = _TOTAL_MEMORY.search(host.read(path) or "")
     return int(match.group(1)) // 1024 if match else None
 
 
-def _partition(members, group_of):
+def _partition(members: set[int], group_of: Callable[[int], set[int]]) -> Iterator[set[int]]:
     """Yield disjoint sets of ``members``, asking ``group_of`` only for a CPU that no earlier group has: a file read per group."""
-    covered = set()
+    covered: set[int] = set()
     for cpu in sorted(members):
         if cpu in covered:
             continue
@@ -106,21 +108,21 @@ def _partition(members, group_of):
             yield group
 
 
-def _core(host, cpu):
+def _core(host: Host, cpu: int) -> set[int]:
     folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
     return _members(host, folder, "thread_siblings_list", "thread_siblings") or read_list(host, folder + "/core_cpus_list")
 
 
-def _package(host, cpu):
+def _package(host: Host, cpu: int) -> set[int]:
     folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
     return _members(host, folder, "core_siblings_list", "core_siblings") or read_list(host, folder + "/package_cpus_list")
 
 
-def _cluster(host, cpu):
+def _cluster(host: Host, cpu: int) -> set[int]:
     return read_list(host, "%s/cpu%d/topology/cluster_cpus_list" % (CPU_FOLDER, cpu))
 
 
-def _last_level_cache(host, cpu):
+def _last_level_cache(host: Host, cpu: int) -> set[int]:
     folder = "%s/cpu%d/cache" % (CPU_FOLDER, cpu)
     indexes = host.names(folder, "index*")
     if not indexes:
@@ -129,7 +131,7 @@ def _last_level_cache(host, cpu):
     return _members(host, "%s/%s" % (folder, last), "shared_cpu_list", "shared_cpu_map")
 
 
-def _caches(host, online, cores):
+def _caches(host: Host, online: set[int], cores: list[set[int]]) -> list[set[int]]:
     threads = {cpu: len(core) for core in cores for cpu in core}
     caches = list(_partition(online, lambda cpu: _last_level_cache(host, cpu)))
     unknown = online.difference(*caches)

@@ -14,8 +14,10 @@ This module is private to the collection.
 from __future__ import annotations
 
 import os
+from typing import Container, Iterable, Mapping, NamedTuple
 
 from .._cpulist import compress, expand, from_mask, to_mask
+from .._host import Host
 from .pci import DEVICE_FOLDER
 
 WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
@@ -25,7 +27,21 @@ _COMM_LENGTH = 15
 _KERNEL_THREAD = 0x00200000
 
 
-def interrupt_names(host):
+class Vector(NamedTuple):
+    """An interrupt that a driver requested for a PCI function.
+
+    ``ordinal`` counts all vectors of the function, also those not requested yet, in the order of their numbers: with the name it
+    identifies a vector when numbers have changed. ``affinity`` and ``effective`` are cpulists, None when they can't be read.
+    """
+
+    irq: int
+    name: str
+    ordinal: int
+    affinity: str | None
+    effective: str | None
+
+
+def interrupt_names(host: Host) -> dict[int, str]:
     """Return ``{number: name}`` of ``/proc/interrupts``; empty when it is missing.
 
     The name is the last word: those before it (chip, hardware number, trigger) differ between kernels. A line has a count of
@@ -43,11 +59,9 @@ def interrupt_names(host):
     return found
 
 
-def vectors(host, pci, names=None):
-    """Return the interrupts that a driver requested for a PCI function: ``[{irq, name, ordinal, affinity, effective}]``.
+def vectors(host: Host, pci: str, names: Mapping[int, str] | None = None) -> list[Vector]:
+    """Return the interrupts that a driver requested for a PCI function.
 
-    ``ordinal`` counts all vectors of the function, also those not requested yet, in the order of their numbers: with the name it
-    identifies a vector when numbers have changed. ``affinity`` and ``effective`` are cpulists, None when they can't be read.
     ``names`` is a result of :func:`interrupt_names`, for callers with several functions.
     """
     if names is None:
@@ -57,19 +71,11 @@ def vectors(host, pci, names=None):
     for ordinal, irq in enumerate(numbers):
         if irq in names:
             interrupt = Interrupt(irq, names[irq])
-            found.append(
-                {
-                    "irq": irq,
-                    "name": names[irq],
-                    "ordinal": ordinal,
-                    "affinity": interrupt.read(host),
-                    "effective": interrupt.effective(host),
-                }
-            )
+            found.append(Vector(irq, names[irq], ordinal, interrupt.read(host), interrupt.effective(host)))
     return found
 
 
-def interrupt_counts(host, numbers):
+def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, int]:
     """Return ``{number: how often it came so far, on all CPUs}`` of those of the numbers that ``/proc/interrupts`` has."""
     found = {}
     try:
@@ -84,14 +90,14 @@ def interrupt_counts(host, numbers):
     return found
 
 
-def kernel_threads(host, names):
+def kernel_threads(host: Host, names: Iterable[str]) -> dict[str, int]:
     """Return ``{name: pid}`` of those kernel threads that run, in one pass over the processes.
 
     Of several with one name, by ascending number, the second is ``<name> #2``, and so on. Any process can take the name of a kernel
     thread and empty its command line; what it is, only the kernel says.
     """
     wanted = {name[:_COMM_LENGTH].encode(): name for name in names}
-    found = {}
+    found: dict[str, int] = {}
     for pid in sorted(host.names("/proc", "[0-9]*"), key=int) if wanted else ():
         try:
             with open(host.resolve("/proc/%s/comm" % pid), "rb") as file:
@@ -105,12 +111,12 @@ def kernel_threads(host, names):
     return found
 
 
-def base_name(name):
+def base_name(name: str) -> str:
     """Return the name of a kernel thread without what tells it from others of the same name."""
     return name.partition(" #")[0]
 
 
-def _is_kernel_thread(host, pid):
+def _is_kernel_thread(host: Host, pid: str) -> bool:
     """Whether the flags of a process, the seventh field behind its name in ``/proc/<pid>/stat``, have PF_KTHREAD."""
     fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
     return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
@@ -119,17 +125,25 @@ def _is_kernel_thread(host, pid):
 class Target:
     """What has an affinity. ``path`` is the file that shows it; ``read`` returns a cpulist or None, ``write`` raises OSError."""
 
-    name = path = None
-    irq = None
+    name: str
+    path: str
+    irq: int | None = None
 
-    def effective(self, host):
+    def read(self, host: Host) -> str | None:
+        raise NotImplementedError
+
+    def write(self, host: Host, cpus: str) -> None:
+        raise NotImplementedError
+
+    def effective(self, host: Host) -> str | None:
         """Return the cpulist of the CPUs that are really used, or None where that is nothing else."""
+        return None
 
-    def elsewhere(self, effective):
+    def elsewhere(self, effective: str | None) -> tuple[str, str]:
         """Return ``(state, text)`` for one that is used on other CPUs than it was put on."""
         return "pending", "follows at its next interrupt; until then it is on CPUs %s" % effective
 
-    def fixed(self, host):
+    def fixed(self, host: Host) -> bool:
         """Whether it is known without a write that the kernel would refuse one."""
         return False
 
@@ -137,19 +151,19 @@ class Target:
 class Interrupt(Target):
     """One interrupt by its number of the moment."""
 
-    def __init__(self, irq, name):
+    def __init__(self, irq: int, name: str) -> None:
         self.irq = irq
         self.name = name
         self.path = "/proc/irq/%d/smp_affinity_list" % irq
         self._folder = "/proc/irq/%d/" % irq
 
-    def read(self, host):
+    def read(self, host: Host) -> str | None:
         return host.read(self.path)
 
-    def effective(self, host):
+    def effective(self, host: Host) -> str | None:
         return host.read(self._folder + "effective_affinity_list") or None
 
-    def fixed(self, host):
+    def fixed(self, host: Host) -> bool:
         """Whether the kernel manages the interrupt itself and says so: since Linux 6.13 its files then have no write bit.
 
         Older kernels only refuse the write, with EIO (newer ones with EPERM).
@@ -159,33 +173,33 @@ class Interrupt(Target):
         except OSError:
             return False
 
-    def write(self, host, cpus):
+    def write(self, host: Host, cpus: str) -> None:
         host.set_attribute(self.path, cpus)
         if host.live:
             return
         numbers = expand(cpus)
         for name, value in (("smp_affinity", numbers), ("effective_affinity", [min(numbers)])):
             if self._own_file(host, name):
-                host.set_attribute(self._folder + name, _mask_like(host.read(self._folder + name), value))
+                host.set_attribute(self._folder + name, _mask_like(host.read(self._folder + name) or "", value))
         if self._own_file(host, "effective_affinity_list"):
             host.set_attribute(self._folder + "effective_affinity_list", str(min(numbers)))
 
-    def _own_file(self, host, name):
+    def _own_file(self, host: Host, name: str) -> bool:
         return host.exists(self._folder + name) and not os.path.islink(host.path(self._folder + name))
 
 
 class Workqueue(Target):
     """An unbound workqueue that its driver shows in sysfs (``WQ_SYSFS``); others have no CPU mask and :meth:`read` gives None."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
         self.path = "%s/%s/cpumask" % (WORKQUEUE_FOLDER, name)
 
-    def read(self, host):
+    def read(self, host: Host) -> str | None:
         text = host.read(self.path)
         return None if text is None else compress(from_mask(text, self.path))
 
-    def effective(self, host):
+    def effective(self, host: Host) -> str | None:
         """Return the CPUs that its workers get: those of its mask that unbound workqueues may use, and all of these where there are none.
 
         The mask itself keeps showing what was written (Linux ``kernel/workqueue.c``, since commit 042f7df15a4f).
@@ -196,14 +210,14 @@ class Workqueue(Target):
         cpus = from_mask(allowed, UNBOUND_CPUS)
         return compress(from_mask(own, self.path) & cpus or cpus)
 
-    def elsewhere(self, effective):
+    def elsewhere(self, effective: str | None) -> tuple[str, str]:
         text = (
             "runs on CPUs %s all the same: the kernel keeps unbound workqueues on these (%s), because the others are isolated (isolcpus, "
             "nohz_full). Plan IRQ CPUs that are not isolated (npu_affinity_exclude_isolated), or add them to that mask"
         )
         return "replaced", text % (effective, UNBOUND_CPUS)
 
-    def write(self, host, cpus):
+    def write(self, host: Host, cpus: str) -> None:
         before = host.read(self.path) or ""
         host.set_attribute(self.path, _mask_like(before, expand(cpus)))
 
@@ -211,18 +225,18 @@ class Workqueue(Target):
 class Thread(Target):
     """A kernel thread by its process id of the moment."""
 
-    def __init__(self, name, pid):
+    def __init__(self, name: str, pid: int) -> None:
         self.name = name
         self.path = "/proc/%d/status" % pid
         self._pid = pid
 
-    def read(self, host):
+    def read(self, host: Host) -> str | None:
         for line in (host.read(self.path) or "").splitlines():
             if line.startswith("Cpus_allowed_list:"):
                 return line.split(":", 1)[1].strip()
         return None
 
-    def write(self, host, cpus):
+    def write(self, host: Host, cpus: str) -> None:
         numbers = expand(cpus)
         if host.live:
             os.sched_setaffinity(self._pid, numbers)
@@ -237,7 +251,7 @@ class Thread(Target):
         host.set_attribute(self.path, "\n".join(lines))
 
 
-def _mask_like(before, cpus):
+def _mask_like(before: str, cpus: Iterable[int]) -> str:
     """Return the CPU mask in as many digits as the text that it replaces, as the kernel does."""
     digits = to_mask(cpus).lstrip("0,")
     if len(digits) > len(before):

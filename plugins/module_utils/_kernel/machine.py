@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
-from .._host import CommandError
+from .._host import CommandError, Host
 
 CGROUPS = "/sys/fs/cgroup"
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
@@ -19,7 +20,7 @@ _SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
 _CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))
 
 
-def machine(host):
+def machine(host: Host) -> dict[str, Any]:
     """Return ``{architecture, kernel, product, systemd, cgroup}``; None for what the tree does not tell.
 
     ``systemd`` is the installed major version as a number, ``cgroup`` one of v2, v1 and hybrid.
@@ -33,7 +34,7 @@ def machine(host):
     }
 
 
-def _architecture(host):
+def _architecture(host: Host) -> str | None:
     named = host.read("/proc/sys/kernel/arch")
     if named:
         return named
@@ -41,7 +42,7 @@ def _architecture(host):
     return next((architecture for word, architecture in _CPUINFO_ARCHITECTURES if word in cpuinfo), None)
 
 
-def _systemd(host):
+def _systemd(host: Host) -> int | None:
     multiarch = ["/usr/lib/%s/systemd" % name for name in host.names("/usr/lib", "*-linux-gnu*")]
     for folder in list(_SYSTEMD_FOLDERS) + multiarch:
         libraries = [_SYSTEMD_LIBRARY.match(name) for name in host.names(folder, "libsystemd-shared-*.so")]
@@ -57,7 +58,7 @@ def _systemd(host):
     return int(match.group(1)) if match else None
 
 
-def _cgroup(host):
+def _cgroup(host: Host) -> str | None:
     if host.exists(CGROUPS + "/cgroup.controllers"):
         return "v2"
     if host.exists(CGROUPS + "/unified/cgroup.controllers"):
@@ -67,7 +68,7 @@ def _cgroup(host):
     return None
 
 
-def runs(host, cgroup):
+def runs(host: Host, cgroup: str) -> bool:
     """Whether a unit's cgroup exists and holds a process; a tree that shows the folder alone counts as running."""
     folder = CGROUPS + cgroup
     return host.exists(folder) and host.read(folder + "/cgroup.procs") != ""

@@ -11,6 +11,10 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+from typing import Any
+
+from .._host import Host
+
 DEVICE_FOLDER = "/sys/bus/pci/devices"
 ASCEND, NVIDIA = 0x19E5, 0x10DE
 ASCEND_FAMILIES = {
@@ -25,13 +29,13 @@ ASCEND_FAMILIES = {
 PROCESSING_ACCELERATOR, DISPLAY, DISPLAY_3D = 0x1200, 0x0300, 0x0302
 
 
-def numa_node(host, pci):
+def numa_node(host: Host, pci: str) -> int | None:
     """Return the NUMA node of a PCI function, or None when the kernel does not know one (it then says -1) or has no such function."""
     node = host.read_number("%s/%s/numa_node" % (DEVICE_FOLDER, pci))
     return None if node is None or node < 0 else node
 
 
-def accelerators(host):
+def accelerators(host: Host) -> dict[str, dict[str, Any]]:
     """Return the Ascend NPUs and NVIDIA GPUs of the bus as ``{pci: {family, numa}}``, in bus order.
 
     ``pci`` is in the kernel's form (``0000:c1:00.0``), ``family`` one of a2, a3, a5, 310p, 310, 910 and gpu.
@@ -44,10 +48,10 @@ def accelerators(host):
     return found
 
 
-def _family(host, folder):
+def _family(host: Host, folder: str) -> str | None:
     device_class = (host.read_number(folder + "class") or 0) >> 8
     if device_class == PROCESSING_ACCELERATOR and host.read_number(folder + "vendor") == ASCEND:
-        return ASCEND_FAMILIES.get(host.read_number(folder + "device"))
+        return ASCEND_FAMILIES.get(host.read_number(folder + "device") or 0)
     if device_class in (DISPLAY, DISPLAY_3D) and host.read_number(folder + "vendor") == NVIDIA:
         return "gpu"
     return None

@@ -9,8 +9,10 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Any, Mapping
 
 from .._cpulist import compress, expand
+from .._host import Host
 from . import settings as _settings
 from . import state_file
 
@@ -19,7 +21,7 @@ STATE = "%s/%s" % (_settings.ROOT_FOLDER, state_file.FILE)
 _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 
 
-def kubelet(host, online):
+def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     """Return the kubelet's part of the topology, or None on a host without kubelet files.
 
     ``{policy, options, topology_policy, topology_options, topology_scope, reserved_cpus, reserved_millicpus, default_cpus, exclusive,
@@ -68,7 +70,7 @@ def kubelet(host, online):
     }
 
 
-def _reserved(settings):
+def _reserved(settings: Mapping[str, Any]) -> int:
     """Return the CPUs that kubeReserved and systemReserved keep together, in thousandths; what is no quantity counts as 0."""
     total = 0
     for key in ("kubeReserved", "systemReserved"):

@@ -15,6 +15,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from typing import Any, Mapping
+
+from .._host import Host
 
 ROOT_FOLDER = "/var/lib/kubelet"
 CONFIG = ROOT_FOLDER + "/config.yaml"
@@ -38,7 +41,7 @@ _TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?\Z")
 _INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)\Z""")
 
 
-def settings(host, instead=None):
+def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``(settings, places)``: values by the keys of KubeletConfiguration, and ``{config, config_dir, root, sources}``.
 
     ``sources`` are the files that have something to say, and ``flags`` where a flag does. Both are empty where no kubelet is installed.
@@ -48,7 +51,8 @@ def settings(host, instead=None):
     flags = _flags(host)
     config = flags.get("config") or CONFIG
     folder = (flags.get("config-dir") or "").rstrip("/") or None
-    found, sources = {}, []
+    found: dict[str, Any] = {}
+    sources = []
     drop_ins = {"%s/%s" % (folder, name) for name in host.names(folder, "*.conf")} if folder else set()
     drop_ins.update(path for path in instead if folder and path.startswith(folder + "/"))
     for path in [config] + sorted(drop_ins):
@@ -64,7 +68,7 @@ def settings(host, instead=None):
     return found, {"config": config, "config_dir": folder, "root": root, "sources": sources}
 
 
-def _merge(found, values):
+def _merge(found: dict[str, Any], values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         if isinstance(value, dict):
             found.setdefault(key, {}).update(value)
@@ -72,7 +76,7 @@ def _merge(found, values):
             found[key] = value
 
 
-def read(text):
+def read(text: str) -> dict[str, Any]:
     """Return the known settings of a configuration's text: texts by key, and mappings of texts."""
     if text.lstrip().startswith("{"):
         try:
@@ -80,7 +84,8 @@ def read(text):
         except ValueError:
             document = {}
         return _known(document if isinstance(document, dict) else {})
-    found, indents = {}, {}
+    found: dict[str, Any] = {}
+    indents: dict[str, int] = {}
     mapping = None
     for line in text.splitlines():
         top, inner = _TOP.match(line), _INNER.match(line)
@@ -95,7 +100,7 @@ def read(text):
     return _known(found)
 
 
-def _value(text):
+def _value(text: str) -> str:
     """Return a scalar without its comment and quotes."""
     text = text.strip()
     quoted = re.match(r"""^(["'])(.*?)\1""", text)
@@ -104,43 +109,45 @@ def _value(text):
     return "" if text.startswith("#") else re.split(r"\s#", text)[0].strip()
 
 
-def _flow(text):
+def _flow(text: str) -> dict[str, str]:
     pairs = (part.split(":", 1) for part in text.strip("{} ").split(",") if ":" in part)
     return {_value(key): _value(value) for key, value in pairs}
 
 
-def _known(document):
-    found = {key: str(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""}
+def _known(document: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        key: str(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""
+    }
     for key in _MAPPINGS:
         if isinstance(document.get(key), dict) and document[key]:
             found[key] = {str(name): _text(value) for name, value in document[key].items()}
     return found
 
 
-def _text(value):
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _pairs(text):
+def _pairs(text: str) -> dict[str, str]:
     """Return the mapping of a flag such as ``cpu=500m,memory=1Gi``."""
     return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
 
-def _flags(host):
+def _flags(host: Host) -> dict[str, str]:
     """Return the flags of the running kubelet; where it does not run, those that its unit and environment files show."""
-    words = []
+    words: list[str] = []
     for folder in _PROCESSES:
         for pid in (host.read(folder + UNIT + "/cgroup.procs") or "").split():
             words = words or _of_process(host.read("/proc/%s/cmdline" % pid) or "")
     return _parsed(words or _of_files(host))
 
 
-def _of_process(text):
+def _of_process(text: str) -> list[str]:
     words = text.split("\0")
     return words[1:] if words[0].rsplit("/", 1)[-1] == "kubelet" and len(words) > 1 else []
 
 
-def _of_files(host):
+def _of_files(host: Host) -> list[str]:
     """Return the words of ExecStart of the unit and its drop-ins, and those of the files with further arguments."""
     unit = next((path for path in _UNIT_FILES if host.exists(path)), None)
     files = [unit] if unit else []
@@ -162,7 +169,7 @@ def _of_files(host):
     return words
 
 
-def _parsed(words):
+def _parsed(words: list[str]) -> dict[str, str]:
     found = {}
     for word, following in zip(words, words[1:] + [""]):
         match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?\Z", word)

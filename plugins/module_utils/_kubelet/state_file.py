@@ -12,8 +12,8 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
 import json
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from .._cpulist import compress, expand
 
@@ -21,15 +21,24 @@ FILE = "cpu_manager_state"
 _DUMP = "(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(%s)map[%s] Checksum:(checksum.Checksum)0}"
 _TYPES = {1: "map[string]string", 2: "map[string]map[string]string"}
 
-State = collections.namedtuple("State", "policy default_cpus exclusive version checksum problems")
-"""What a state file says: ``default_cpus`` and the values of ``exclusive`` (``pod/container``, version 1: the container id) are cpulists.
 
-``version`` is 1, 2, or None where both are possible; ``checksum`` True, False, or None where it is not verified. ``problems`` are sentences
-on what no kubelet would start with, whatever the machine.
-"""
+class State(NamedTuple):
+    """What a state file says.
+
+    ``default_cpus`` and the values of ``exclusive`` (by ``pod/container``, in version 1 by the container id) are cpulists. ``version`` is
+    1, 2, or None where both are possible; ``checksum`` True, False, or None where it is not verified. ``problems`` are sentences on what
+    no kubelet would start with, whatever the machine.
+    """
+
+    policy: str
+    default_cpus: str
+    exclusive: dict[str, str]
+    version: int | None
+    checksum: bool | None
+    problems: list[str]
 
 
-def parse(text, path=FILE):
+def parse(text: str, path: str = FILE) -> State:
     """Return the :class:`State` of a file's text. ``ValueError`` says what is wrong where it is no state at all."""
     try:
         state = json.loads(text)
@@ -51,7 +60,7 @@ def parse(text, path=FILE):
     return found._replace(problems=list(_problems(found, path)))
 
 
-def _content(state):
+def _content(state: dict[str, Any]) -> tuple[dict[str, Any], bool | None]:
     """Return where the settings are, and whether the checksum of that is right (None: not verified yet)."""
     if "data" not in state or "policyName" in state:
         return state, None
@@ -59,15 +68,15 @@ def _content(state):
     return json.loads(state["data"]), None if not wanted else wanted == data_checksum(state["data"])
 
 
-def _version(entries):
+def _version(entries: Mapping[str, object]) -> int | None:
     kinds = {isinstance(value, dict) for value in entries.values()}
     if len(kinds) > 1:
         raise ValueError("entries mix versions 1 and 2")
     return None if not kinds else 2 if kinds.pop() else 1
 
 
-def _flat(entries):
-    found = {}
+def _flat(entries: Mapping[str, object]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for pod, containers in entries.items():
         if isinstance(containers, dict):
             found.update(("%s/%s" % (pod, name), str(cpulist)) for name, cpulist in containers.items())
@@ -76,22 +85,22 @@ def _flat(entries):
     return found
 
 
-def dump(policy, default, entries, version=2):
+def dump(policy: str, default: str, entries: Mapping[str, object], version: int = 2) -> str:
     """Return the text that the kubelet hashes: Go's dump of the structure in one line, keys sorted, the checksum 0."""
 
-    def listed(mapping):
+    def listed(mapping: Mapping[str, object]) -> str:
         parts = ("%s:%s" % (key, "map[%s]" % listed(value) if isinstance(value, dict) else value) for key, value in sorted(mapping.items()))
         return " ".join(parts)
 
     return _DUMP % (policy, default, _TYPES[version], listed(entries or {}))
 
 
-def data_checksum(data):
+def data_checksum(data: str) -> int:
     """Return the checksum of the field ``data`` of newer versions."""
     return fnv1a("(string)" + data)
 
 
-def fnv1a(text):
+def fnv1a(text: str) -> int:
     """Return the 32-bit FNV-1a hash of a text."""
     value = 0x811C9DC5
     for byte in text.encode():
@@ -99,7 +108,7 @@ def fnv1a(text):
     return value
 
 
-def _problems(state, path):
+def _problems(state: State, path: str) -> Iterator[str]:
     if state.checksum is False:
         yield "%s does not have the checksum of what it says: it was edited or torn, and kubelet refuses to start with it" % path
     if state.policy == "static" and not state.default_cpus:
@@ -113,7 +122,7 @@ def _problems(state, path):
         owner.update(dict.fromkeys(cpus, name))
 
 
-def against_machine(state, online, reserved, strict=False, path=FILE):
+def against_machine(state: State, online: set[int], reserved: set[int], strict: bool = False, path: str = FILE) -> Iterator[str]:
     """Yield sentences on what does not fit the machine's online CPUs and the reserved ones, both as sets.
 
     ``strict`` is the option strict-cpu-reservation: reserved CPUs must then be outside the default set, else inside. ``reserved`` may be

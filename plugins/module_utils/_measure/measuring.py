@@ -119,7 +119,7 @@ def _vectors(host, plan):
     for npu in plan["npus"]:
         functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
     shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
-    return {title_of(npu): {vector["irq"] for vector in own} for npu, _number, own in shares}
+    return {title_of(npu): {vector.irq for vector in own} for npu, _number, own in shares}
 
 
 def _tell_interrupts(load, numbers, before, after, seconds):

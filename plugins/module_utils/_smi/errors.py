@@ -72,12 +72,12 @@ _UNAVAILABLE = re.compile(
 class NpuSmiError(ValueError):
     """npu-smi answered with an error. ``kind`` is a key of :data:`NEXT_STEP`; the text names the line that says so."""
 
-    def __init__(self, kind, line):
+    def __init__(self, kind: str, line: str) -> None:
         super().__init__("npu-smi cannot answer (%s): '%s'; %s" % (kind, line, NEXT_STEP[kind]))
         self.kind = kind
 
 
-def classify_error(text, exit_status=None):
+def classify_error(text: str, exit_status: int | None = None) -> dict[str, str | None]:
     """Return ``{"error": kind}``: unavailable, unsupported, permission, busy, aborted, invalid, or None.
 
     None means that neither the text nor the exit status names an error. It does not mean that a change was made:
@@ -87,7 +87,7 @@ def classify_error(text, exit_status=None):
     return {"error": error.kind if error else None}
 
 
-def find_error(text, exit_status=None):
+def find_error(text: str, exit_status: int | None = None) -> NpuSmiError | None:
     """Return the :class:`NpuSmiError` that an output stands for, or None. Rows of tables are data, never an error."""
     last = ""
     for line in map(str.strip, lines_of(text)):
@@ -105,7 +105,7 @@ def find_error(text, exit_status=None):
     return None
 
 
-def _kind_of_line(line):
+def _kind_of_line(line: str) -> str | None:
     for kind, pattern in _TEXTS:
         if pattern.search(line):
             return kind
@@ -115,7 +115,7 @@ def _kind_of_line(line):
     return "unavailable" if _UNAVAILABLE.search(line) else None
 
 
-def require_answer(readable, text, command, wanted):
+def require_answer(readable: object, text: str, command: str, wanted: str) -> None:
     """Raise what an output without data stands for; return when it is an empty answer in a readable form.
 
     The tool's own error is a :class:`NpuSmiError`; a form nobody knows is a ValueError naming command and first line.

@@ -12,6 +12,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Any, Mapping
 
 from .errors import require_answer
 from .text import lines_of, number_of, pci_of, value_of
@@ -24,7 +25,7 @@ _FIELD = re.compile(r"[0-9]+\s*/\s*[0-9]+|\S+")
 _USAGE = re.compile(r"([0-9]{1,18})\s*/\s*([0-9]{1,18})\Z")
 
 
-def parse_info(text):
+def parse_info(text: str) -> dict[str, Any]:
     """Return what ``npu-smi info`` shows: ``{version, chips, processes}``.
 
     chips: ``[{card, chip, phy_id, logic_id, name, health, pci, memory_total_mib, memory_used_mib}]``, where memory is
@@ -42,7 +43,8 @@ def parse_info(text):
             continue
         words = [cell.lower() for cell in cells]
         if words[0].startswith("npu-smi "):
-            version = (_VERSION.search(line) or _TOOL_VERSION.search(line)).group(1)
+            banner = _VERSION.search(line) or _TOOL_VERSION.search(line)
+            version = banner.group(1) if banner else None
         elif "process id" in words:
             process_layout = _process_layout(words)
         elif "health" in words:
@@ -62,7 +64,7 @@ def parse_info(text):
     return {"version": version, "chips": chips, "processes": processes}
 
 
-def _cells(line):
+def _cells(line: str) -> list[str]:
     """Return the cells of a row; none for frame lines and for everything that is not a row."""
     line = line.strip()
     if not line.startswith("|") or _FRAME_CHARACTERS.issuperset(line):
@@ -70,12 +72,12 @@ def _cells(line):
     return [cell.strip() for cell in line[1 : -1 if line.endswith("|") else None].split("|")]
 
 
-def _cell_with(word, words):
+def _cell_with(word: str, words: list[str]) -> int | None:
     """Return the index of the first header cell that has a word, or None."""
     return next((index for index, cell in enumerate(words) if word in cell.split()), None)
 
 
-def _chip_layout(words):
+def _chip_layout(words: list[str]) -> dict[str, Any]:
     """Return which cell holds what, as far as a chip's upper header line tells; NPU and name share a cell or do not."""
     health = words.index("health")
     card = _cell_with("npu", words) or 0
@@ -83,7 +85,7 @@ def _chip_layout(words):
     return {"card": card, "name": name, "health": health, "bus": health, "chip": None, "ids": [], "usage": -1, "columns": []}
 
 
-def _lower_layout(words):
+def _lower_layout(words: list[str]) -> dict[str, Any]:
     chip = _cell_with("chip", words)
     usage = next((index for index, cell in enumerate(words) if "usage" in cell), -1)
     return {
@@ -95,7 +97,7 @@ def _lower_layout(words):
     }
 
 
-def _is_lower_row(cells, layout, above):
+def _is_lower_row(cells: list[str], layout: Mapping[str, Any], above: Mapping[str, Any] | None) -> bool:
     """Whether a row is a chip's second line: it has a bus id, or the sign for none right below a first line."""
     if layout["name"] != layout["card"]:
         return not cells[layout["card"]]
@@ -103,7 +105,7 @@ def _is_lower_row(cells, layout, above):
     return pci_of(bus) is not None or (above is not None and value_of(bus) is None)
 
 
-def _upper_row(cells, layout):
+def _upper_row(cells: list[str], layout: Mapping[str, Any]) -> dict[str, Any] | None:
     card, _blank, name = cells[layout["card"]].partition(" ")
     if layout["name"] != layout["card"]:
         name = cells[layout["name"]]
@@ -112,7 +114,7 @@ def _upper_row(cells, layout):
     return {"card": number_of(card), "name": value_of(" ".join(name.split())), "health": value_of(cells[layout["health"]])}
 
 
-def _lower_row(cells, layout):
+def _lower_row(cells: list[str], layout: Mapping[str, Any]) -> dict[str, Any]:
     ids = {} if layout["chip"] is None else dict(zip(layout["ids"], cells[layout["chip"]].split()))
     fields = _FIELD.findall(cells[layout["usage"]]) if layout["usage"] < len(cells) else []
     usage = _USAGE.match(fields[-1]) if fields and len(fields) >= len(layout["columns"]) else None
@@ -126,7 +128,7 @@ def _lower_row(cells, layout):
     }
 
 
-def _process_layout(words):
+def _process_layout(words: list[str]) -> dict[str, Any]:
     card = _cell_with("npu", words) or 0
     return {
         "card": card,
@@ -137,7 +139,7 @@ def _process_layout(words):
     }
 
 
-def _processes_of_row(cells, layout):
+def _processes_of_row(cells: list[str], layout: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the process of a row as a list; none for ``No running processes found in NPU 0`` and damaged rows."""
     printed = dict(enumerate(cells))
     ids = printed.get(layout["card"], "").split()
@@ -155,7 +157,7 @@ def _processes_of_row(cells, layout):
     ]
 
 
-def parse_template_info(text):
+def parse_template_info(text: str) -> list[dict[str, Any]]:
     """Return the vNPU templates of ``info -t template-info``: ``[{name, aicore, memory_gib, aicpu}]``.
 
     A template takes two rows; the lower one begins with a number and has no column that is returned.
@@ -178,7 +180,7 @@ def parse_template_info(text):
     return templates
 
 
-def parse_vnpu_info(text):
+def parse_vnpu_info(text: str) -> list[dict[str, Any]]:
     """Return the vNPUs of ``info -t info-vnpu``: ``[{vnpu_id, vgroup_id, container_id, status, template}]``.
 
     Newer releases leave out the list's header when there are none.

@@ -22,12 +22,12 @@ _FRAME = re.compile(r"[\s|+=.-]*\Z")
 _NO_VALUE = ("", "-", "NA", "N/A")
 
 
-def lines_of(text):
+def lines_of(text: str) -> list[str]:
     """Return the lines of an output without escape sequences; no-break blanks of pasted text become blanks."""
     return _ESCAPE_SEQUENCE.sub("", text).replace("\u00a0", " ").replace("\ufeff", "").splitlines()
 
 
-def first_line(text):
+def first_line(text: str) -> str:
     """Return the first line of an output that is neither blank nor part of a frame, or ``no output``."""
     for line in lines_of(text):
         if not _FRAME.match(line):
@@ -35,7 +35,7 @@ def first_line(text):
     return "no output"
 
 
-def value_of(text):
+def value_of(text: str) -> str | None:
     """Return a printed value without surrounding blanks, or None for the tools' ways to say that there is none."""
     text = text.strip()
     if text.upper() in _NO_VALUE or (text.startswith("[") and text.endswith("]")):
@@ -43,13 +43,13 @@ def value_of(text):
     return text
 
 
-def number_of(text):
+def number_of(text: str) -> int | None:
     """Return a printed whole number (without sign) as int, or None for anything else."""
     text = text.strip()
     return int(text) if _NUMBER.match(text) else None
 
 
-def pci_of(text):
+def pci_of(text: str) -> str | None:
     """Return a PCI address in sysfs's form (``0000:c1:00.0``), or None when the text is not one.
 
     npu-smi prints upper case, nvidia-smi a domain of eight digits.
@@ -58,7 +58,7 @@ def pci_of(text):
     return "%04x:%s" % (int(match.group(1) or "0", 16), match.group(2).lower()) if match else None
 
 
-def cpulist_of(text):
+def cpulist_of(text: str) -> str | None:
     """Return the cpulist at the start of a text in the kernel's form (``0-23, 48-71 0`` -> ``0-23,48-71``), or None."""
     match = _CPULIST.match(text)
     if not match:

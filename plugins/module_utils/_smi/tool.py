@@ -11,34 +11,35 @@ from __future__ import annotations
 import shlex
 import shutil
 import threading
+from typing import Callable, Collection, Container, Sequence, TypeVar
 
-from .._host import CommandError
+from .._host import CommandError, Host, Result
 
+T = TypeVar("T")
 HUNG = "hung"
 
 
 class _Query(threading.Thread):
     """One call of a tool, under way; ``answer`` waits for it and returns its result or raises its :class:`CommandError`."""
 
-    def __init__(self, host, command):
+    def __init__(self, host: Host, command: list[str]) -> None:
         threading.Thread.__init__(self)
         self.host = host
         self.command = command
-        self.result = None
-        self.error = None
+        self.outcome: Result | CommandError
         self.start()
 
-    def run(self):
+    def run(self) -> None:
         try:
-            self.result = self.host.run(self.command)
+            self.outcome = self.host.run(self.command)
         except CommandError as error:
-            self.error = error
+            self.outcome = error
 
-    def answer(self):
+    def answer(self) -> Result:
         self.join()
-        if self.error:
-            raise self.error
-        return self.result
+        if isinstance(self.outcome, CommandError):
+            raise self.outcome
+        return self.outcome
 
 
 class Tool:
@@ -48,15 +49,15 @@ class Tool:
     time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far.
     """
 
-    def __init__(self, host, argv, problems):
+    def __init__(self, host: Host, argv: list[str], problems: list[str]) -> None:
         self.host = host
         self.argv = argv
         self.problems = problems
-        self.failure = None
+        self.failure: str | None = None
         self.hung = False
-        self._ahead = {}
+        self._ahead: dict[tuple[str, ...], _Query] = {}
 
-    def ask_ahead(self, *queries):
+    def ask_ahead(self, *queries: tuple[str, ...]) -> None:
         """Start several queries (tuples of words) at once; :meth:`ask` takes their answers.
 
         A call takes tenths of a second to seconds, and until the time limit where a controller is silent: together they take as long
@@ -64,13 +65,13 @@ class Tool:
         """
         self._ahead = {words: _Query(self.host, self.argv + list(words)) for words in queries}
 
-    def settle(self):
+    def settle(self) -> None:
         """Wait for the queries whose answers nobody took, so that nothing is left running."""
         for query in self._ahead.values():
             query.join()
         self._ahead = {}
 
-    def ask(self, parse, *words, **options):
+    def ask(self, parse: Callable[[str], T], *words: str, quiet: Container[str] = ()) -> T | None:
         """Return what ``parse`` makes of the answer to ``words``, or None and a sentence when there is no usable answer.
 
         ``quiet`` names kinds of errors that need no sentence because they say something about the product, not about its state.
@@ -89,7 +90,7 @@ class Tool:
             answer = parse(result.output)
         except ValueError as error:
             self.failure = getattr(error, "kind", "unreadable")
-            if self.failure not in options.get("quiet", ()):
+            if self.failure not in quiet:
                 self.problems.append("'%s' ended with status %d: %s." % (" ".join(command), result.rc, error))
             return None
         if result.rc != 0:
@@ -97,7 +98,7 @@ class Tool:
         return answer
 
 
-def find(host, named, name, folders, problems, evidence):
+def find(host: Host, named: str | None, name: str, folders: Sequence[str], problems: list[str], evidence: Collection[str]) -> Tool | None:
     """Return the :class:`Tool`, or None: the named command, else the program found in the folders or on PATH.
 
     That there is none is a problem when the user named a command or there is ``evidence`` (names of devices) that it is needed.

@@ -8,8 +8,11 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+from typing import Any, Callable, Iterable
+
 from .. import _plan_file
 from .._cpulist import expand
+from .._host import Host
 from .._irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
 from .._kernel import pci
@@ -25,14 +28,21 @@ _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", 
 _APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
 
 
-def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), holders=False):
+def gather(
+    host: Host,
+    device_share: bool = False,
+    npu_smi: str | None = None,
+    nvidia_smi: str | None = None,
+    units: Iterable[str] = (),
+    holders: bool = False,
+) -> dict[str, Any]:
     """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
     ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there, and ``holders`` asks who
     has accelerators open: the result then has ``missing_units`` and ``unit_environment``, and ``holders``.
     """
-    problems = []
+    problems: list[str] = []
     devices = pci.accelerators(host)
     tool = _npus.start(host, npu_smi, devices, problems)
     cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": []}, _cpus.cpus, host)
@@ -64,7 +74,7 @@ def gather(host, device_share=False, npu_smi=None, nvidia_smi=None, units=(), ho
     return facts
 
 
-def _attempt(problems, fallback, function, *arguments):
+def _attempt(problems: list[str], fallback: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except ValueError as error:
@@ -72,7 +82,7 @@ def _attempt(problems, fallback, function, *arguments):
         return fallback
 
 
-def applied(host):
+def applied(host: Host) -> dict[str, Any] | None:
     """Return the parts of the plan in force that a later plan must respect, or None when there is none.
 
     Raises ``ValueError`` when the file is there but is no plan.

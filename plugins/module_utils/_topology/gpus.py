@@ -8,7 +8,10 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+from typing import Any, Mapping
+
 from .._cpulist import compress
+from .._host import Host
 from .._kernel.pci import numa_node
 from .._nvidia_smi import parse_nvidia_csv
 from .._smi import tool as _tool
@@ -17,7 +20,7 @@ FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
 
 
-def gather(host, named, devices, problems):
+def gather(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:
     """Return the GPUs, ascending by index. ``named`` is the command to use instead of an nvidia-smi that is looked for.
 
     ``devices`` are the accelerators of the PCI bus (:func:`_kernel.pci.accelerators`). What goes wrong is added to ``problems``.

@@ -11,14 +11,15 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
 import re
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .._cpulist import compress, expand
+from .._host import Host
 from .._kernel.pci import DEVICE_FOLDER, numa_node
 from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version
-from .._smi.tool import HUNG, find
+from .._smi.tool import HUNG, Tool, find
 
 _BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")
 _DEAD_ROW = re.compile(r"^\s*-1\s", re.MULTILINE)
@@ -31,8 +32,11 @@ _NAMES = (
     (re.compile(r"910(A|Pro|Premium)|9010"), "910"),
 )
 
+Key = Tuple[int, int]
+"""Card and chip."""
 
-def start(host, named, devices, problems):
+
+def start(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], problems: list[str]) -> Tool | None:
     """Return npu-smi with its three queries under way, or None when there is none.
 
     ``named`` is the command to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
@@ -44,17 +48,24 @@ def start(host, named, devices, problems):
     return tool
 
 
-def _ascend(devices):
+def _ascend(devices: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {pci: device for pci, device in devices.items() if device["family"] != "gpu"}
 
 
-def unlisted(devices, chips):
+def unlisted(devices: Mapping[str, dict[str, Any]], chips: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the NPUs of the bus that npu-smi does not list: ``[{pci, family, numa}]`` by address."""
     listed = {chip["pci"] for chip in chips}
     return [dict(device, pci=pci) for pci, device in sorted(_ascend(devices).items()) if pci not in listed]
 
 
-def gather(host, tool, devices, nodes, device_share, problems):
+def gather(
+    host: Host,
+    tool: Tool | None,
+    devices: Mapping[str, dict[str, Any]],
+    nodes: Sequence[Mapping[str, Any]],
+    device_share: bool,
+    problems: list[str],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return ``(npus, {version, npu_smi})``: the NPUs ascending by logic id, and the versions of driver and tool.
 
     ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
@@ -72,7 +83,7 @@ def gather(host, tool, devices, nodes, device_share, problems):
     return sorted(chips, key=lambda chip: chip["id"]), driver
 
 
-def _ask(tool, device_share):
+def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """Return ``(info, chips)`` with as few calls as possible: a call takes up to seconds, and longer where an NPU is ill."""
     info = tool.ask(_info, "info")
     mapping = _mapping(tool)
@@ -83,22 +94,22 @@ def _ask(tool, device_share):
     if mapping and unknown:
         tool.problems.append("npu-smi info lists %s, but 'info -m' has no logic id for it; left out." % _words(unknown))
     if chips:
-        _add_boards(tool, chips, alone=bool(mapping) and all(row["logic_id"] is None for row in mapping))
+        _add_boards(tool, chips, alone=all(row["logic_id"] is None for row in mapping) if mapping else False)
         _add_affinity(chips, topo)
     if device_share:
         _add_device_share(tool, chips)
     return info, chips
 
 
-def _info(text):
+def _info(text: str) -> dict[str, Any]:
     match = _BANNER.search(text)
     return dict(parse_info(text), npu_smi=match.group(1) if match else None)
 
 
-def _mapping(tool):
+def _mapping(tool: Tool) -> list[dict[str, Any]] | None:
     """Return the rows of ``info -m``, or None; a row with NPU ID -1 is a sentence."""
 
-    def parse(text):
+    def parse(text: str) -> list[dict[str, Any]]:
         dead = len(_DEAD_ROW.findall(text))
         if dead:
             tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or held by somebody else." % dead)
@@ -107,15 +118,15 @@ def _mapping(tool):
     return tool.ask(parse, "info", "-m")
 
 
-def _shown(info):
+def _shown(info: Mapping[str, Any] | None) -> dict[Key, dict[str, Any]]:
     """Return ``{(card, chip): row}`` of the table of ``info``. A product without chip ids has one chip on a card."""
-    rows = {}
+    rows: dict[Key, dict[str, Any]] = {}
     for row in info["chips"] if info else []:
         rows.setdefault((row["card"], row["chip"] or 0), row)
     return rows
 
 
-def _chips(info, ids):
+def _chips(info: Mapping[str, Any] | None, ids: Mapping[Key, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the chips that have a logic id, with what ``info`` says about them."""
     shown = _shown(info)
     busy = {(process["card"], process["chip"]) for process in info["processes"]} if info else None
@@ -142,9 +153,10 @@ def _chips(info, ids):
     return chips
 
 
-def _ids_of_mapping(rows, problems):
+def _ids_of_mapping(rows: Iterable[Mapping[str, Any]], problems: list[str]) -> dict[Key, dict[str, Any]]:
     """Return ``{(card, chip): {id, phy_id, name}}``. Without a column for the logic id (A5) that is the NPU ID."""
-    ids, taken = {}, {}
+    ids: dict[Key, dict[str, Any]] = {}
+    taken: dict[int, Key] = {}
     for row in rows:
         key = (row["card"], row["chip"] or 0)
         logic_id = row["card"] if row["logic_id"] is None else row["logic_id"]
@@ -156,7 +168,7 @@ def _ids_of_mapping(rows, problems):
     return ids
 
 
-def _ids_of_info(info, topo, problems):
+def _ids_of_info(info: Mapping[str, Any] | None, topo: Iterable[Mapping[str, Any]], problems: list[str]) -> dict[Key, dict[str, Any]]:
     """Return the same without ``info -m``, where the tables of ``info`` and ``info -t topo`` tell; otherwise none.
 
     The table of ``info`` leaves no doubt in three cases: its column Device is the logic id (310 families); an A5 NPU's logic id is its
@@ -165,7 +177,7 @@ def _ids_of_info(info, topo, problems):
     """
     shown = _shown(info)
     rows = list(shown.values())
-    if not rows:
+    if info is None or not rows:
         return {}
     if None not in {row["logic_id"] for row in rows} and len({row["logic_id"] for row in rows}) == len(rows):
         ids, source = [row["logic_id"] for row in rows], "the column Device of npu-smi info"
@@ -184,7 +196,9 @@ def _ids_of_info(info, topo, problems):
     return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in found if number is not None}
 
 
-def _counted(shown, topo, processes):
+def _counted(
+    shown: Mapping[Key, dict[str, Any]], topo: Iterable[Mapping[str, Any]], processes: Iterable[Mapping[str, Any]]
+) -> list[int | None]:
     """Return the positions in the table of ``info`` of the NPUs that have a row in the topology; where that has none, of those that run.
 
     The others are None, and so is everybody in a table with two chips of one logic id. Order of fallbacks: vLLM-Ascend, "CPU Binding".
@@ -199,7 +213,7 @@ def _counted(shown, topo, processes):
     return [keys.index(key) if key in counted else None for key in shown]
 
 
-def _add_boards(tool, chips, alone):
+def _add_boards(tool: Tool, chips: Iterable[dict[str, Any]], alone: bool) -> None:
     """Ask for what is still unknown; ``alone`` says that cards have one chip and the product refuses ``-c`` (A5)."""
     for chip in chips:
         if chip["pci"] and chip["name"]:
@@ -213,7 +227,7 @@ def _add_boards(tool, chips, alone):
             return
 
 
-def _add_affinity(chips, topo):
+def _add_affinity(chips: Iterable[dict[str, Any]], topo: Iterable[Mapping[str, Any]]) -> None:
     """A row of the topology is labelled with the NPU ID, that is the card, or on A3 with the physical id."""
     for row in topo:
         for chip in chips:
@@ -221,11 +235,11 @@ def _add_affinity(chips, topo):
                 chip["affinity"] = row["affinity"]
 
 
-def _labelled(row):
+def _labelled(row: Mapping[str, Any]) -> str:
     return "phy_id" if row["label"].startswith("Phy-ID") else "card"
 
 
-def _add_device_share(tool, chips):
+def _add_device_share(tool: Tool, chips: Iterable[dict[str, Any]]) -> None:
     """Ask for the device share of every card, until npu-smi does not answer in time: a tool that hangs would take a time limit each."""
     cards = sorted({chip["card"] for chip in chips})
     for index, card in enumerate(cards):
@@ -240,14 +254,16 @@ def _add_device_share(tool, chips):
                 chip["device_share"] = states.get(chip["chip"])
 
 
-def _family(chip):
+def _family(chip: Mapping[str, Any]) -> str | None:
     name = chip["name"] or ""
     if name == "Ascend910" and chip["phy_id"] is not None:
         return "a3"
     return next((family for pattern, family in _NAMES if pattern.search(name)), None)
 
 
-def _inconsistencies(host, chips, present, nodes):
+def _inconsistencies(
+    host: Host, chips: Sequence[dict[str, Any]], present: Mapping[str, dict[str, Any]], nodes: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
     """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
     for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
         told = "its PCI device id says %s" % family if family else "its PCI device id does not tell either"
@@ -267,7 +283,7 @@ def _inconsistencies(host, chips, present, nodes):
         yield "NPU %s: %s" % (compress(ids), sentence)
 
 
-def _disagreement(chip, nodes):
+def _disagreement(chip: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str | None:
     """Return what is wrong with an NPU's NUMA node. npu-smi prints the CPUs of node 0 where the kernel has no node for the device."""
     if chip["pci"] is None:
         return None
@@ -282,9 +298,9 @@ def _disagreement(chip, nodes):
     return "npu-smi prints CPU affinity %s, but sysfs says NUMA node %d, %s." % (chip["affinity"], chip["numa"], cpus)
 
 
-def _grouped(chips, key):
+def _grouped(chips: Iterable[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], Any]) -> list[tuple[Any, list[int]]]:
     """Return ``[(value, [ids])]`` of the chips for which ``key`` has a value."""
-    groups = collections.OrderedDict()
+    groups: dict[Any, list[int]] = {}
     for chip in chips:
         value = key(chip)
         if value is not None:
@@ -292,5 +308,5 @@ def _grouped(chips, key):
     return list(groups.items())
 
 
-def _words(keys):
+def _words(keys: Iterable[Key]) -> str:
     return " and ".join("card %d chip %d" % key for key in keys)

@@ -15,6 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import (
     Interrupt,
     Thread,
+    Vector,
     Workqueue,
     interrupt_names,
     kernel_threads,
@@ -74,8 +75,8 @@ def test_the_vectors_of_a_function_are_those_that_are_its_own_and_requested(tmp_
     write(tmp_path, "/proc/irq/99/effective_affinity_list", "1\n")
     write(tmp_path, "/proc/irq/100/smp_affinity_list", "0\n")
     assert vectors(Host(str(tmp_path)), PCI) == [
-        {"irq": 99, "name": "sq_send_trigger_irq", "ordinal": 1, "affinity": "0-1", "effective": "1"},
-        {"irq": 100, "name": "cq_update_irq", "ordinal": 2, "affinity": "0", "effective": None},
+        Vector(99, "sq_send_trigger_irq", 1, "0-1", "1"),
+        Vector(100, "cq_update_irq", 2, "0", None),
     ]
 
 
