@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pkgutil
 
+from ._host import Host
 from ._state.files import MARKER
 
 FILES = (
@@ -61,31 +62,34 @@ OWNED = (FOLDER + "/*.py", FOLDER + "/*/*.py")
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
 
 
-def files():
+def files() -> list[dict[str, str]]:
     """Return :data:`FILES` as entries ``{path, content}`` for :class:`_transaction.host_files.Request`."""
     return [{"path": "%s/%s" % (FOLDER, name), "content": text} for name, text in sources().items()]
 
 
-def folders(host):
+def folders(host: Host) -> list[str]:
     """Return the folders of the package on a host, with those in which Python keeps what it compiled."""
     rooms = ["%s/%s" % (FOLDER, name) for name in host.names(FOLDER, "_[a-z]*") if "." not in name]
     return [folder + end for folder in [FOLDER] + rooms for end in ("", "/__pycache__")]
 
 
-def sources():
+def sources() -> dict[str, str]:
     """Return ``{file name: text}`` of :data:`FILES`, each with a first line that says whose file it is.
 
     They are read from where this module came from, be that a folder or the archive that Ansible sends to a host.
     """
     texts = {}
     for name in FILES:
-        text = pkgutil.get_data(__package__, name).decode("utf-8")
+        data = pkgutil.get_data(__package__, name)
+        if data is None:
+            raise FileNotFoundError("%s of the collection cannot be read" % name)
+        text = data.decode("utf-8")
         texts[name] = text if text.startswith(FIRST_LINE) else FIRST_LINE + text
     return texts
 
 
-def _sent_along():
-    """Is never called: Ansible sends along with a module what import statements name, and what that imports, and this loads none of it."""
+def _bundle_imports() -> object:
+    """Is never called: Ansible sends with a module what its import statements name, and what that imports; this loads none of it."""
     from . import _tuning
     from ._device_share import __main__ as device_share
     from ._irq import __main__ as irq

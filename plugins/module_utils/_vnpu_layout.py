@@ -15,12 +15,13 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import os
 import posixpath
 import stat
+from typing import Any, Mapping, NamedTuple
 
+from ._host import Host
 from ._state import previous
 from ._state.files import atomic_write, missing_folders, remove_empty
 
@@ -36,8 +37,14 @@ _FREE = ("/usr/local", "/var/lib", "/var/opt")
 _NEEDED = {"folder": 0o555, "shared_region": 0o777}
 """Permission bits without which containers cannot use a directory that somebody else made."""
 
-Layout = collections.namedtuple("Layout", "folder shared_region shared_mode files")
-"""``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{name below folder: SHA-256}``."""
+
+class Layout(NamedTuple):
+    """``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{name below folder: SHA-256}``."""
+
+    folder: str
+    shared_region: str
+    shared_mode: int
+    files: dict[str, str]
 
 
 class Report:
@@ -47,25 +54,25 @@ class Report:
     there with their checksum, ``written`` and ``removed`` are paths, ``warnings`` sentences.
     """
 
-    def __init__(self):
-        self.folders = {}
-        self.missing = []
-        self.written = []
-        self.removed = []
-        self.warnings = []
+    def __init__(self) -> None:
+        self.folders: dict[str, tuple[int | None, int]] = {}
+        self.missing: list[str] = []
+        self.written: list[str] = []
+        self.removed: list[str] = []
+        self.warnings: list[str] = []
 
     @property
-    def changed(self):
+    def changed(self) -> bool:
         return bool(self.folders or self.missing or self.written or self.removed)
 
 
-def layout_of(params):
+def layout_of(params: Mapping[str, Any]) -> Layout:
     """Return the :class:`Layout` of a module's options."""
     files = {entry["name"]: entry["sha256"] for entry in params["files"]}
     return Layout(params["folder"], params["shared_region"], int(params["shared_mode"], 8), files)
 
 
-def checksum(host, path):
+def checksum(host: Host, path: str) -> str | None:
     """Return the SHA-256 of a file in hexadecimal, or None when there is none."""
     digest = hashlib.sha256()
     try:
@@ -77,7 +84,7 @@ def checksum(host, path):
     return digest.hexdigest()
 
 
-def complete(layout):
+def complete(layout: Layout) -> Layout:
     """Return the layout with a preload file of ours, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
     for title, path in (("the directory of hami-vnpu-core", layout.folder), ("the shared region", layout.shared_region)):
         _refuse_system(title, path, path)
@@ -94,7 +101,7 @@ def complete(layout):
     return layout._replace(files=dict(layout.files, **{PRELOAD: ours}))
 
 
-def _refuse_system(title, path, place):
+def _refuse_system(title: str, path: str, place: str) -> None:
     """Refuse a directory whose place, once links are followed, is the host's own."""
     inside = [folder for folder in _SYSTEM if (place + "/").startswith(folder + "/")]
     if inside and not any(place.startswith(folder + "/") for folder in _FREE):
@@ -102,7 +109,7 @@ def _refuse_system(title, path, place):
         raise ValueError("%s cannot be '%s'%s: %s is the host's own" % (title, path, link, inside[0]))
 
 
-def look(host, layout):
+def look(host: Host, layout: Layout) -> Report:
     """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what somebody else placed and is in the way."""
     layout, report = complete(layout), Report()
     recorded = previous.recorded(host).get(SECTION, {})
@@ -141,7 +148,7 @@ def look(host, layout):
     return report
 
 
-def _mode(host, path):
+def _mode(host: Host, path: str) -> int | None:
     """Return the permission bits of a directory, None where there is nothing; ``ValueError`` for anything else."""
     above, name = posixpath.split(path)
     above = os.path.realpath(above) if host.live else host.resolve(above)[len(host.root) :]
@@ -155,7 +162,7 @@ def _mode(host, path):
     return found.st_mode & 0o7777
 
 
-def _inconsistencies(host, layout, report):
+def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
     """Return sentences on preload files that would load nothing, or everything."""
     sentences = []
     named = [] if PRELOAD in report.missing else (host.read("%s/%s" % (layout.folder, PRELOAD)) or "").split()
@@ -171,7 +178,7 @@ def _inconsistencies(host, layout, report):
     return sentences
 
 
-def apply(host, layout, check=False):
+def apply(host: Host, layout: Layout, check: bool = False) -> Report:
     """Make the directories, write the preload file where it is ours, remove files of ours that are not wanted any more; return the report.
 
     Files in ``missing`` are to be copied by the caller; that they are ours is recorded here, before.
@@ -199,14 +206,14 @@ def apply(host, layout, check=False):
     return report
 
 
-def leavings(host, recorded):
+def leavings(host: Host, recorded: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return ``(paths of files of ours, paths of files that somebody else changed since)`` of a section of previous.json."""
     there = {path: checksum(host, path) for path in sorted(recorded["files"])}
     mine = [path for path, digest in there.items() if digest in recorded["files"][path]]
     return mine, [path for path, digest in there.items() if digest is not None and path not in mine]
 
 
-def remove(host, recorded):
+def remove(host: Host, recorded: Mapping[str, Any]) -> None:
     """Remove our files, put permission bits back, and remove the directories that were made here and are empty."""
     for path in leavings(host, recorded)[0]:
         os.unlink(host.path(path))

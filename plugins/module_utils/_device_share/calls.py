@@ -15,8 +15,8 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
 import re
+from typing import Any, Container, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from .._cpulist import compress
 
@@ -26,20 +26,34 @@ _RECOVERY = {"device-share-recover:enable": True, "device-share-recover:disable"
 _RESTORED_CARDS = range(8)
 
 
-class Change(collections.namedtuple("Change", "card chip enabled")):
+Chips = Dict[int, Optional[bool]]
+State = Dict[int, Chips]
+Wanted = Dict[int, Dict[int, bool]]
+
+
+class Change(NamedTuple):
     """One call of npu-smi: for a whole card (``chip`` None), a chip, or the recovery switch (``card`` None)."""
 
-    __slots__ = ()
+    card: int | None
+    chip: int | None
+    enabled: bool
 
     @property
-    def words(self):
+    def words(self) -> list[str]:
         target = ["device-share-cfg-recover"] if self.card is None else ["device-share", "-i", str(self.card)]
         if self.chip is not None:
             target += ["-c", str(self.chip)]
         return ["set", "-t"] + target + ["-d", "1" if self.enabled else "0"]
 
 
-def plan_changes(current, wanted, by_chip=(), recovering=False, recover=None, recorded=None):
+def plan_changes(
+    current: State,
+    wanted: Wanted,
+    by_chip: Container[int] = (),
+    recovering: bool = False,
+    recover: bool | None = None,
+    recorded: State | None = None,
+) -> list[Change]:
     """Return the least :class:`Change` list, the recovery switch first, then cards ascending.
 
     ``wanted`` names only the chips that matter; ``by_chip`` the cards whose chips can be switched one by one. ``recovering`` is whether
@@ -68,15 +82,16 @@ def plan_changes(current, wanted, by_chip=(), recovering=False, recover=None, re
     return changes
 
 
-def damages(changes, state, recorded):
+def damages(changes: Iterable[Change], state: State, recorded: State) -> bool:
     """Whether the driver, with recovery on, would damage its file by recording these changes to a state.
 
     Every chip of a changed card gets a line. That is harmless where the same line is there already or where it comes last.
     """
     lines = {(card, chip): enabled for card, chips in recorded.items() for chip, enabled in chips.items()}
     for change in changes:
-        chips = [change.chip] if change.chip is not None else sorted(state.get(change.card, {}))
-        for chip in chips if change.card is not None else []:
+        if change.card is None:
+            continue
+        for chip in [change.chip] if change.chip is not None else sorted(state.get(change.card, {})):
             place = (change.card, chip)
             if lines.get(place) is not change.enabled and lines and place <= max(lines):
                 return True
@@ -84,7 +99,7 @@ def damages(changes, state, recorded):
     return False
 
 
-def parse_recovery_file(text):
+def parse_recovery_file(text: str) -> dict[str, Any]:
     """Return ``{recover, lines: [{card, chip, value}]}`` of ``/etc/device_share.cfg``; ``chip`` is None in a line for a card.
 
     Raises ``ValueError`` when the driver would refuse it: it takes a mode, a start mark, settings and an end mark, and nothing else.
@@ -92,21 +107,22 @@ def parse_recovery_file(text):
     lines = text.splitlines()
     if len(lines) < 3 or lines[0] not in _RECOVERY or lines[1] != _START or lines[-1] != _END:
         raise ValueError("/etc/device_share.cfg lacks its mode line or a mark")
-    records = []
+    records: list[dict[str, Any]] = []
     for line in lines[2:-1]:
         match = _RECORD.match(line)
         if not match:
             raise ValueError("/etc/device_share.cfg is damaged at '%s'" % line)
-        card, chip, value = (None if word is None else int(word) for word in match.groups())
+        card, value = int(match.group(1)), int(match.group(3))
+        chip = None if match.group(2) is None else int(match.group(2))
         if any((record["card"], record["chip"]) == (card, chip) for record in records):
             raise ValueError("/etc/device_share.cfg is damaged: it has two lines for card %d" % card)
         records.append({"card": card, "chip": chip, "value": value})
     return {"recover": _RECOVERY[lines[0]], "lines": records}
 
 
-def recorded_state(lines, chips_of):
+def recorded_state(lines: Iterable[Mapping[str, Any]], chips_of: Mapping[int, Sequence[int]]) -> State:
     """Return the recorded settings as a state; ``chips_of`` gives the chips of a card, for lines without one."""
-    state = {}
+    state: State = {}
     for line in lines:
         chips = chips_of.get(line["card"], ()) if line["chip"] is None else [line["chip"]]
         for chip in chips:
@@ -114,7 +130,7 @@ def recorded_state(lines, chips_of):
     return state
 
 
-def recovery_limits(cards, a3):
+def recovery_limits(cards: Iterable[int], a3: Iterable[int]) -> list[str]:
     """Return sentences on those of the cards that the driver's own recovery does not restore; ``a3`` are the cards of A3."""
     reasons = [
         (set(cards) & set(a3), "the driver's own recovery restores no A3 card at boot"),
@@ -123,14 +139,14 @@ def recovery_limits(cards, a3):
     return ["cards %s: %s; have device share set again at boot" % (compress(lost), reason) for lost, reason in reasons if lost]
 
 
-def select(cards, chosen):
+def select(cards: Mapping[int, Sequence[int]], chosen: Sequence[Any]) -> dict[int, list[int]]:
     """Return ``{card: [chips]}`` of the cards and chips chosen among ``cards`` (the same shape); nothing chosen means all.
 
     A choice is an NPU ID, or ``{card, chip}``. Raises ``ValueError`` naming what the host does not have.
     """
     if not chosen:
         return {card: list(chips) for card, chips in cards.items()}
-    selected = {}
+    selected: dict[int, set[int]] = {}
     for choice in chosen:
         named = choice if isinstance(choice, dict) else {"card": choice}
         try:
@@ -147,12 +163,12 @@ def select(cards, chosen):
     return {card: sorted(chips) for card, chips in selected.items()}
 
 
-def is_older(version, other):
+def is_older(version: str, other: str) -> bool:
     """Whether a driver version is older than another one; release candidates come before the release (``26.0.rc2`` < ``26.0``)."""
     return _order(version) < _order(other)
 
 
-def _order(version):
+def _order(version: str) -> tuple[list[int], list[float]]:
     numbers = [int(number) for number in re.findall(r"\d+", re.split(r"\.rc", version.lower())[0])]
-    candidate = [int(number) for number in re.findall(r"\d+", "".join(re.split(r"\.rc", version.lower())[1:]))]
+    candidate: list[float] = [int(number) for number in re.findall(r"\d+", "".join(re.split(r"\.rc", version.lower())[1:]))]
     return (numbers + [0] * 4)[:4], candidate or [float("inf")]

@@ -8,8 +8,14 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from .calls import Change, damages, parse_recovery_file, plan_changes, recorded_state, recovery_limits
-from .tool import Refusal
+from .._host import Host
+from typing import TYPE_CHECKING
+
+from .calls import Change, State, damages, parse_recovery_file, plan_changes, recorded_state, recovery_limits
+from .tool import Cards, Refusal, ShareTool
+
+if TYPE_CHECKING:
+    from .switching import Report
 
 FILE = "/etc/device_share.cfg"
 
@@ -21,13 +27,13 @@ class Recovery:
     what is to be said of it, as failure of card None.
     """
 
-    def __init__(self, host, tool, cards, report, wanted):
+    def __init__(self, host: Host, tool: ShareTool, cards: Cards, report: Report, wanted: bool | None) -> None:
         self._host = host
         self._tool = tool
         self._cards = cards
         self._report = report
-        self._recorded = None
-        self.on = None
+        self._recorded: State | None = None
+        self.on: bool | None = None
         self.wanted = wanted
         self._read_file()
         if wanted is None:
@@ -40,7 +46,7 @@ class Recovery:
             if wanted or error.kind != "unsupported":
                 report.failed[None] = "the driver's recovery switch cannot be read: %s" % error
 
-    def _read_file(self):
+    def _read_file(self) -> None:
         """Read the recorded settings; without a file, or with one that only root may read, there are none that are known."""
         text = self._host.read(FILE)
         if text is None:
@@ -54,7 +60,7 @@ class Recovery:
         self.on = content["recover"]
         self._recorded = recorded_state(content["lines"], self._cards.chips)
 
-    def plan(self):
+    def plan(self) -> list[Change]:
         """Return the run's changes, such that recording them leaves the driver's file whole.
 
         Where it would not, the switch goes off and on, which empties the file, and then every card that is to be on is set once.
@@ -73,7 +79,7 @@ class Recovery:
                 every[card] = dict.fromkeys(on, True)
         return [Change(None, None, False)] + plan_changes(report.before, every, self._cards.by_chip, False, True, {})
 
-    def _is_on(self, card, chip):
+    def _is_on(self, card: int, chip: int) -> bool:
         """Whether a recorded chip is on; one of another card is asked for first. One that is off, or silent, is not recorded again."""
         if card not in self._report.before:
             try:
@@ -83,7 +89,7 @@ class Recovery:
                 self._report.before[card] = {}
         return self._report.before[card].get(chip) is True
 
-    def verify(self, refused):
+    def verify(self, refused: Refusal | None) -> None:
         """Read switch and file again after the changes; ``refused`` is what the tool said against the switch, or None."""
         report = self._report
         if self.wanted is None:
@@ -92,7 +98,7 @@ class Recovery:
             after = self._tool.recovering()
         except Refusal as error:
             after, refused = None, error
-        report.recover = (report.recover[0], after)
+        report.recover = (self.on, after)
         if after is not self.wanted:
             reason = refused or "npu-smi reported no error"
             report.failed[None] = "the driver's recovery could not be switched %s: %s" % ("on" if self.wanted else "off", reason)

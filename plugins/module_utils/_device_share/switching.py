@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import Any, Iterable, Mapping, Sequence
 
 from .._cpulist import compress
 from .._host import Host
@@ -21,9 +22,9 @@ from .._kernel.pci import accelerators
 from .._smi.driver import installed_version
 from .._state import previous
 from .._state.lock import changing
-from .calls import is_older, select
+from .calls import State, Wanted, is_older, select
 from .recovery import Recovery
-from .tool import Refusal, ShareTool
+from .tool import Cards, Refusal, ShareTool
 
 SECTION = "device_share"
 _PAUSE = 5
@@ -37,23 +38,24 @@ class Report:
     has a sentence for every card that is not as wanted, by card (None: the recovery switch).
     """
 
-    def __init__(self):
-        self.before = {}
-        self.after = {}
-        self.wanted = {}
-        self.recover = None
-        self.busy = []
-        self.warnings = []
-        self.failed = {}
+    def __init__(self) -> None:
+        self.before: State = {}
+        self.after: State = {}
+        self.wanted: Wanted = {}
+        self.recover: tuple[bool | None, bool | None] | None = None
+        self.busy: list[int] = []
+        self.warnings: list[str] = []
+        self.failed: dict[int | None, str] = {}
 
     @property
-    def changed(self):
+    def changed(self) -> bool:
         return self.before != self.after or (self.recover is not None and self.recover[0] != self.recover[1])
 
 
-def survey(tool, cards):
+def survey(tool: ShareTool, cards: Iterable[int]) -> tuple[State, dict[int, Refusal]]:
     """Return ``(state, {card: Refusal})`` of some cards."""
-    state, refused = {}, {}
+    state: State = {}
+    refused: dict[int, Refusal] = {}
     for card in sorted(cards):
         try:
             state[card] = tool.share(card)
@@ -62,7 +64,16 @@ def survey(tool, cards):
     return state, refused
 
 
-def switch(host, tool, cards, enabled, chosen=(), recover=None, only_ours=True, check=False):
+def switch(
+    host: Host,
+    tool: ShareTool,
+    cards: Cards,
+    enabled: bool,
+    chosen: Sequence[Any] = (),
+    recover: bool | None = None,
+    only_ours: bool = True,
+    check: bool = False,
+) -> Report:
     """Switch the device share of the chosen cards and chips (all by default) and return the :class:`Report`.
 
     ``only_ours``: switch off only what this collection switched on, by what it recorded before its first change. ``recover``: the
@@ -91,11 +102,11 @@ def switch(host, tool, cards, enabled, chosen=(), recover=None, only_ours=True, 
     return report
 
 
-def _is_ours(recorded, card, chip):
-    return bool(recorded) and recorded["chips"].get(str(card), {}).get(str(chip)) is False
+def _is_ours(recorded: Mapping[str, Any] | None, card: int, chip: int) -> bool:
+    return recorded is not None and recorded["chips"].get(str(card), {}).get(str(chip)) is False
 
 
-def restore(host, tool, cards, recorded, check=False):
+def restore(host: Host, tool: ShareTool, cards: Cards, recorded: Mapping[str, Any], check: bool = False) -> Report:
     """Put back the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing."""
     report = Report()
     chips = {int(card): {int(chip): enabled for chip, enabled in state.items()} for card, state in recorded["chips"].items()}
@@ -107,7 +118,7 @@ def restore(host, tool, cards, recorded, check=False):
     return report
 
 
-def apply(host, tool, cards, report, recover, check):
+def apply(host: Host, tool: ShareTool, cards: Cards, report: Report, recover: bool | None, check: bool) -> None:
     """Bring ``report.before`` to ``report.wanted`` and the driver's recovery switch to ``recover``, and complete the report."""
     recovery = Recovery(host, tool, cards, report, recover)
     changes = recovery.plan()
@@ -120,23 +131,23 @@ def apply(host, tool, cards, report, recover, check):
         chips = {str(card): {str(chip): enabled for chip, enabled in state.items()} for card, state in report.before.items()}
         switch_before = {} if recovery.on is None else {"recover": recovery.on}
         previous.record(host, SECTION, dict(switch_before, chips=chips))
-    refused = {}
+    refused: dict[int | None, Refusal] = {}
     for change in changes:
         try:
             tool.change(change)
         except Refusal as error:
             refused.setdefault(change.card, error)
-    state, unanswered = survey(tool, {change.card for change in changes if change.card is not None})
-    report.after.update(state)
-    for card, error in unanswered.items():
+    found, unanswered = survey(tool, {change.card for change in changes if change.card is not None})
+    report.after.update(found)
+    for card, refusal in unanswered.items():
         report.after[card] = dict.fromkeys(report.before[card])
-        report.failed[card] = "its state could not be read back: %s" % error
-    for card in sorted(set(state) & set(report.wanted)):
-        _judge(report, card, refused.get(card), lambda card=card: holders(host, cards.nodes[card], tool.processes(card)))
+        report.failed[card] = "its state could not be read back: %s" % refusal
+    for card in sorted(set(found) & set(report.wanted)):
+        _judge(host, tool, cards, report, card, refused.get(card))
     recovery.verify(refused.get(None))
 
 
-def _judge(report, card, refused, holders_of_card):
+def _judge(host: Host, tool: ShareTool, cards: Cards, report: Report, card: int, refused: Refusal | None) -> None:
     """Add what is to be said of a card after a change: the state that was read back decides, not the command's answer."""
     wrong = [chip for chip, enabled in report.wanted[card].items() if report.after[card].get(chip) is not enabled]
     if not wrong:
@@ -144,7 +155,7 @@ def _judge(report, card, refused, holders_of_card):
     where = "chip %s is not %s" % (", ".join(map(str, wrong)), "on" if report.wanted[card][wrong[0]] else "off")
     if refused and refused.kind == "busy":
         report.busy.append(card)
-        found = holders_of_card()
+        found = holders(host, cards.nodes[card], tool.processes(card))
         by = ": " + found if found else " (exporters and device plugins count)"
         report.failed[card] = "%s, because a container holds the card%s; stop it and run again" % (where, by)
     elif refused:
@@ -153,7 +164,7 @@ def _judge(report, card, refused, holders_of_card):
         report.failed[card] = "%s, although npu-smi reported no error; see the driver's log" % where
 
 
-def require_driver(host, minimum, version=None):
+def require_driver(host: Host, minimum: str, version: str | None = None) -> None:
     """Raise ``ValueError`` when the driver is older than ``minimum``. ``version`` is the driver's, where it is known already."""
     version = version or installed_version(host)
     if not version:
@@ -162,7 +173,7 @@ def require_driver(host, minimum, version=None):
         raise ValueError("the Ascend driver is %s, and %s or newer is required; update the driver first" % (version, minimum))
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Switch device share on at boot, when every chip is off, read it back, and print a line for what was changed or could not be.
 
     Returns 0 when every chosen chip is on, else 1. What is not there or not on is tried again for as long as ``--wait`` says: drivers
@@ -188,7 +199,7 @@ def main(argv=None):
     return 1 if lines else 0
 
 
-def _attempt(host, npu_smi, chosen):
+def _attempt(host: Host, npu_smi: str | None, chosen: Sequence[Mapping[str, str]]) -> list[str]:
     """Switch on the chosen chips that are there, and return a line for everything that is not as wanted."""
     try:
         with changing(host, "npu_affinity._device_share"):
@@ -197,7 +208,7 @@ def _attempt(host, npu_smi, chosen):
         return [str(error)]
 
 
-def _switch_on(host, tool, chosen):
+def _switch_on(host: Host, tool: ShareTool, chosen: Sequence[Mapping[str, str]]) -> list[str]:
     cards = tool.cards()
     there = [choice for choice in chosen if not choice["card"].isdigit() or int(choice["card"]) in cards.chips]
     lines = [
@@ -217,7 +228,7 @@ def _switch_on(host, tool, chosen):
     return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]
 
 
-def _absent(host, cards):
+def _absent(host: Host, cards: Cards) -> list[str]:
     """Return a line where the bus has more NPUs than npu-smi knows chips: they are still loading, or dead."""
     functions = [pci for pci, device in accelerators(host).items() if device["family"] != "gpu"]
     known = sum(len(chips) for chips in cards.chips.values())

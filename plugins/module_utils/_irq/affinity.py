@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import errno
 import time
+from typing import Any, Callable, Iterable, Mapping
 
 from .._cpulist import compress, expand
-from .._host import FORBIDDEN, GONE
+from .._host import FORBIDDEN, GONE, Host
 from .._kernel.cpus import CPU_FOLDER, read_list
-from .._kernel.interrupts import Thread
+from .._kernel.interrupts import Target, Thread
 
 KINDS = ("interrupts", "workqueues", "threads")
 ELSEWHERE = ("managed", "full", "pending", "replaced")
@@ -34,17 +35,18 @@ class Step:
     :meth:`memory` returned after the last bind.
     """
 
-    def __init__(self, target, choices, key, known=None):
+    def __init__(self, target: Target, choices: list[str], key: str, known: Mapping[str, Any] | None = None) -> None:
         self.target = target
         self.choices = choices
         self.key = key
         self.known = known
-        self.before = self.after = None
+        self.before: str | None = None
+        self.after: str | None = None
         self.state = "bound"
         self.text = ""
-        self.count = None
+        self.count: int | None = None
 
-    def look(self, host, online):
+    def look(self, host: Host, online: set[int]) -> bool:
         """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
         self.before = self.after = self.target.read(host)
         if self.before is None:
@@ -59,10 +61,10 @@ class Step:
             return True
         return False
 
-    def _managed(self):
+    def _managed(self) -> None:
         self.state, self.text = "managed", "is placed by the kernel itself and stays on CPUs %s" % self.before
 
-    def predict(self):
+    def predict(self) -> None:
         """Say what :meth:`take` would do, without a write: the kernel's refusals are known from the last bind only."""
         known = self.known or {}
         if known.get("wanted") == self.choices[0] and self.before == known.get("after"):
@@ -70,7 +72,7 @@ class Step:
         else:
             self.state, self.after = "changed", self.choices[0]
 
-    def take(self, host):
+    def take(self, host: Host) -> bool:
         """Write the first choice that the kernel accepts and return True, or return False when it asks to be tried again."""
         full = []
         for choice in self.choices:
@@ -88,7 +90,7 @@ class Step:
         self.text = "stays on CPUs %s: none of the CPUs %s has interrupt vectors left; plan more IRQ CPUs" % (self.before, ", ".join(full))
         return True
 
-    def _taken(self, host, choice, full):
+    def _taken(self, host: Host, choice: str, full: list[str]) -> None:
         self.after = self.target.read(host)
         self.state, self.text = "changed", ""
         if self.after != choice:
@@ -100,12 +102,12 @@ class Step:
         else:
             self._compare_effective(host, choice)
 
-    def _compare_effective(self, host, choice):
+    def _compare_effective(self, host: Host, choice: str) -> None:
         effective = self.target.effective(host)
         if effective and not set(expand(effective)) <= set(expand(choice)):
             self.state, self.text = self.target.elsewhere(effective)
 
-    def compare_count(self, host, count):
+    def compare_count(self, host: Host, count: int | None) -> None:
         """Note how often a pending interrupt came; one that came since this was first noted, and is still elsewhere, follows no more."""
         known = self.known or {}
         noted = known.get("count") if known.get("wanted") == self.choices[0] else None
@@ -118,7 +120,7 @@ class Step:
             self.state = "stuck"
             self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.target.effective(host))
 
-    def _refused(self, error, choice):
+    def _refused(self, error: OSError, choice: str) -> bool:
         if error.errno == errno.EIO or (error.errno == errno.EINVAL and isinstance(self.target, Thread)):
             self._managed()
             return True
@@ -132,15 +134,15 @@ class Step:
         self.text = "could not be put on CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
         return self.state != "busy"
 
-    def entry(self):
+    def entry(self) -> dict[str, Any]:
         """Return it for the report; ``irq`` only for an interrupt."""
-        values = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
+        values: dict[str, Any] = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
         values.update(state=self.state, text=self.text)
         if self.target.irq is not None:
             values["irq"] = self.target.irq
         return values
 
-    def memory(self, failures=False):
+    def memory(self, failures: bool = False) -> dict[str, Any] | None:
         """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
         known = {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
         if self.state in ("pending", "stuck"):
@@ -148,7 +150,7 @@ class Step:
         return known if self.state in ("managed", "full") or (failures and self.state == "failed") else None
 
 
-def settle(host, steps, check=False, before_first_write=lambda: None):
+def settle(host: Host, steps: Iterable[Step], check: bool = False, before_first_write: Callable[[], object] = lambda: None) -> None:
     """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all.
 
     ``before_first_write`` is called when all have been looked at and one is to be written.
@@ -174,22 +176,22 @@ class Row:
     ``missing`` are the names of interrupts that its driver has not requested.
     """
 
-    def __init__(self, pci, npu=None):
+    def __init__(self, pci: str, npu: int | None = None) -> None:
         self.id = npu
         self.pci = pci
-        self.device = None
+        self.device: int | None = None
         self.text = ""
-        self.missing = []
-        self.steps = {kind: [] for kind in KINDS}
+        self.missing: list[str] = []
+        self.steps: dict[str, list[Step]] = {kind: [] for kind in KINDS}
 
     @property
-    def title(self):
+    def title(self) -> str:
         return self.pci if self.id is None else "NPU %s (%s)" % (self.id, self.pci)
 
-    def all_steps(self):
+    def all_steps(self) -> list[Step]:
         return [step for kind in KINDS for step in self.steps[kind]]
 
-    def entries(self):
+    def entries(self) -> dict[str, Any]:
         """Return ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind."""
         steps = {kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}
         return dict({"id": self.id, "pci": self.pci, "device": self.device, "text": self.text}, **steps)
@@ -198,11 +200,11 @@ class Row:
 class Report:
     """What became of settled ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
 
-    def __init__(self, rows, warnings=(), failed=()):
+    def __init__(self, rows: list[Row], warnings: Iterable[str] = (), failed: Iterable[str] = ()) -> None:
         self.rows = rows
         self.npus = [row.entries() for row in rows]
         self.changed = False
-        self.unchangeable = []
+        self.unchangeable: list[str] = []
         self.warnings = list(warnings)
         self.failed = list(failed)
         for row, npu in zip(rows, self.npus):
@@ -210,7 +212,7 @@ class Report:
                 for group in grouped(npu[kind]):
                     self._add(group, "%s: %s %s" % (row.title, subject(kind, group), group["text"]))
 
-    def _add(self, group, sentence):
+    def _add(self, group: Mapping[str, Any], sentence: str) -> None:
         self.changed |= group["before"] != group["after"]
         if group["state"] in ELSEWHERE:
             self.unchangeable.append(sentence)
@@ -220,16 +222,16 @@ class Report:
             self.failed.append(sentence)
 
 
-def subject(kind, entry):
+def subject(kind: str, entry: Mapping[str, Any]) -> str:
     """Return how sentences call an entry of a kind, or a group of them."""
     if kind == "interrupts":
         return "IRQ %s %s" % (entry.get("irqs", entry.get("irq")), entry["name"])
     return "%s %s" % (kind[:-1], entry["name"])
 
 
-def grouped(entries):
+def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries of one kind with those joined that differ in the number only: ``irqs``, in the notation of cpulists."""
-    groups = {}
+    groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int]]] = {}
     for entry in entries:
         values = dict(entry, text=entry["text"].replace("/irq/%s/" % entry.get("irq"), "/irq/<n>/"))
         number = values.pop("irq", None)

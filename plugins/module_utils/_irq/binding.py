@@ -21,11 +21,23 @@ import os
 import re
 import sys
 import time
+from typing import Any, Container, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
-from .._kernel.interrupts import Interrupt, Thread, Workqueue, base_name, interrupt_counts, interrupt_names, kernel_threads, vectors
+from .._kernel.interrupts import (
+    Interrupt,
+    Target,
+    Thread,
+    Vector,
+    Workqueue,
+    base_name,
+    interrupt_counts,
+    interrupt_names,
+    kernel_threads,
+    vectors,
+)
 from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import PATH as PLAN
 from .._plan_file import plan_npus, read
@@ -45,9 +57,11 @@ MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
 _MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+\Z")
 _CQ_OF_A_PHYSICAL_FUNCTION = 16
+Device = Tuple[Optional[int], List[Vector]]
+"""The driver's number of a device, None where it does not tell, and the vectors of it."""
 
 
-def choices(npu, online, turn=0):
+def choices(npu: Mapping[str, Any], online: Container[int], turn: int = 0) -> dict[str, list[int]]:
     """Return ``{interrupt name: CPUs}`` of an entry of the plan, best first, of the set of CPUs that are online.
 
     SQ goes to the first IRQ CPU, CQ to the second (the first where there is one only); of more than two, each CQ whose ``turn`` it is
@@ -60,7 +74,7 @@ def choices(npu, online, turn=0):
     return {name: [cpu for cpu in dict.fromkeys(cpus + role + pool) if cpu in online] for name, cpus in first.items()}
 
 
-def wanted(npu, found, online):
+def wanted(npu: Mapping[str, Any], found: Sequence[Vector], online: Container[int]) -> dict[int, list[int]]:
     """Return ``{irq: CPUs}`` of :func:`choices` for every SQ and CQ interrupt among an NPU's vectors; others are left alone."""
     turns = max(1, len(expand(npu["irq"])) - 1)
     orders = [choices(npu, online, turn) for turn in range(turns)]
@@ -70,7 +84,7 @@ def wanted(npu, found, online):
     return cpus
 
 
-def share_out(npus, found):
+def share_out(npus: Sequence[Mapping[str, Any]], found: list[Vector]) -> list[tuple[Mapping[str, Any], int, list[Vector]]]:
     """Return ``[(npu, device number, vectors)]`` for the NPUs of one PCI function, in the order given.
 
     One NPU alone has all vectors. Two chips of a card can share a function (300I Duo); NPUs and the driver's devices are then matched
@@ -84,26 +98,27 @@ def share_out(npus, found):
     matched = {npu["id"]: device for device in devices for npu in npus if device[0] == _expected_number(npu)}
     left = [device for device in devices if device not in matched.values()]
     matched.update(zip([npu["id"] for npu in ordered if npu["id"] not in matched], left))
-    first = next((npu for npu in ordered if npu["id"] in matched and matched[npu["id"]][0] is not None), None)
+    numbers = {key: number for key, (number, _own) in matched.items() if number is not None}
+    first = next((npu for npu in ordered if npu["id"] in numbers), None)
     shares = []
     for npu in npus:
-        number, own = matched.get(npu["id"], (None, []))
+        number = numbers.get(npu["id"])
         if number is None:
             number = _expected_number(npu)
             if first and npu.get("phy_id") is None:
-                number = matched[first["id"]][0] + ordered.index(npu) - ordered.index(first)
-        shares.append((npu, number, own))
+                number = numbers[first["id"]] + ordered.index(npu) - ordered.index(first)
+        shares.append((npu, number, matched[npu["id"]][1] if npu["id"] in matched else []))
     return shares
 
 
-def _expected_number(npu):
+def _expected_number(npu: Mapping[str, Any]) -> int:
     return npu["id"] if npu.get("phy_id") is None else npu["phy_id"]
 
 
-def _devices(found):
+def _devices(found: Iterable[Vector]) -> list[Device]:
     """Return ``[(number or None, vectors)]``, ascending: a mailbox interrupt starts a device and tells its number; else an SQ does."""
     named = any(_MAILBOX.match(vector.name) for vector in found)
-    devices = {}
+    devices: dict[int, list[Vector]] = {}
     current = None
     for vector in found:
         match = _MAILBOX.match(vector.name)
@@ -119,15 +134,15 @@ def _devices(found):
 class _Survey:
     """The NPUs of a plan, or those of one PCI function, with a step for everything of theirs that has a place."""
 
-    def __init__(self, host, plan, pci=None):
+    def __init__(self, host: Host, plan: Mapping[str, Any], pci: str | None = None) -> None:
         self.host = host
         self.memory = _memory(host)
         self.online = read_list(host, CPU_FOLDER + "/online")
         self.rows = []
-        self.warnings = []
-        self.failed = []
-        self.sending = {}
-        functions = {}
+        self.warnings: list[str] = []
+        self.failed: list[str] = []
+        self.sending: dict[int, tuple[Row, str]] = {}
+        functions: dict[str, list[tuple[Row, dict[str, Any]]]] = {}
         for npu in plan_npus(plan):
             row = Row((npu.get("pci") or "").lower(), npu["id"])
             if pci is not None and row.pci != pci.lower():
@@ -145,7 +160,7 @@ class _Survey:
         if pci is None and plan.get("poll"):
             self.rows.append(self._poll_threads(plan["poll"]))
 
-    def _nothing_to_bind(self, row, npu):
+    def _nothing_to_bind(self, row: Row, npu: Mapping[str, Any]) -> str:
         if not npu.get("irq"):
             return "the plan has no IRQ CPUs for it; its interrupts are left alone"
         if not row.pci:
@@ -154,15 +169,15 @@ class _Survey:
             return self._warn(row, "it is not on the PCI bus, so nothing of it is bound; plan again when it is back, or gone for good")
         return ""
 
-    def _warn(self, row, text):
+    def _warn(self, row: Row, text: str) -> str:
         self.warnings.append("%s: %s" % (row.title, text))
         return text
 
-    def _fail(self, row, text):
+    def _fail(self, row: Row, text: str) -> str:
         self.failed.append("%s: %s" % (row.title, text))
         return text
 
-    def _place(self, row, npu, device, found, driver):
+    def _place(self, row: Row, npu: Mapping[str, Any], device: int, found: list[Vector], driver: bool) -> None:
         online = self.online or set(expand(npu["pool"]))
         orders = choices(npu, online)
         if not orders[SQ]:
@@ -186,17 +201,18 @@ class _Survey:
                 row.steps["interrupts"].append(Step(Interrupt(vector.irq, vector.name), order, key, known.get(key)))
         if driver:
             row.device = device
-            self.sending[row.device] = (row, str(orders[SQ][0]))
+            self.sending[device] = (row, str(orders[SQ][0]))
             for queue in [Workqueue(name % device) for name in WORKQUEUES]:
                 if self.host.exists(queue.path):
                     row.steps["workqueues"].append(Step(queue, [str(orders[SQ][0])], queue.name, known.get(queue.name)))
 
-    def _threads(self):
+    def _threads(self) -> None:
         names = {THREAD % device: share for device, share in self.sending.items()}
         for name, pid in kernel_threads(self.host, names).items():
-            self._thread(*names[base_name(name)], name, pid)
+            row, cpus = names[base_name(name)]
+            self._thread(row, cpus, name, pid)
 
-    def _poll_threads(self, poll):
+    def _poll_threads(self, poll: str) -> Row:
         """Return the row of the host itself: they belong to no NPU."""
         row = Row(HOST)
         cpus = set(expand(poll, "poll")) & (self.online or set(expand(poll)))
@@ -210,11 +226,11 @@ class _Survey:
                 self._thread(row, compress(cpus), name, pid)
         return row
 
-    def _thread(self, row, cpus, name, pid):
+    def _thread(self, row: Row, cpus: str, name: str, pid: int) -> None:
         row.steps["threads"].append(Step(Thread(name, pid), [cpus], name, self.memory.get(row.pci, {}).get(name)))
 
 
-def bind(host, plan, pci=None, check=False, tolerant=False):
+def bind(host: Host, plan: Mapping[str, Any], pci: str | None = None, check: bool = False, tolerant: bool = False) -> Report:
     """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :class:`Report`.
 
     ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so that a later
@@ -227,33 +243,33 @@ def bind(host, plan, pci=None, check=False, tolerant=False):
     survey = _Survey(host, plan, pci)
     steps = [step for row in survey.rows for step in row.all_steps()]
     settle(host, steps, check, lambda: _record(host, survey))
-    pending = [step for step in steps if step.state == "pending"]
-    counts = interrupt_counts(host, {step.target.irq for step in pending}) if pending else {}
-    for step in pending:
-        step.compare_count(host, counts.get(step.target.irq))
+    pending = {step.target.irq: step for step in steps if step.state == "pending" and step.target.irq is not None}
+    counts = interrupt_counts(host, pending) if pending else {}
+    for irq, step in pending.items():
+        step.compare_count(host, counts.get(irq))
     if not check:
         _remember(host, survey, tolerant)
     return Report(survey.rows, survey.warnings, survey.failed)
 
 
-def _record(host, survey):
+def _record(host: Host, survey: _Survey) -> None:
     from .._state import previous as _previous  # needed by a run that changes something only
 
     _previous.record(host, SECTION, _places(survey))
 
 
-def _vector_key(vector):
+def _vector_key(vector: Vector) -> str:
     return "%d %s" % (vector.ordinal, vector.name)
 
 
-def _memory(host):
+def _memory(host: Host) -> dict[str, Any]:
     try:
         return json.loads(host.read(MEMORY) or "{}")
     except ValueError:
         return {}
 
 
-def _remember(host, survey, tolerant):
+def _remember(host: Host, survey: _Survey, tolerant: bool) -> None:
     looked_at = {row.pci for row in survey.rows}
     after = {pci: known for pci, known in survey.memory.items() if pci not in looked_at}
     for row in survey.rows:
@@ -267,7 +283,7 @@ def _remember(host, survey, tolerant):
         atomic_write(host, MEMORY, json.dumps(after, indent=1, sort_keys=True) + "\n")
 
 
-def previous(host, plan):
+def previous(host: Host, plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the affinities before the first bind, for section ``interrupts`` of previous.json.
 
     ``{functions: {pci: {"<ordinal> <name>": cpulist}}, workqueues: {name: cpulist}, threads: {name: cpulist}}``, only of what
@@ -280,9 +296,9 @@ def previous(host, plan):
     return _places(survey)
 
 
-def _places(survey):
+def _places(survey: _Survey) -> dict[str, Any]:
     """Return where everything of a survey was, without what could not be read."""
-    state = {"functions": {}, "workqueues": {}, "threads": {}}
+    state: dict[str, dict[str, Any]] = {"functions": {}, "workqueues": {}, "threads": {}}
     for row in survey.rows:
         for kind, steps in row.steps.items():
             found = {step.key: step.before for step in steps if step.before is not None}
@@ -291,7 +307,7 @@ def _places(survey):
     return state
 
 
-def restore(host, state, check=False):
+def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report:
     """Put back what :func:`previous` returned; the :func:`report` has a row per PCI function, and one for the driver's queues and threads.
 
     Vectors are found by their place in the function and their name. What is no longer there needs nothing. CPUs that are all offline
@@ -301,7 +317,7 @@ def restore(host, state, check=False):
     names = interrupt_names(host)
     rows = []
 
-    def step(target, cpus, key):
+    def step(target: Target, cpus: str, key: str) -> Step:
         return Step(target, [cpus if not online or online & set(expand(cpus)) else compress(online)], key)
 
     for pci, recorded in sorted(state["functions"].items()):
@@ -325,7 +341,7 @@ def restore(host, state, check=False):
     return Report(rows)
 
 
-def await_vectors(host, plan, seconds, pci=None):
+def await_vectors(host: Host, plan: Mapping[str, Any], seconds: float, pci: str | None = None) -> None:
     """Wait until the SQ and CQ interrupts of the plan's functions are there, at most so many seconds: drivers request them late.
 
     They are all there when they are as many as a physical function has, or no more than at the look before.
@@ -352,7 +368,7 @@ def await_vectors(host, plan, seconds, pci=None):
         pause = min(2 * pause, 2)
 
 
-def lines(bound):
+def lines(bound: Report) -> Iterator[str]:
     """Yield a sentence for every entry of a report that moved or did not do what was wanted, and for every remark on an NPU."""
     for npu in bound.npus:
         title = npu["pci"] if npu["id"] is None else "NPU %s (%s)" % (npu["id"], npu["pci"])
@@ -366,7 +382,7 @@ def lines(bound):
                     yield "%s: %s %s" % (title, subject(kind, entry), entry["text"])
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
 
     Returns 0 when everything is bound but for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI

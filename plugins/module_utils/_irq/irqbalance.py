@@ -16,7 +16,9 @@ import os
 import posixpath
 import re
 import shlex
+from typing import Any, Container, Iterable, Mapping
 
+from .._host import Host
 from .._kernel.machine import CGROUPS, runs
 from .._state.systemd import UNIT_FOLDERS
 from .._state.unit_environment import in_files, in_settings
@@ -35,7 +37,7 @@ _USUAL_INTERVAL = 10
 _SLACK = 2
 
 
-def irqbalance(host):
+def irqbalance(host: Host) -> dict[str, Any]:
     """Return ``{installed, active, argument_key, arguments, policy, policy_place, refusal}``.
 
     ``argument_key`` is the variable that the unit's command line takes its arguments from; distributions differ (OPTIONS,
@@ -57,14 +59,14 @@ def irqbalance(host):
     }
 
 
-def _settings(host, unit):
+def _settings(host: Host, unit: str) -> dict[str, list[str]]:
     """Return ``{key: [value]}`` of irqbalance's unit and its drop-ins but for ours; an empty value takes away those before it."""
-    drop_ins = {}
+    drop_ins: dict[str, str] = {}
     for folder in UNIT_FOLDERS:
         for name in host.names("%s/%s.d" % (folder, UNIT), "*.conf"):
             drop_ins.setdefault(name, "%s/%s.d/%s" % (folder, UNIT, name))
     texts = [unit] + [host.read(path) or "" for name, path in sorted(drop_ins.items()) if name != DROP_IN]
-    found = {}
+    found: dict[str, list[str]] = {}
     for line in (line for text in texts for line in _logical_lines(text)):
         key, equals, value = (part.strip() for part in line.partition("="))
         if equals:
@@ -72,20 +74,21 @@ def _settings(host, unit):
     return found
 
 
-def _logical_lines(text):
+def _logical_lines(text: str) -> list[str]:
     """Return the lines of a unit file with those joined that end in a backslash, and without comments, also between them."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))]
     return re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines()
 
 
-def _arguments(host, settings):
+def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | None, str, str, str]:
     """Return ``(variable or None, arguments, policy script, why they cannot be extended)``."""
     try:
         words = shlex.split((settings.get("ExecStart") or [""])[-1])
-        place = next((index for index, word in enumerate(words) if _VARIABLE.match(word)), None)
-        if place is None:
+        variables = [(index, match) for index, match in enumerate(map(_VARIABLE.match, words)) if match]
+        if not variables:
             return None, "", "", "its unit takes no arguments from its environment"
-        split, whole = _VARIABLE.match(words[place]).groups()
+        place, variable = variables[0]
+        split, whole = variable.groups()
         own, policy = _without_policy(shlex.split(_value(host, settings, split or whole)))
     except ValueError as error:
         return None, "", "", "the arguments of its unit cannot be read (%s)" % error
@@ -101,14 +104,14 @@ def _arguments(host, settings):
     return split or whole, arguments, policy, refusal
 
 
-def _value(host, settings, key):
+def _value(host: Host, settings: Mapping[str, list[str]], key: str) -> str:
     """Return the value that a variable has for the unit: environment files win over ``Environment=``, the later over the earlier."""
     found = in_settings([("", line) for line in settings.get("Environment", [])], key)
     found += in_files(host, settings.get("EnvironmentFile", []), key)
     return found[-1][1] if found else ""
 
 
-def _without_policy(words):
+def _without_policy(words: Iterable[str]) -> tuple[list[str], str]:
     """Return irqbalance's arguments without its policy script, and that script or ''; the last one counts."""
     rest, policy = [], ""
     left = iter(words)
@@ -123,11 +126,11 @@ def _without_policy(words):
     return rest, policy
 
 
-def processes(host):
+def processes(host: Host) -> list[str]:
     return [pid for group in _GROUPS for pid in (host.read("%s%s/cgroup.procs" % (CGROUPS, group)) or "").split()]
 
 
-def _place(host):
+def _place(host: Host) -> tuple[str, str]:
     """Return ``(where a policy script has to lie, why none would be run or '')``, as SELinux has it."""
     contexts = [host.read("/proc/%s/attr/current" % pid) for pid in processes(host)]
     free = any(context and ":irqbalance_t:" not in context for context in contexts)
@@ -141,7 +144,7 @@ def _place(host):
     return CONFINED_POLICY, ""
 
 
-def label(host, paths):
+def label(host: Host, paths: Container[str]) -> None:
     """Give a policy script of ours among the written files the SELinux type of its place. Raises ``ValueError`` or ``CommandError``."""
     if CONFINED_POLICY in paths and host.read(_SELINUX + "enforce") is not None and host.exists(CONFINED_POLICY):
         result = host.run(["restorecon", posixpath.dirname(CONFINED_POLICY), CONFINED_POLICY])
@@ -149,12 +152,12 @@ def label(host, paths):
             raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()))
 
 
-def until_first_pass(host):
+def until_first_pass(host: Host) -> float:
     """Return the seconds until an irqbalance that was told by us has looked at all interrupts once since it started; 0 when it has.
 
     What it does shows only then: at its start it places every interrupt that it does not leave alone.
     """
-    left = 0
+    left: float = 0
     for pid in processes(host):
         words = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
         fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
@@ -166,6 +169,6 @@ def until_first_pass(host):
     return left
 
 
-def told(words):
+def told(words: Iterable[str]) -> bool:
     """Whether the words of irqbalance's command line name a policy script of ours."""
     return _without_policy(words)[1] in (POLICY, CONFINED_POLICY)

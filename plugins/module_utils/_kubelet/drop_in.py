@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import posixpath
 import time
+from typing import Any, Mapping, NoReturn
 
-from .._host import CommandError
+from .._host import CommandError, Host
 from .._state import journal, previous
 from .._state.files import FileState, is_ours, missing_folders, remove_empty
 from .._state.systemd import Systemd
@@ -37,27 +38,27 @@ class Change:
     ``files`` is ``{path: (before, after)}`` of all drop-ins that change: this one, and those of ours under earlier names, which go.
     """
 
-    def __init__(self, path, before, after):
+    def __init__(self, path: str, before: FileState, after: FileState) -> None:
         self.path = path
         self.before = before
         self.after = after
         self.files = {path: (before, after)}
-        self.differences = []
-        self.removed = []
-        self.policy = None
+        self.differences: list[str] = []
+        self.removed: list[str] = []
+        self.policy = "none"
 
     @property
-    def needed(self):
+    def needed(self) -> bool:
         return any(before != after for before, after in self.files.values()) or bool(self.differences)
 
 
-def installed(host):
+def installed(host: Host) -> list[str]:
     """Return the paths of our drop-ins by previous.json: one, or none, or several after a run that was killed while it renamed it."""
     section = previous.recorded(host).get(SECTION, {})
     return ([section["path"]] if section else []) + section.get("renamed", [])
 
 
-def look(host, path, content):
+def look(host: Host, path: str, content: str | None) -> Change:
     """Return the :class:`Change` to a drop-in with that content, None for none.
 
     Raises ``ValueError`` where the kubelet would not heed the drop-in, or where the file is not ours.
@@ -91,7 +92,7 @@ def look(host, path, content):
     return change
 
 
-def _refuse_unheeded(path, places, wanted, then):
+def _refuse_unheeded(path: str, places: Mapping[str, Any], wanted: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     folder = posixpath.dirname(path)
     if places["config_dir"] != folder or not path.endswith(".conf"):
         raise ValueError(
@@ -107,13 +108,13 @@ def _refuse_unheeded(path, places, wanted, then):
             )
 
 
-def _told(value):
+def _told(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join("%s=%s" % pair for pair in sorted(value.items())) or "none"
-    return value or "not set"
+    return str(value) if value else "not set"
 
 
-def _state(host, root):
+def _state(host: Host, root: str) -> state_file.State | None:
     """Return the state that the kubelet wrote, or None where there is none or it cannot be read."""
     text = host.read("%s/%s" % (root, state_file.FILE))
     try:
@@ -122,7 +123,7 @@ def _state(host, root):
         return None
 
 
-def apply(host, change, wait=120):
+def apply(host: Host, change: Change, wait: float = 120) -> None:
     """Go through the order: stop kubelet where it runs, write or remove the drop-in, remove the state, start, and see it run.
 
     ``wait`` are the seconds that it may take to start. Raises ``ValueError`` where it does not; the drop-in is then as it was before.
@@ -146,13 +147,13 @@ def apply(host, change, wait=120):
     _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.after.text is not None else None)
 
 
-def _stop(host, systemd):
+def _stop(host: Host, systemd: Systemd) -> None:
     journal.stop(host, systemd, settings.UNIT)
     if systemd.active([settings.UNIT]):
         raise ValueError("%s is still active after it was stopped" % settings.UNIT)
 
 
-def _put(host, change, which):
+def _put(host: Host, change: Change, which: int) -> None:
     """Bring the drop-ins to their states before (``which`` 0) or after (1)."""
     for file in change.removed:
         FileState(None, None).put(host, file)
@@ -160,7 +161,7 @@ def _put(host, change, which):
         states[which].put(host, path)
 
 
-def _start(host, systemd, change, wait):
+def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
     journal.start(host, systemd, settings.UNIT)
     root = settings.settings(host)[1]["root"]
     until = time.time() + wait
@@ -174,7 +175,7 @@ def _start(host, systemd, change, wait):
     )
 
 
-def _go_back(host, systemd, change, running, recorded, error):
+def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, recorded: Mapping[str, Any] | None, error: Exception) -> NoReturn:
     """Put the drop-in back, start the kubelet as it was, and raise what went wrong."""
     try:
         if running:
@@ -188,7 +189,7 @@ def _go_back(host, systemd, change, running, recorded, error):
     raise ValueError("%s. The drop-in is as it was before, and kubelet was started with that" % error)
 
 
-def _settle_record(host, section):
+def _settle_record(host: Host, section: Mapping[str, Any] | None) -> None:
     """Record what there is now, None for no drop-in, and remove the folders that were made for one and are empty."""
     made = previous.recorded(host).get(SECTION, {}).get("folders", [])
     previous.replace(host, SECTION, section)

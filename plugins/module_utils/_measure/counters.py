@@ -12,27 +12,36 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
 import os
 import re
+from typing import Container, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
 
-from .._host import CommandError
+from .._host import CommandError, Host
 
-Run = collections.namedtuple("Run", "started cpu runtime waited")
-"""How long a thread has run and waited for a CPU so far, in ns (None where the kernel does not tell), and the CPU where it ran last."""
+Key = Tuple[int, int]
+"""Process and thread."""
 _MIGRATIONS = re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
 _INVOLUNTARY = re.compile(r"^nonvoluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 _PERF = re.compile(r"^(\d+),[^,]*,(?:cpu-migrations|migrations)(?::u)?,", re.MULTILINE)
 PERF_FOLDERS = ["/usr/bin", "/usr/local/bin"]
 
 
-def _tasks(host, pids):
+class Run(NamedTuple):
+    """How long a thread has run and waited for a CPU so far, in ns (None where the kernel does not tell), and the CPU where it ran last."""
+
+    started: int
+    cpu: int
+    runtime: int | None
+    waited: int | None
+
+
+def _tasks(host: Host, pids: Iterable[int]) -> Iterator[tuple[Key, str]]:
     for pid in pids:
         for name in host.names("/proc/%d/task" % pid, "[0-9]*"):
             yield (pid, int(name)), "/proc/%d/task/%s/" % (pid, name)
 
 
-def _counts(host, pids, name, pattern):
+def _counts(host: Host, pids: Iterable[int], name: str, pattern: Pattern[str]) -> dict[Key, int]:
     found = {}
     for key, folder in _tasks(host, pids):
         match = pattern.search(host.read(folder + name) or "")
@@ -41,7 +50,7 @@ def _counts(host, pids, name, pattern):
     return found
 
 
-def runs(host, pids):
+def runs(host: Host, pids: Iterable[int]) -> dict[Key, Run]:
     """Return ``{(pid, tid): Run}`` of all threads of processes."""
     found = {}
     for key, folder in _tasks(host, pids):
@@ -53,17 +62,17 @@ def runs(host, pids):
     return found
 
 
-def switches(host, pids):
+def switches(host: Host, pids: Iterable[int]) -> dict[Key, int]:
     """Return ``{(pid, tid): involuntary context switches so far}``."""
     return _counts(host, pids, "status", _INVOLUNTARY)
 
 
-def migrations(host, pids):
+def migrations(host: Host, pids: Iterable[int]) -> dict[Key, int]:
     """Return ``{(pid, tid): moves to another CPU so far}``; empty where the kernel does not tell."""
     return _counts(host, pids, "sched", _MIGRATIONS)
 
 
-def perf_migrations(host, pids, seconds):
+def perf_migrations(host: Host, pids: Iterable[int], seconds: float) -> tuple[int | None, str | None]:
     """Return ``(moves to another CPU while so many seconds pass, None)`` as perf counts them, or ``(None, why it could not)``."""
     perf = host.find_program("perf", PERF_FOLDERS)
     if perf is None:
@@ -79,7 +88,7 @@ def perf_migrations(host, pids, seconds):
     return int(match.group(1)), None
 
 
-def busy(host):
+def busy(host: Host) -> dict[int, float]:
     """Return ``{cpu: seconds}`` that CPUs have run tasks so far, interrupts not counted; empty where /proc/stat does not tell."""
     ticks = float(os.sysconf("SC_CLK_TCK"))
     found = {}
@@ -90,9 +99,9 @@ def busy(host):
     return found
 
 
-def interrupts(host, numbers):
+def interrupts(host: Host, numbers: Container[int]) -> dict[int, int]:
     """Return ``{cpu: count}`` of interrupts by their numbers, all together; empty where none of them is in /proc/interrupts."""
-    counts = {}
+    counts: dict[int, int] = {}
     try:
         with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
             cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
@@ -106,6 +115,6 @@ def interrupts(host, numbers):
     return counts
 
 
-def grown(before, after):
+def grown(before: Mapping[Key, int], after: Mapping[Key, int]) -> int:
     """Return the sum of what counters have grown by, those that are new from zero on; what is gone does not count."""
     return sum(value - before.get(key, 0) for key, value in after.items())

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
+from .._host import Host
 from .._irq.binding import share_out
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import interrupt_names, vectors
 from .._processes.memory import tables
-from .._processes.tasks import find, groups_of, title_of, titles_of
+from .._processes.tasks import Process, find, groups_of, title_of, titles_of
 from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches
 
 UNITS = {
@@ -38,7 +40,7 @@ _NANO = 1e9
 class Workload:
     """Processes of the same NPUs. ``cpus`` are the online CPUs of their pools, ``workers`` those of roles main, acl and release."""
 
-    def __init__(self, npus, processes, online):
+    def __init__(self, npus: Sequence[Mapping[str, Any]], processes: Sequence[Process], online: set[int]) -> None:
         self.npus = npus
         self.processes = processes
         self.pids = [process.pid for process in processes]
@@ -47,16 +49,16 @@ class Workload:
         irq = {cpu for npu in npus for cpu in expand(npu.get("irq") or "")}
         self.workers = self.pool - irq
         self.title = titles_of(npus)
-        self.metrics = {}
+        self.metrics: dict[str, dict[str, Any]] = {}
 
-    def metric(self, name, value, source, missing=None):
+    def metric(self, name: str, value: float | None, source: str, missing: str | None = None) -> None:
         rounded = None if value is None else round(value, 1)
         self.metrics[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing}
 
 
-def workloads(plan, found, online):
+def workloads(plan: Mapping[str, Any], found: Iterable[Process], online: set[int]) -> list[Workload]:
     """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
-    together = {}
+    together: dict[tuple[str, ...], list[Process]] = {}
     for process in found:
         together.setdefault(tuple(title_of(npu) for npu in process.npus), []).append(process)
     result = [Workload(processes[0].npus, processes, online) for _key, processes in sorted(together.items())]
@@ -71,7 +73,7 @@ class _Others:
     were seen at the end of each interval.
     """
 
-    def __init__(self, host, loads):
+    def __init__(self, host: Host, loads: Sequence[Workload]) -> None:
         self.host = host
         self.loads = loads
         self.seconds = {load.title: 0.0 for load in loads}
@@ -80,7 +82,7 @@ class _Others:
         self.busy = busy(host)
         self.runs = {load.title: runs(host, load.pids) for load in loads}
 
-    def sample(self):
+    def sample(self) -> None:
         now = busy(self.host)
         for load in self.loads:
             before, after = self.runs[load.title], runs(self.host, load.pids)
@@ -88,16 +90,16 @@ class _Others:
             for key, run in after.items():
                 last = before.get(key)
                 last = last if last and last.started == run.started else None
-                if run.runtime is not None:
-                    own += (run.runtime - (last.runtime if last else 0)) if run.cpu in load.cpus else 0
-                    self.waited[load.title] += run.waited - (last.waited if last else 0)
+                if run.runtime is not None and run.waited is not None:
+                    own += run.runtime - (last and last.runtime or 0) if run.cpu in load.cpus else 0
+                    self.waited[load.title] += run.waited - (last and last.waited or 0)
                 self.sampled_moves[load.title] += bool(last and last.cpu != run.cpu)
             all_tasks = sum(now[cpu] - self.busy.get(cpu, now[cpu]) for cpu in load.cpus if cpu in now)
             self.seconds[load.title] += all_tasks - own / _NANO
             self.runs[load.title] = after
         self.busy = now
 
-    def tell(self, load, seconds):
+    def tell(self, load: Workload, seconds: float) -> None:
         told = {run.runtime is not None for run in self.runs[load.title].values()}
         source, missing = "/proc/stat, schedstat, sampled", None
         if not self.busy:
@@ -112,17 +114,19 @@ class _Others:
         load.metric("waiting", None if missing else self.waited[load.title] / 1e6 / seconds, "schedstat", missing)
 
 
-def _vectors(host, plan):
+def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
     """Return ``{title: interrupt numbers}`` of the plan's NPUs."""
     names = interrupt_names(host)
-    functions = {}
+    functions: dict[str, list[Mapping[str, Any]]] = {}
     for npu in plan["npus"]:
         functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
     shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
     return {title_of(npu): {vector.irq for vector in own} for npu, _number, own in shares}
 
 
-def _tell_interrupts(load, numbers, before, after, seconds):
+def _tell_interrupts(
+    load: Workload, numbers: set[int], before: Mapping[int, int], after: Mapping[int, int], seconds: float
+) -> dict[str, float]:
     """Add the metrics of a workload's interrupts and return ``{cpu: per s}``."""
     if not numbers:
         for name in ("interrupts", "interrupts_on_workers"):
@@ -138,21 +142,21 @@ def _tell_interrupts(load, numbers, before, after, seconds):
 class _Moves:
     """Moves of threads to other CPUs, as exactly as this kernel lets."""
 
-    def __init__(self, host, loads, seconds):
+    def __init__(self, host: Host, loads: Iterable[Workload], seconds: float) -> None:
         self.host = host
         self.loads = [load for load in loads if load.pids]
         self.seconds = seconds
         self.before = {load.title: migrations(host, load.pids) for load in self.loads}
-        self.counted = {}
+        self.counted: dict[str, tuple[int | None, str | None]] = {}
         untold = [load for load in self.loads if not self.before[load.title]]
         self.helpers = [threading.Thread(target=self._ask_perf, args=(load,), daemon=True) for load in untold]
         for helper in self.helpers:
             helper.start()
 
-    def _ask_perf(self, load):
+    def _ask_perf(self, load: Workload) -> None:
         self.counted[load.title] = perf_migrations(self.host, load.pids, self.seconds)
 
-    def tell(self, load, seconds, sampled):
+    def tell(self, load: Workload, seconds: float, sampled: float) -> None:
         for helper in self.helpers:
             helper.join()
         if not load.pids:
@@ -161,15 +165,15 @@ class _Moves:
             moved = grown(self.before[load.title], migrations(self.host, load.pids))
             load.metric("cpu_migrations", moved / seconds, "/proc/<pid>/sched")
         else:
-            moved, why = self.counted[load.title]
-            if moved is not None:
-                load.metric("cpu_migrations", moved / seconds, "perf")
+            counted, why = self.counted[load.title]
+            if counted is not None:
+                load.metric("cpu_migrations", counted / seconds, "perf")
             else:
                 text = "%s; at least %.1f per s were seen by sampling" % (why, sampled / seconds)
                 load.metric("cpu_migrations", None, "perf", text)
 
 
-def _tell_memory(host, load):
+def _tell_memory(host: Host, load: Workload) -> list[dict[str, Any]]:
     """Add the metric of a workload's memory and return the tables of its processes."""
     rows, unread = tables(host, load.processes)
     missing = None
@@ -186,7 +190,15 @@ def _tell_memory(host, load):
     return rows
 
 
-def measure(host, plan, wanted=(), seconds=30, interval=1.0, sleep=time.sleep, clock=time.monotonic):
+def measure(
+    host: Host,
+    plan: Mapping[str, Any],
+    wanted: Iterable[Mapping[str, Any]] = (),
+    seconds: float = 30,
+    interval: float = 1.0,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
     """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
 
     A workload is ``{title, npus, pool, processes, threads, metrics, interrupts, memory}``: ``metrics`` are ``{value, unit, source,

@@ -10,8 +10,11 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+from typing import Any, Mapping
+
+from .._host import Host
 from .._irq import binding
-from .._irq.affinity import KINDS, grouped
+from .._irq.affinity import KINDS, Report, grouped
 from .._state import previous
 from . import diffs
 
@@ -19,18 +22,20 @@ from . import diffs
 class Unbound(ValueError):
     """Something should have been bound and was not; ``result`` is what :func:`bind` would have returned."""
 
-    def __init__(self, result):
+    def __init__(self, result: dict[str, Any]) -> None:
         ValueError.__init__(self, "not everything could be bound: " + "; ".join(result["failures"]))
         self.result = result
 
 
-def look(host, plan, check=False):
+def look(host: Host, plan: Mapping[str, Any], check: bool = False) -> tuple[Report, dict[str, Any]]:
     """Return ``(what _irq.bind would do about the interrupts of a plan, the section of previous.json that this needs before)``."""
     report = binding.bind(host, plan, check=True)
     return report, {binding.SECTION: binding.previous(host, plan)} if report.changed and not check else {}
 
 
-def bind(host, plan, looked, check=False, tolerant=False):
+def bind(
+    host: Host, plan: Mapping[str, Any], looked: tuple[Report, dict[str, Any]], check: bool = False, tolerant: bool = False
+) -> tuple[bool, dict[str, Any], list[str], dict[str, Any]]:
     """Bind the interrupts of a plan, given what :func:`look` returned, and return ``(changed, result, warnings, diff)``.
 
     ``result`` is ``{npus, unchangeable, failures}`` as module ``irq_affinity`` documents it. Raises ``OSError``, ``ValueError`` or its kind

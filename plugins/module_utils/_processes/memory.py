@@ -18,10 +18,12 @@ import json
 import os
 import re
 import time
+from typing import Any, Iterable, Mapping
 
 from .._cpulist import compress, expand
-from .._host import GONE, CommandError
+from .._host import GONE, CommandError, Host
 from .._state.files import atomic_write
+from .tasks import Process
 
 PROGRESS = "/run/npu-affinity/migration.json"
 """What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
@@ -41,9 +43,9 @@ class Unreadable(Exception):
     """The memory of a process could not be read; the text is a sentence."""
 
 
-def pages_by_node(text, page_kib=4):
+def pages_by_node(text: str, page_kib: int = 4) -> dict[int, float]:
     """Return ``{node: MiB}`` of the text of numa_maps. Lines of old kernels do not tell the page size; then it is ``page_kib``."""
-    kib = {}
+    kib: dict[int, int] = {}
     for line in text.splitlines():
         size = _SIZE.search(line)
         for node, pages in _NODE.findall(line):
@@ -51,7 +53,7 @@ def pages_by_node(text, page_kib=4):
     return {node: amount / _KIB for node, amount in kib.items()}
 
 
-def memory_of(host, pid):
+def memory_of(host: Host, pid: int) -> dict[int, float] | None:
     """Return ``{node: MiB}`` of a process, or None when it has ended. Raises :class:`Unreadable`."""
     path = "/proc/%d/numa_maps" % pid
     try:
@@ -66,17 +68,17 @@ def memory_of(host, pid):
     return pages_by_node(text, os.sysconf("SC_PAGE_SIZE") // 1024)
 
 
-def wanted_nodes(process):
+def wanted_nodes(process: Process) -> set[int]:
     """Return the memory nodes of a process's NPUs as the plan has them; an empty set where it has none."""
     return {node for npu in process.npus for node in expand(npu.get("mems") or "", "mems of NPU %s" % npu["id"])}
 
 
-def remote(table, wanted):
+def remote(table: Mapping[int, float], wanted: set[int]) -> float:
     """Return the MiB of a table that lie on other nodes than the wanted ones; 0 where no node is wanted."""
     return sum(amount for node, amount in table.items() if node not in wanted) if wanted else 0.0
 
 
-def tables(host, processes):
+def tables(host: Host, processes: Iterable[Process]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the :func:`row` of every process that can be read, and sentences on the others."""
     rows, warnings = [], []
     for process in processes:
@@ -90,7 +92,7 @@ def tables(host, processes):
     return rows, warnings
 
 
-def row(process, table):
+def row(process: Process, table: Mapping[int, float]) -> dict[str, Any]:
     """Return ``{pid, name, npus, wanted, mib, remote_mib}``: ``mib`` is by node (as text), ``wanted`` nodes as a cpulist is written."""
     wanted = wanted_nodes(process)
     return {
@@ -110,28 +112,28 @@ class Migration:
     tables: there is no other state that a killed run could leave behind.
     """
 
-    def __init__(self, host, processes, timeout=30):
+    def __init__(self, host: Host, processes: Iterable[Process], timeout: float = 30) -> None:
         self.host = host
         self.timeout = timeout
-        self.steps = []
-        self.failed = []
-        self.warnings = []
-        self.todo = []
+        self.steps: list[dict[str, Any]] = []
+        self.failed: list[str] = []
+        self.warnings: list[str] = []
+        self.todo: list[tuple[Process, dict[int, float], float]] = []
         for process in processes:
             try:
-                table = memory_of(host, process.pid)
+                table = memory_of(host, process.pid) or {}
             except Unreadable:
                 continue
-            amount = remote(table or {}, wanted_nodes(process))
+            amount = remote(table, wanted_nodes(process))
             if amount >= _SMALL:
                 self.todo.append((process, table, amount))
         self.total = sum(amount for _process, _table, amount in self.todo)
 
     @property
-    def moved(self):
+    def moved(self) -> float:
         return sum(step["mib"] - step["left_mib"] for step in self.steps)
 
-    def refuse_above(self, limit):
+    def refuse_above(self, limit: float) -> None:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""
         if self.total > limit:
             shown = [
@@ -148,10 +150,10 @@ class Migration:
         if self.todo and not self._tool():
             raise ValueError("migratepages was not found in %s; install numactl on this host" % ", ".join(FOLDERS))
 
-    def _tool(self):
+    def _tool(self) -> str | None:
         return self.host.find_program("migratepages", FOLDERS)
 
-    def carry_out(self):
+    def carry_out(self) -> None:
         """Move everything, and keep :data:`PROGRESS` while it goes on."""
         try:
             for process, table, _amount in self.todo:
@@ -161,16 +163,17 @@ class Migration:
             if self.host.exists(PROGRESS):
                 os.unlink(self.host.path(PROGRESS))
 
-    def _move(self, process, table):
+    def _move(self, process: Process, table: Mapping[int, float]) -> bool:
         wanted = wanted_nodes(process)
         for source in sorted((node for node in table if node not in wanted), key=lambda node: -table[node]):
             before = table.get(source, 0)
-            step = {"pid": process.pid, "source": source, "target": compress(wanted), "mib": round(before, 1)}
+            step: dict[str, Any] = {"pid": process.pid, "source": source, "target": compress(wanted), "mib": round(before, 1)}
             self._tell(step)
             start = time.monotonic()
             try:
                 answer = self.host.run(
-                    [self._tool(), str(process.pid), str(source), compress(wanted)], timeout=self.timeout + before / _SLOWEST
+                    [self._tool() or "migratepages", str(process.pid), str(source), compress(wanted)],
+                    timeout=self.timeout + before / _SLOWEST,
                 )
                 text = answer.output.strip() if answer.rc else ""
                 after = memory_of(self.host, process.pid)
@@ -189,11 +192,11 @@ class Migration:
                 self.warnings.append("%s: %.0f MiB stay on node %d: %s" % (process.title, step["left_mib"], source, why))
         return True
 
-    def _tell(self, step):
+    def _tell(self, step: Mapping[str, Any]) -> None:
         state = {"total_mib": round(self.total, 1), "moved_mib": round(self.moved, 1), "now": step, "done": self.steps}
         atomic_write(self.host, PROGRESS, json.dumps(state, indent=1, sort_keys=True) + "\n")
 
 
-def _nodes(table, process):
+def _nodes(table: Mapping[int, float], process: Process) -> str:
     wanted = wanted_nodes(process)
     return compress({node for node, amount in table.items() if node not in wanted and amount})

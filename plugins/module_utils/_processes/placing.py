@@ -20,6 +20,7 @@ import errno
 import fnmatch
 import json
 import sys
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from .._cpulist import compress, expand
 from .._host import FORBIDDEN, GONE, Host
@@ -27,8 +28,9 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import Thread
 from .._plan_file import PATH as PLAN
 from .._state.lock import changing
-from .tasks import ROLES, cpuset, find, groups_of, plan_in_force, threads
+from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, threads
 
+Patterns = Mapping[str, Optional[Sequence[str]]]
 SETTINGS = "/etc/npu-affinity/threads.json"
 PATTERNS = {"acl": ["acl_thread*"], "release": ["release_thread*"], "leave": ["uvb_poll_window*"]}
 """Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
@@ -37,13 +39,19 @@ _ROUNDS = 3
 """How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
 
 
-def settings_of(host, path=SETTINGS):
+def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
     text = host.read(path)
     try:
         settings = json.loads(text) if text is not None else {}
         processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
-        known = {"npus": list, "slice": (str, type(None)), "unit": (str, type(None)), "pids": (list, type(None)), "devices": bool}
+        known: dict[str, Any] = {
+            "npus": list,
+            "slice": (str, type(None)),
+            "unit": (str, type(None)),
+            "pids": (list, type(None)),
+            "devices": bool,
+        }
         for entry in processes:
             wrong = [key for key, value in entry.items() if key not in known or not isinstance(value, known[key])]
             if wrong:
@@ -58,12 +66,12 @@ def settings_of(host, path=SETTINGS):
 class _Thread(Thread):
     """A thread of a process by its numbers of the moment."""
 
-    def __init__(self, pid, tid, name):
+    def __init__(self, pid: int, tid: int, name: str) -> None:
         Thread.__init__(self, name, tid)
         self.path = "/proc/%d/task/%d/status" % (pid, tid)
 
 
-def role_of(name, patterns):
+def role_of(name: str, patterns: Patterns) -> str:
     """Return the role of a thread by its name: acl, release, main, or ``leave``."""
     for role in ("leave", "acl", "release"):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.get(role) or ()):
@@ -71,7 +79,9 @@ def role_of(name, patterns):
     return "main"
 
 
-def cpus_of_roles(npus, online, granted=None):
+def cpus_of_roles(
+    npus: Sequence[Mapping[str, Any]], online: set[int], granted: set[int] | None = None
+) -> tuple[dict[str, set[int]], list[str]]:
     """Return ``({role: CPUs}, sentences)`` for processes of these entries of the plan: sets, within their pools, of what they may use.
 
     That is what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which none
@@ -80,7 +90,8 @@ def cpus_of_roles(npus, online, granted=None):
     """
     pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
     there = online if granted is None else online & granted
-    roles, sentences = {}, []
+    roles: dict[str, set[int]] = {}
+    sentences = []
     for role in ROLES:
         planned = {cpu for npu in npus for cpu in expand(npu.get(role) or "")}
         roles[role] = planned & there or roles.get("main") or pool & there
@@ -94,19 +105,20 @@ def cpus_of_roles(npus, online, granted=None):
 class _Process:
     """One process: what its threads may use, and what becomes of each."""
 
-    def __init__(self, host, process, online, patterns, release):
+    def __init__(self, host: Host, process: Process, online: set[int], patterns: Patterns, release: bool) -> None:
         self.host = host
         self.process = process
         self.online = online
         self.patterns = patterns
         self.granted = cpuset(host, process.pid)
-        self.entries = {}
+        self.entries: dict[int, dict[str, Any]] = {}
+        self.sentences: list[str] = []
         if release:
-            self.roles, self.sentences = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted), []
+            self.roles = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted)
         else:
             self.roles, self.sentences = cpus_of_roles(process.npus, online, self.granted)
 
-    def place(self, check):
+    def place(self, check: bool) -> None:
         """Place all threads, and those that appear meanwhile."""
         for _round in range(1 if check else _ROUNDS):
             new = [(tid, name) for tid, name in threads(self.host, self.process.pid) if tid not in self.entries]
@@ -115,7 +127,7 @@ class _Process:
             for tid, name in new:
                 self.entries[tid] = self._place(tid, name, check)
 
-    def _place(self, tid, name, check):
+    def _place(self, tid: int, name: str, check: bool) -> dict[str, Any]:
         role = role_of(name, self.patterns)
         thread = _Thread(self.process.pid, tid, name)
         entry = {"tid": tid, "name": name, "role": role, "before": thread.read(self.host)}
@@ -137,7 +149,7 @@ class _Process:
             self._move(thread, entry, wanted)
         return entry
 
-    def _move(self, thread, entry, wanted):
+    def _move(self, thread: _Thread, entry: dict[str, Any], wanted: set[int]) -> None:
         try:
             thread.write(self.host, entry["wanted"])
         except OSError as error:
@@ -158,11 +170,11 @@ class _Process:
             text = "was put on CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
             entry.update(state="failed", text=text)
 
-    def _refused(self, entry, why):
+    def _refused(self, entry: dict[str, Any], why: str) -> None:
         text = "is refused the CPUs %s of role %s: %s; start it in the slice of its NPU, or widen its cpuset"
         entry.update(state="refused", text=text % (entry["wanted"], entry["role"], why))
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         entries = [self.entries[tid] for tid in sorted(self.entries)]
         process = self.process
         ids = [npu["id"] for npu in process.npus]
@@ -175,7 +187,7 @@ class _Process:
             "threads": entries,
         }
 
-    def remarks(self):
+    def remarks(self) -> list[str]:
         """Return a sentence for every role of its threads that does not have the CPUs of the plan."""
         roles = {entry["role"] for entry in self.entries.values()}
         return ["%s: %s" % (self.process.title, text) for text in self.sentences if any(" of role %s is " % role in text for role in roles)]
@@ -189,14 +201,14 @@ class Report:
     cpuset) and failed.
     """
 
-    def __init__(self, found):
+    def __init__(self, found: Found) -> None:
         self.found = found.processes
         self.warnings = list(found.warnings)
-        self.processes = []
-        self.failed = []
+        self.processes: list[dict[str, Any]] = []
+        self.failed: list[str] = []
         self.changed = False
 
-    def add(self, placement):
+    def add(self, placement: _Process) -> None:
         row = placement.row()
         self.processes.append(row)
         self.warnings += placement.remarks()
@@ -206,7 +218,14 @@ class Report:
                 self.failed.append("%s: %s %s" % (row["title"], subject(group), group["text"]))
 
 
-def place(host, plan, wanted=(), patterns=None, check=False, release=False):
+def place(
+    host: Host,
+    plan: Mapping[str, Any],
+    wanted: Iterable[Mapping[str, Any]] = (),
+    patterns: Patterns | None = None,
+    check: bool = False,
+    release: bool = False,
+) -> Report:
     """Place the threads of processes and return the :class:`Report`.
 
     ``wanted``: see :func:`_processes.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
@@ -225,9 +244,9 @@ def place(host, plan, wanted=(), patterns=None, check=False, release=False):
     return report
 
 
-def grouped(entries):
+def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the threads of one process with those joined that fare alike: ``names`` and ``tids`` (in the notation of cpulists)."""
-    groups = {}
+    groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int], set[str]]] = {}
     for entry in entries:
         values = {key: entry[key] for key in ("role", "before", "wanted", "after", "state", "text")}
         group, tids, names = groups.setdefault(tuple(values.values()), (values, [], set()))
@@ -236,7 +255,7 @@ def grouped(entries):
     return [dict(group, tids=compress(tids), threads=len(tids), names=sorted(names)) for group, tids, names in groups.values()]
 
 
-def subject(group):
+def subject(group: Mapping[str, Any]) -> str:
     """Return how sentences call threads that fare alike."""
     if group["threads"] == 1:
         return "thread %s (%s)" % (group["tids"], group["names"][0])
@@ -244,7 +263,7 @@ def subject(group):
     return "each of %d threads (%s)" % (group["threads"], shown)
 
 
-def lines(report):
+def lines(report: Report) -> Iterator[str]:
     """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
     for row in report.processes:
         for group in grouped(row["threads"]):
@@ -253,7 +272,7 @@ def lines(report):
     yield from (report.warnings if report.changed else []) + report.failed
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Place the threads of all processes that the installed settings name, and print :func:`lines`; a timer's unit runs it.
 
     Returns 0 when every thread is placed, and when there is no plan, for then nothing is wanted; 1 otherwise.

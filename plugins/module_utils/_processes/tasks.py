@@ -18,8 +18,10 @@ import posixpath
 import re
 import stat
 import sys
+from typing import Any, Iterable, Mapping, Sequence, Tuple
 
 from .._cpulist import expand
+from .._host import Host
 from .._irq.binding import share_out
 from .._kernel.interrupts import interrupt_names, vectors
 from .._kernel.machine import CGROUPS
@@ -29,31 +31,32 @@ from .._plan_file import plan_npus, read
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 ROLES = ("main", "acl", "release")
+Key = Tuple[str, int]
 
 
 class Process:
     """A process and where it was found: ``npus`` are the plan's entries that it belongs to, ``found_by`` a short text."""
 
-    def __init__(self, pid, name, npus, found_by):
+    def __init__(self, pid: int, name: str, npus: list[Mapping[str, Any]], found_by: str) -> None:
         self.pid = pid
         self.name = name
         self.npus = npus
         self.found_by = found_by
 
     @property
-    def title(self):
+    def title(self) -> str:
         return "process %d (%s) of %s" % (self.pid, self.name, titles_of(self.npus))
 
 
 class Found:
     """``processes`` by number, and ``warnings``: sentences on what was asked for and is not there, or is left alone."""
 
-    def __init__(self, processes, warnings):
+    def __init__(self, processes: list[Process], warnings: list[str]) -> None:
         self.processes = processes
         self.warnings = warnings
 
 
-def plan_in_force(host, path=PLAN):
+def plan_in_force(host: Host, path: str = PLAN) -> dict[str, Any]:
     """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence where there is none, or a broken one."""
     plan = read(host, path)
     if plan is None:
@@ -61,17 +64,17 @@ def plan_in_force(host, path=PLAN):
     return plan
 
 
-def _key(npu):
+def _key(npu: Mapping[str, Any]) -> Key:
     """Return what tells an entry of the plan from all others: a host can have an NPU and a GPU of the same number."""
     return "GPU" if (npu.get("slice") or "").startswith("gpu") else "NPU", npu["id"]
 
 
-def title_of(npu):
+def title_of(npu: Mapping[str, Any]) -> str:
     """Return how sentences call an entry of the plan."""
     return "%s %s" % _key(npu)
 
 
-def titles_of(npus):
+def titles_of(npus: Iterable[Mapping[str, Any]]) -> str:
     return " and ".join(title_of(npu) for npu in npus)
 
 
@@ -81,28 +84,28 @@ class Group:
     They are those of a ``unit`` (a slice or a service), those with certain ``pids``, or those that have a device of the NPUs open.
     """
 
-    def __init__(self, npus, unit=None, pids=None):
+    def __init__(self, npus: Sequence[Mapping[str, Any]], unit: str | None = None, pids: set[int] | None = None) -> None:
         self.npus = npus
         self.unit = unit
         self.pids = pids
         self.keys = {_key(npu) for npu in npus}
 
     @property
-    def by_device(self):
+    def by_device(self) -> bool:
         return self.unit is None and self.pids is None
 
     @property
-    def title(self):
+    def title(self) -> str:
         return self.unit or ("an open device" if self.by_device else "its number")
 
-    def rank(self, pid, paths):
+    def rank(self, pid: int, paths: list[list[str]]) -> int | None:
         """Return how near the group is to a process, or None: a number is nearer than any unit, an inner unit nearer than an outer."""
         if self.pids is not None:
             return sys.maxsize if pid in self.pids else None
         return depth_of(paths, self.unit) if self.unit else None
 
 
-def groups_of(plan, wanted=()):
+def groups_of(plan: Mapping[str, Any], wanted: Iterable[Mapping[str, Any]] = ()) -> list[Group]:
     """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
 
     ``npus`` are logic ids, none means all. An element without slice, unit, pids and devices means the slices of its NPUs. Raises
@@ -134,7 +137,7 @@ def groups_of(plan, wanted=()):
     return groups
 
 
-def _refuse_outside(npu):
+def _refuse_outside(npu: Mapping[str, Any]) -> None:
     pool = set(expand(npu["pool"], "pool of %s" % title_of(npu)))
     for role in ROLES:
         if not set(expand(npu.get(role) or "", "%s of %s" % (role, title_of(npu)))) <= pool:
@@ -142,7 +145,7 @@ def _refuse_outside(npu):
             raise ValueError("role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again" % found)
 
 
-def cgroups(host, pid):
+def cgroups(host: Host, pid: int) -> list[list[str]] | None:
     """Return the cgroup paths of a process as lists of names, one per hierarchy; None when there is no such process."""
     text = host.read("/proc/%s/cgroup" % pid)
     if text is None:
@@ -150,12 +153,12 @@ def cgroups(host, pid):
     return [line.split(":", 2)[2].strip("/").split("/") for line in text.splitlines() if line.count(":") >= 2]
 
 
-def of_kubernetes(paths):
+def of_kubernetes(paths: Iterable[list[str]]) -> bool:
     """Whether cgroup paths are those of a pod: ``kubepods.slice``, ``/kubepods``, or these below the kubelet's own root."""
     return any("kubepods" in name for path in paths for name in path)
 
 
-def depth_of(paths, unit):
+def depth_of(paths: Iterable[list[str]], unit: str) -> int | None:
     """Return how deep a slice or service lies in cgroup paths, or None when it is in none of them.
 
     Only slices may be above it: another system's unit of the same name, in a container or of a user, is not meant.
@@ -164,14 +167,15 @@ def depth_of(paths, unit):
     return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
 
 
-def _devices_of(host, plan):
+def _devices_of(host: Host, plan: Mapping[str, Any]) -> dict[str, Key]:
     """Return ``{name: key}`` of the device files below ``/dev``: ``davinci<N>`` and ``nvidia<N>``.
 
     N is the driver's number of an NPU, see :func:`_irq.binding.share_out`, where a number that interrupts tell takes precedence of one that
     only stands in; and the minor number of a GPU, which its driver tells in ``/proc`` and which need not be that of nvidia-smi.
     """
     names = interrupt_names(host)
-    functions, devices = {}, {}
+    functions: dict[str, list[Mapping[str, Any]]] = {}
+    devices = {}
     for npu in plan["npus"]:
         pci = (npu.get("pci") or "").lower()
         if _key(npu)[0] == "GPU":
@@ -184,7 +188,7 @@ def _devices_of(host, plan):
     return devices
 
 
-def _device_files(host):
+def _device_files(host: Host) -> dict[int, str]:
     """Return ``{device: name}`` of the running machine's device files, by which they are known whatever a container calls them."""
     files = {}
     names = host.names("/dev", "davinci[0-9]*") + host.names("/dev", "nvidia[0-9]*") if host.live else ()
@@ -198,9 +202,9 @@ def _device_files(host):
     return files
 
 
-def _open_devices(host, pid, files):
+def _open_devices(host: Host, pid: int, files: Mapping[int, str]) -> set[str]:
     """Return the names ``davinci<N>`` and ``nvidia<N>`` of the device files that a process has open, in another tree by their paths."""
-    found = set()
+    found: set[str | None] = set()
     for name in host.names("/proc/%d/fd" % pid):
         path = host.path("/proc/%d/fd/%s" % (pid, name))
         try:
@@ -212,18 +216,21 @@ def _open_devices(host, pid, files):
         match = None if host.live else _DEVICE.fullmatch(target)
         if match:
             found.add(match.group(1))
-    return found - {None}
+    return {name for name in found if name is not None}
 
 
-def find(host, plan, groups, pods=False):
+def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: bool = False) -> Found:
     """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
 
     A process that has devices of some of its group's NPUs open belongs to these only. Processes in pods are the kubelet's and left
     alone unless ``pods``.
     """
     by_device = [group for group in groups if group.by_device]
-    files, devices = _device_files(host), {}
-    processes, warnings, in_pods = [], [], []
+    files = _device_files(host)
+    devices: dict[str, Key] = {}
+    processes: list[Process] = []
+    in_pods: list[Process] = []
+    warnings = []
     for pid in sorted(int(name) for name in host.names("/proc", "[0-9]*")):
         paths = cgroups(host, pid)
         ranks = [(group.rank(pid, paths), group) for group in groups] if paths else []
@@ -245,7 +252,7 @@ def find(host, plan, groups, pods=False):
             others = ", ".join("%s %s" % key for key in sorted(opened))
             text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
             warnings.append(text % (process.title, process.found_by, others, min(opened)[0]))
-        (in_pods if of_kubernetes(paths) and not pods else processes).append(process)
+        (in_pods if of_kubernetes(paths or ()) and not pods else processes).append(process)
     warnings += [
         "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods
     ]
@@ -256,7 +263,7 @@ def find(host, plan, groups, pods=False):
     return Found(processes, warnings)
 
 
-def threads(host, pid):
+def threads(host: Host, pid: int) -> list[tuple[int, str]]:
     """Return ``[(thread id, name)]`` of a process, ascending; none when it has ended. The kernel keeps 15 characters of a name."""
     folder = "/proc/%s/task" % pid
     found = []
@@ -267,7 +274,7 @@ def threads(host, pid):
     return found
 
 
-def cpuset(host, pid):
+def cpuset(host: Host, pid: int) -> set[int] | None:
     """Return the set of CPUs that the cgroup of a process grants it, or None where no cpuset controller says so."""
     for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
         _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]

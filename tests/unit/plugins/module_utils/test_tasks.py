@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from workers import RealWorker, npu, process
 
@@ -100,6 +102,12 @@ def test_processes_are_found_by_slice_unit_number_and_open_device(tree, wanted, 
 
 def test_who_only_measures_may_look_into_pods(tree):
     assert set(found(populate(tree), [{"npus": [3], "devices": True}], pods=True)[0]) == {400, 500}
+
+
+def test_a_process_whose_cgroup_cannot_be_read_is_found_by_its_device(tree):
+    host = populate(tree)
+    os.unlink(tree.root + "/proc/400/cgroup")
+    assert found(host, [{"npus": [3], "devices": True}])[0] == {400: ([3], "an open device")}
 
 
 def test_a_device_file_has_the_number_that_the_driver_gave_the_device(tree):
