@@ -24,15 +24,15 @@ FILES = (
     "_plan_file.py",
     "_tuning.py",
     "_device_share/__init__.py",
-    "_device_share/__main__.py",
     "_device_share/calls.py",
+    "_device_share/program.py",
     "_device_share/recovery.py",
     "_device_share/switching.py",
     "_device_share/tool.py",
     "_irq/__init__.py",
-    "_irq/__main__.py",
     "_irq/affinity.py",
     "_irq/binding.py",
+    "_irq/program.py",
     "_kernel/__init__.py",
     "_kernel/cpus.py",
     "_kernel/holders.py",
@@ -40,8 +40,8 @@ FILES = (
     "_kernel/machine.py",
     "_kernel/pci.py",
     "_processes/__init__.py",
-    "_processes/__main__.py",
     "_processes/placing.py",
+    "_processes/program.py",
     "_processes/tasks.py",
     "_smi/__init__.py",
     "_smi/driver.py",
@@ -56,6 +56,8 @@ FILES = (
     "_state/sections.py",
 )
 """The programs and everything that they import, transitively."""
+INSTALLED = tuple(name.replace("/program.py", "/__main__.py") for name in FILES)
+"""Under which names they are installed. Galaxy takes no collection that has a ``__main__.py`` here."""
 FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
 OWNED = (FOLDER + "/*.py", FOLDER + "/*/*.py")
 """Where files of ours that are none of :data:`FILES` were installed by another version."""
@@ -74,25 +76,25 @@ def folders(host: Host) -> list[str]:
 
 
 def sources() -> dict[str, str]:
-    """Return ``{file name: text}`` of :data:`FILES`, each with a first line that says whose file it is.
+    """Return ``{installed name: text}`` of :data:`FILES`, each with a first line that says whose file it is.
 
     They are read from where this module came from, be that a folder or the archive that Ansible sends to a host.
     """
     texts = {}
-    for name in FILES:
+    for name, installed in zip(FILES, INSTALLED):
         data = pkgutil.get_data(__package__, name)
         if data is None:
             raise FileNotFoundError("%s of the collection cannot be read" % name)
         text = data.decode("utf-8")
-        texts[name] = text if text.startswith(FIRST_LINE) else FIRST_LINE + text
+        texts[installed] = text if text.startswith(FIRST_LINE) else FIRST_LINE + text
     return texts
 
 
 def _bundle_imports() -> object:
     """Is never called: Ansible sends with a module what its import statements name, and what that imports; this loads none of it."""
     from . import _tuning
-    from ._device_share import __main__ as device_share
-    from ._irq import __main__ as irq
-    from ._processes import __main__ as processes
+    from ._device_share import program as device_share
+    from ._irq import program as irq
+    from ._processes import program as processes
 
     return (device_share, irq, processes, _tuning)

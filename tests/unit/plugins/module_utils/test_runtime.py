@@ -8,6 +8,7 @@ import ast
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -18,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import is_ours
 
 FOLDER = pathlib.Path(_runtime.__file__).parent
-PROGRAMS = ("_irq/__main__.py", "_device_share/__main__.py", "_processes/__main__.py", "_tuning.py")
+PROGRAMS = ("_irq/program.py", "_device_share/program.py", "_processes/program.py", "_tuning.py")
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 
@@ -43,13 +44,18 @@ def test_the_files_are_the_programs_and_all_that_they_import():
     assert set(_runtime.FILES) == closure
 
 
+def test_galaxy_takes_the_names_of_all_files():
+    names = {path.stem for path in FOLDER.rglob("*.py")} - {"__init__"}
+    assert [name for name in sorted(names) if not re.match(r"^(?!.*__)[a-z_][0-9a-z_]*$", name)] == []
+
+
 def test_ansible_sends_them_because_the_programs_are_imported():
     assert set(PROGRAMS) <= imported("_runtime.py")
 
 
 def test_each_text_says_in_its_first_line_whose_it_is_and_is_python():
     texts = _runtime.sources()
-    assert tuple(texts) == _runtime.FILES
+    assert tuple(texts) == _runtime.INSTALLED
     for name, text in texts.items():
         assert text.startswith("# Managed by npu.affinity: changes are overwritten.\n")
         assert is_ours(text)
@@ -76,7 +82,7 @@ def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp
     assert answer in done.stdout.decode()
     assert done.returncode == (1 if program == "_device_share" else 0)
     package = tmp_path / "lib/npu_affinity"
-    assert sorted(str(path.relative_to(package)) for path in tmp_path.rglob("*") if path.is_file()) == sorted(_runtime.FILES)
+    assert sorted(str(path.relative_to(package)) for path in tmp_path.rglob("*") if path.is_file()) == sorted(_runtime.INSTALLED)
 
 
 def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):
@@ -103,8 +109,10 @@ def test_the_same_texts_come_out_of_the_archive_that_ansible_sends(tmp_path):
 
 def test_texts_that_carry_the_line_already_do_not_get_it_twice(tmp_path):
     environment = install(tmp_path)
-    own = (FOLDER / "_runtime.py").read_text()
-    (tmp_path / "lib/npu_affinity/_runtime.py").write_text(own)
+    package = tmp_path / "lib/npu_affinity"
+    (package / "_runtime.py").write_text((FOLDER / "_runtime.py").read_text())
+    for name, installed in zip(_runtime.FILES, _runtime.INSTALLED):
+        (package / installed).rename(package / name)
     code = "import json; from npu_affinity._runtime import sources; print(json.dumps(sources()))"
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", stdout=subprocess.PIPE, check=True)
     assert json.loads(done.stdout.decode()) == _runtime.sources()

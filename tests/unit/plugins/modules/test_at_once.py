@@ -76,7 +76,7 @@ def module(name, **arguments):
 
 
 def program(name, root, *arguments):
-    return [sys.executable, "-m", UTILS + name, "--root", str(root), *arguments], ""
+    return [sys.executable, "-m", UTILS + name + ("" if name == "_tuning" else ".program"), "--root", str(root), *arguments], ""
 
 
 def install_plan(root):

@@ -70,8 +70,8 @@ def test_host_code_of_another_version_goes_with_its_folders(run_module, root):
     (root / PREVIOUS[1:]).write_text(json.dumps({"schema": 1, "folders": ["/" + PACKAGE + "/_room_of_old"]}))
     result = run_module("host_files", root=str(root), runtime=True)
     found = {str(path.relative_to(root / PACKAGE)): path.stat().st_mode & 0o777 for path in (root / PACKAGE).rglob("*")}
-    folders = {str(parent) for name in [*_runtime.FILES, mine] for parent in PurePath(name).parents} - {"."}
-    assert set(found) == {*_runtime.FILES, mine, *folders}
-    assert {found[name] for name in _runtime.FILES} == {0o644}
+    folders = {str(parent) for name in [*_runtime.INSTALLED, mine] for parent in PurePath(name).parents} - {"."}
+    assert set(found) == {*_runtime.INSTALLED, mine, *folders}
+    assert {found[name] for name in _runtime.INSTALLED} == {0o644}
     assert "/" + PACKAGE + "/_room_of_old/part.py" in result["removed"]
     assert not run_module("host_files", root=str(root), runtime=True)["changed"]
