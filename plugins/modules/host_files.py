@@ -21,6 +21,7 @@ description:
   - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
     CPU set of their unit was widened.
   - Programs of the collection that units run are tried once when something was written, by the interpreter that the unit names.
+    Units whose last run failed run again at the end; one that fails again is a warning.
   - Foreign files and links that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
   - A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
 options:
@@ -363,6 +364,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.arguments imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply, compare, require_programs
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
@@ -455,8 +457,11 @@ def undo_absent(host, params, check):
 
 
 def with_our_own(params):
-    """Return the files and patterns that are asked for with those that the collection adds, and the settings of the host or None."""
-    files, owned, tuning = list(params["files"]), list(params["owned"]), params["tuning"]
+    """Return the files and patterns that are asked for with those that the collection adds, and the settings of the host or None.
+
+    What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.
+    """
+    files, owned, tuning = [], list(params["owned"]), params["tuning"]
     if params["plan"]:
         files.append({"path": binding.PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
@@ -468,7 +473,7 @@ def with_our_own(params):
         tuning = {name: value for name, value in tuning.items() if value is not None}
     if tuning:
         files.append({"path": _tuning.FILE, "content": _tuning.text(tuning)})
-    return files, owned, tuning
+    return files + params["files"], owned, tuning
 
 
 def done_to_files(report):
@@ -524,6 +529,11 @@ def main():
                 done["changed"] = done["changed"] or moved
                 diffs += [diff] if diff["before"] != diff["after"] else []
                 warnings += remarks
+            again = programs.failed(host)
+            done["actions"] = done["actions"] + ["run %s again, which had failed" % unit for unit in again]
+            done["changed"] = done["changed"] or bool(again)
+        if not check:
+            warnings += programs.run_again(host, again)
     except interrupts.Unbound as error:
         done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
         module.fail_json(msg=str(error), warnings=warnings, **done)

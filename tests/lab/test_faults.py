@@ -100,10 +100,13 @@ def test_a_bind_that_is_killed_again_and_again(lab, claims, wanted):
 
 def test_power_that_fails_in_the_middle(lab, claims, wanted):
     """A2-like machine: power fails in the middle of a bind, and comes back"""
+    total, seed = int(lab.bound(A2).machine.run(f"{COUNT}; echo $n")), random.randrange(1000)
     machine = lab.fresh(A2)
     machine.run("systemctl enable --now irqbalance && sync")
+    count = random.Random(seed).randrange(3, total)
+    claims.true(f"power fails with {count} of {total} files there (random seed {seed})", True)
     run = lab.begin(machine, "bind")
-    await_files(machine, 3)
+    await_files(machine, count)
     machine.cut_power()
     kill(*run)
     machine.await_idle("npu-affinity-irq*.service")
@@ -111,6 +114,11 @@ def test_power_that_fails_in_the_middle(lab, claims, wanted):
     sound(claims, machine, wanted)
     claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
     as_bound(claims, machine, wanted)
+    unit = f"npu-affinity-irq@{plan_of(machine)['npus'][0]['pci']}.service"
+    machine.run(f"mv /usr/local/lib/npu-affinity /root && ! systemctl start {unit} && mv /root/npu-affinity /usr/local/lib")
+    claims.equal("a unit whose program was missing", machine.run(f"systemctl is-failed {unit}").strip(), "failed")
+    claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
+    claims.equal("the unit, which that bind ran again", machine.run(f"systemctl is-failed {unit} || true").strip(), "inactive")
 
 
 def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, tmp_path):

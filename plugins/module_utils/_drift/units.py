@@ -19,6 +19,7 @@ from .._state.systemd import UNIT_FOLDER, settings, slice_path
 from .._state.unit_environment import agrees, environment
 from .._state.unit_files import differences, drop_in_of, fragment, numbers, others
 from .._transaction.host_files import runs_or_would
+from .._transaction.programs import WHY_FAILED, failed
 from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
@@ -63,14 +64,10 @@ def check_units(findings, host, systemd, texts, enabled, started, stopped):
     return idle
 
 
-def check_failures(findings, host, systemd):
+def check_failures(findings, host):
     """Compare the last run of every unit of ours, instances included, with a good one."""
-    if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
-        return
-    for unit, values in sorted(systemd.show(["ActiveState", "Result"], ["npu-affinity-*"]).items()):
-        if values.get("ActiveState") == "failed":
-            cause = because(FAILED_UNIT, "'journalctl -u %s' says why; bind again when that is put right" % unit)
-            findings.differs("units", unit + " last run", "success", values.get("Result") or "failed", cause, unit=unit)
+    for unit, result in failed(host).items():
+        findings.differs("units", unit + " last run", "success", result, because(FAILED_UNIT, WHY_FAILED % unit), unit=unit)
 
 
 def check_cpusets(findings, host, systemd, expected, edited):

@@ -84,7 +84,7 @@ def verify(host, wanted, given=None):
     texts = {entry["path"]: entry["content"] for entry in wanted.files}
     enabled, started = (list(wanted.binding.get(kind, ())) + list(getattr(wanted, kind)) for kind in ("enabled", "started"))
     idle = set(check_units(findings, host, systemd, texts, enabled, started, wanted.stopped))
-    check_failures(findings, host, systemd)
+    check_failures(findings, host)
     others = [entry["unit"] for entry in wanted.binding.get("expected", ()) if entry["unit"] not in started]
     idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
     expected, services = (wanted.binding.get(key, ()) for key in ("expected", "services"))

@@ -1,7 +1,8 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether units can run the programs of the collection: asked when they are written, because a boot is too late.
+"""Whether units can run the programs of the collection: asked when they are written, because a boot is too late, and run again after a
+run that failed.
 
 This module is private to the collection.
 """
@@ -14,8 +15,10 @@ import re
 
 from .._host import CommandError
 from .._runtime import FOLDER
+from .._state.systemd import UNIT_FOLDER, Systemd
 
 _COMMAND = re.compile(r"^ExecStart=(\S+) -m (npu_affinity\.\w+)", re.MULTILINE)
+WHY_FAILED = "'journalctl -u %s' says why; bind again when that is put right"
 _ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
 
 
@@ -57,3 +60,22 @@ def untried(host, files):
         missing = "" if host.exists(interpreter) else ", where it is not installed"
         sentences.setdefault(interpreter, text % (interpreter, host.root, missing, unit))
     return [] if host.live else list(sentences.values())
+
+
+def failed(host):
+    """Return ``{unit: result}`` of the units of ours, instances included, whose last run failed."""
+    if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
+        return {}
+    found = Systemd(host).show(["ActiveState", "Result"], ["npu-affinity-*"])
+    return {unit: values.get("Result") or "failed" for unit, values in sorted(found.items()) if values.get("ActiveState") == "failed"}
+
+
+def run_again(host, units):
+    """Start units whose last run failed, and return sentences on those that fail again. They take the lock: nobody else may hold it."""
+    sentences = []
+    for unit in units:
+        try:
+            Systemd(host).start([unit])
+        except (CommandError, ValueError):
+            sentences.append("%s failed again: %s" % (unit, WHY_FAILED % unit))
+    return sentences

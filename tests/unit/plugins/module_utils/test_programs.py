@@ -12,8 +12,9 @@ import pytest
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 UNIT = UNITS + "/npu-affinity-irq.service"
@@ -75,3 +76,32 @@ def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):
     (sentence,) = bind(host, "/usr/bin/python3").untried
     assert sentence.startswith("/usr/bin/python3 could not be tried below %s, where it is not installed; " % tmp_path)
     assert bind(host, "/usr/bin/python3").untried == [], "said when something was written"
+
+
+class Failed(Running):
+    """A running machine whose units had failed when it booted. ``cured``: whether they run well now."""
+
+    cured = True
+
+    def run(self, argv, stdin="", timeout=None):
+        if argv[:2] == ["systemctl", "show"] and "npu-affinity-*" in argv:
+            blocks = ["Id=%s\nActiveState=%s\nResult=exit-code" % (unit, state) for unit, state in self.states.items()]
+            return Result(argv, 0, "\n\n".join(blocks))
+        if argv[:2] == ["systemctl", "start"] and not self.cured:
+            return Result(argv, 1, "Job for %s failed." % argv[2])
+        return Running.run(self, argv, stdin, timeout)
+
+    states = {"npu-affinity-irq@0000:21:00.0.service": "failed", "npu-affinity-irq.timer": "active"}
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_units_that_failed_run_again_and_are_named_where_they_fail_again(tmp_path, cured):
+    host = Failed(str(tmp_path))
+    host.cured = cured
+    assert programs.failed(host) == {}, "no unit of ours is there"
+    host.put(UNIT, TEXT % "/usr/bin/python3")
+    (unit,) = programs.failed(host)
+    assert unit == "npu-affinity-irq@0000:21:00.0.service"
+    sentences = programs.run_again(host, [unit])
+    assert host.calls == ([f"start {unit}"] if cured else [])
+    assert sentences == ([] if cured else [f"{unit} failed again: 'journalctl -u {unit}' says why; bind again when that is put right"])

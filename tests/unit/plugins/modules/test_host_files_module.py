@@ -11,7 +11,9 @@ from pathlib import PurePath
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH as PREVIOUS
+from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE as TUNING
 
 SWAPPINESS = "proc/sys/vm/swappiness"
 UNITS = "/etc/systemd/system/"
@@ -58,6 +60,13 @@ def test_a_setting_that_is_refused_leaves_the_files_as_they_were(run_module, roo
     result = run_module("host_files", root=str(root), files=[other], tuning={"governor": "performance", "swappiness": 10})
     assert "there is no governor performance" in result["msg"]
     assert (root / SLICE["path"][1:]).read_text() == SLICE["content"] and (root / SWAPPINESS).read_text() == "0\n"
+
+
+def test_what_units_read_and_run_is_there_before_them(run_module, root):
+    unit = {"path": UNITS + "npu-affinity-irq.service", "content": MARK + "[Service]\nExecStart=/bin/true\n"}
+    result = run_module("host_files", root=str(root), files=[unit], runtime=True, plan={"schema": 1, "npus": []}, tuning={"swappiness": 0})
+    order = result["files"]
+    assert order[-1] == unit["path"] and {PLAN, TUNING} < set(order)
 
 
 def test_host_code_of_another_version_goes_with_its_folders(run_module, root):
