@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import pathlib
 import re
 import sys
@@ -18,7 +19,13 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.filter import binding, plan, plan_table
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import Diff
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests.simulator.generate import generate
 
@@ -101,13 +108,29 @@ def _code(markup: re.Match[str]) -> str:
     return f"`{option}` of `{name}`" if option else f"`{name}`"
 
 
+def _topology(machine: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        generate(machine, folder)
+        return gather(Host(folder))
+
+
 def plan_lines() -> list[str]:
     """Return what playbook plan prints of an Atlas 800 A2."""
-    with tempfile.TemporaryDirectory() as folder:
-        generate("a2_8x24", folder)
-        topology = gather(Host(folder))
+    topology = _topology("a2_8x24")
     made = plan.plan(topology)
     return plan_table.plan_table(made, topology, binding.binding(topology, made)["summary"])
+
+
+def diff_lines() -> list[str]:
+    """Return the beginning of what a first bind with ``--diff`` shows of an Atlas 800 A2: its first NPUs and slices."""
+    made = plan.plan(_topology("a2_8x24"))
+    slices = binding.binding(_topology("a2_8x24"), made)["slices"][:2]
+    texts = {PATH: json.dumps({**made, "npus": made["npus"][:2]})}
+    texts |= {f"{UNIT_FOLDER}/{entry['name']}": FIRST_LINE + slice_text(entry) for entry in slices}
+    nothing = FileState(None, None)
+    (shown,) = Diff().add_files({path: (nothing, FileState(text, 0o644)) for path, text in texts.items()}).document()
+    *npus, title, first, second = shown["prepared"].splitlines()
+    return ["```diff", *npus, "  …", title, first, second, "  …", "```"]
 
 
 def documents() -> Iterator[tuple[str, str]]:
@@ -119,6 +142,7 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=    msg: \|-\n).*?(?=^```)", textwrap.indent("".join(lines), " " * 8))
+    yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
 
 
 def _with(path: str, part: str, text: str) -> str:

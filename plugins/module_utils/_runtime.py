@@ -12,10 +12,13 @@ This module is private to the collection.
 from __future__ import annotations
 
 import pkgutil
+import re
 
 from ._host import Host
 from ._state.files import MARKER
 
+VERSION = "0.1.0"
+"""The version of the collection, which the installed package has as well."""
 FILES = (
     "__init__.py",
     "_cpulist.py",
@@ -62,6 +65,7 @@ FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
 OWNED = (FOLDER + "/*.py", FOLDER + "/*/*.py")
 """Where files of ours that are none of :data:`FILES` were installed by another version."""
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
+_VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 
 
 def files() -> list[dict[str, str]]:
@@ -87,7 +91,14 @@ def sources() -> dict[str, str]:
             raise FileNotFoundError("%s of the collection cannot be read" % name)
         text = data.decode("utf-8")
         texts[installed] = text if text.startswith(FIRST_LINE) else FIRST_LINE + text
+    texts["__init__.py"] = FIRST_LINE + 'VERSION = "%s"\n' % VERSION
     return texts
+
+
+def installed_version(text: str | None) -> str | None:
+    """Return the version in the text of an installed ``__init__.py``; None where there is no text, or one from before it had a version."""
+    found = _VERSION.search(text or "")
+    return found.group(1) if found else None
 
 
 def _bundle_imports() -> object:

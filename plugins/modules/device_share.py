@@ -256,7 +256,7 @@ def main():
         "failures": diffs.card_sentences(report.failed),
         "files": [path for path, (before, after) in written.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in written.changes.items() if after.text is None],
-        "diff": diffs.of_files(written.changes) + [diffs.of_device_share(chips, recover)],
+        "diff": diffs.Diff().add_files(written.changes, written.actions).add(diffs.SHARE, diffs.device_share(chips, recover)).document(),
     }
     if failed:
         module.fail_json(msg="device share is not as wanted: " + "; ".join(diffs.card_sentences(failed)), **result)

@@ -358,7 +358,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _runtime, _tun
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
-from ansible_collections.npu.affinity.plugins.module_utils._module import diffs as _diffs
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import FILES, STRINGS, TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -492,12 +492,12 @@ def joined(done, more):
 
 
 def done_by_undoing(report):
-    """Return ``(done, diffs, warnings)`` of features that were undone. Raises ``ValueError`` for what could not be."""
-    failures = report.failed + _diffs.card_sentences(report.share.failed if report.share else {})
+    """Return ``(done, warnings)`` of features that were undone. Raises ``ValueError`` for what could not be."""
+    failures = report.failed + diffs.card_sentences(report.share.failed if report.share else {})
     if failures:
         raise ValueError("what is switched off could not all be undone: %s" % "; ".join(failures))
     done = dict(done_to_files(report), changed=report.changed, interrupts=None)
-    return done, _diffs.of_unbind(report), report.warnings + (report.share.warnings if report.share else [])
+    return done, report.warnings + (report.share.warnings if report.share else [])
 
 
 def main():
@@ -506,7 +506,7 @@ def main():
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
-    done, diffs, warnings = {"changed": False, "settings": [], "interrupts": None}, [], []
+    done, diff, warnings = {"changed": False, "settings": [], "interrupts": None}, diffs.Diff(), []
     try:
         host = Host(params["root"], params["timeout"])
         require_programs(host, params["programs"])
@@ -515,19 +515,20 @@ def main():
         with changing(host, "module host_files", check):
             undone = undo_absent(host, params, check)
             if undone:
-                done, diffs, warnings = done_by_undoing(undone)
+                done, warnings = done_by_undoing(undone)
+                diffs.add_unbind(diff, undone)
             looked = interrupts.look(host, plan, check=check) if plan else (None, {})
             report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)
             done = {**done, **joined(done, done_to_files(report)), "untried": report.untried, "changed": done["changed"] or report.changed}
-            diffs += [_diffs.of_settings(report.settings)] if report.settings else []
-            diffs += _diffs.of_files(report.changes)
+            diff.add(diffs.SETTINGS, diffs.settings(report.settings))
+            diff.add_files(report.changes, report.actions, report.restart_needed)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
             if plan:
-                moved, done["interrupts"], remarks, diff = interrupts.bind(
+                moved, done["interrupts"], remarks, lines = interrupts.bind(
                     host, plan, looked, check, tolerant=params["irq_failure"] == "warn"
                 )
                 done["changed"] = done["changed"] or moved
-                diffs += [diff] if diff["before"] != diff["after"] else []
+                diff.add(diffs.INTERRUPTS, lines)
                 warnings += remarks
             again = programs.failed(host)
             done["actions"] = done["actions"] + ["run %s again, which had failed" % unit for unit in again]
@@ -541,7 +542,7 @@ def main():
         module.fail_json(msg=str(error), warnings=warnings, **done)
     for sentence in warnings:
         module.warn(sentence)
-    module.exit_json(diff=diffs, **done)
+    module.exit_json(diff=diff.document(), **done)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
-from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
+from ansible_collections.npu.affinity.plugins.module_utils._module import diffs, interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
@@ -126,14 +126,14 @@ def main():
             binding.await_vectors(host, given["plan"], given["wait"])
         with changing(host, "module irq_affinity", module.check_mode):
             looked = interrupts.look(host, given["plan"], module.check_mode)
-            changed, result, warnings, diff = interrupts.bind(host, given["plan"], looked, module.check_mode)
+            changed, result, warnings, lines = interrupts.bind(host, given["plan"], looked, module.check_mode)
     except interrupts.Unbound as error:
         module.fail_json(msg=str(error), **error.result)
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     for sentence in warnings:
         module.warn(sentence)
-    module.exit_json(changed=changed, diff=diff, **result)
+    module.exit_json(changed=changed, diff=diffs.Diff().add(diffs.INTERRUPTS, lines).document(), **result)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def main():
         path=path,
         pending=[] if wanted and not module.check_mode else change.differences,
         removed=change.removed,
-        diff=diffs.of_files({path: states for path, states in change.files.items() if states[0] != states[1]} if wanted else {}),
+        diff=[diffs.of_text(path, *states) for path, states in change.files.items() if wanted and states[0] != states[1]],
     )
 
 

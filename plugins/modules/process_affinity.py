@@ -212,7 +212,7 @@ def argument_spec():
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    migration = None
+    migration, diff = None, diffs.Diff()
     try:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module process_affinity", module.check_mode):
@@ -230,7 +230,6 @@ def main():
         "changed": report.changed,
         "processes": [dict(row, threads=grouped(row["threads"])) for row in report.processes],
         "failures": report.failed,
-        "diff": [diffs.of_threads(report.processes)],
     }
     for row in result["processes"]:
         del row["title"]
@@ -246,11 +245,11 @@ def main():
         }
         result["changed"] |= bool(migration.todo) if module.check_mode else migration.moved >= 1
         result["failures"] += migration.failed
-        result["diff"].append(diffs.of_memory(migration, module.check_mode))
+        diff.add(diffs.MEMORY, diffs.memory(migration, module.check_mode))
         warnings = warnings + migration.warnings
     for sentence in warnings:
         module.warn(sentence)
-    result["diff"] = [entry for entry in result["diff"] if entry["before"] != entry["after"]]
+    result["diff"] = diff.add(diffs.THREADS, diffs.threads(report.processes)).document()
     if result["failures"]:
         module.fail_json(msg="not everything could be placed: " + "; ".join(result["failures"]), **result)
     module.exit_json(**result)

@@ -259,7 +259,7 @@ def main():
         "slices_left": report.slices_left,
         "kept": sorted(report.kept),
         "failures": failures,
-        "diff": diffs.of_unbind(report),
+        "diff": diffs.add_unbind(diffs.Diff(), report).document(),
     }
     if failures:
         module.fail_json(msg="not everything could be put back: " + "; ".join(failures), **result)

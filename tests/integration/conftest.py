@@ -58,11 +58,20 @@ class Run:
         actions = [entry["action"] for entry in self.of(host) if entry["outcome"] != "skipped"]
         return [action for action in actions if action.rpartition(".")[2] not in ON_CONTROLLER]
 
+    def diff(self, host):
+        """The lines of all differences that the host's tasks showed."""
+        found = [entry for of in self.of(host, "ok") for entry in _as_list(of["result"].get("diff"))]
+        return [line for entry in found for key in ("prepared", "before", "after") for line in entry.get(key, "").splitlines()]
+
     def files(self, host):
         """The paths that the host's file tasks wrote or would write, and those that they remove."""
         written = {path for entry in self.of(host, "ok") for path in entry["result"].get("files", [])}
         removed = {path for entry in self.of(host, "ok") for path in entry["result"].get("removed", [])}
         return written, removed
+
+
+def _as_list(value):
+    return value if isinstance(value, list) else [value] if value else []
 
 
 class Fleet:

@@ -76,6 +76,7 @@ def test_every_kind_of_host_is_what_it_was_before_the_first_bind(fleet):
     assert predicted.status == 0, predicted.output
     for host in hosts.hosts:
         assert touched(at_work[host], hosts.snapshot(host)) == set(), host
+    assert 0 < len(predicted.diff("a2")) <= 60, predicted.output
     done = hosts.play("unbind", **ALL_AT_ONCE)
     assert done.status == 0, done.output
     for host in VARIABLES:

@@ -1,57 +1,148 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What modules tell of a report: diffs, chips as rows, and sentences on cards that need the same to be said.
+"""What modules tell of a report: diffs in few lines, chips as rows, and sentences on cards that need the same to be said.
+
+A line begins with ``+`` for what is new, ``~`` for what changes (now -> then) and ``-`` for what goes.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
-from .._cpulist import compress
-from .._irq.affinity import KINDS, subject
+from typing import Any, Iterable, Mapping, Sequence
+
+from .._cpulist import compress, expand
+from .._irq.affinity import KINDS
+from .._plan_file import PATH as PLAN
+from .._state.files import FileState
+from .._state.systemd import UNIT_FOLDER
+from . import file_lines, plan_lines
+
+Entry = Mapping[str, Any]
+"""Plain data of a report."""
+PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, THREADS, MEMORY, SYSTEMD, RESTART = TITLES = (
+    "plan",
+    "units in %s" % UNIT_FOLDER,
+    "other files",
+    "host settings",
+    "interrupts",
+    "device share",
+    "threads",
+    "memory",
+    "systemd",
+    "wait for a restart",
+)
+"""The parts of a diff, in their order."""
+MANY = 5
+"""More names of interrupts, workqueues or threads than these are counted."""
 
 
-def of_files(changes):
-    """Return the diff of ``{path: (before, after)}`` of file states: an entry for every file.
+class Diff:
+    """The diff of one module call: lines by the parts of :data:`TITLES`, and texts of files of others."""
 
-    What not everybody may read on the host is not printed into the controller's log: an entry then says so instead of the text.
+    def __init__(self) -> None:
+        self.parts: dict[str, list[str]] = {title: [] for title in TITLES}
+        self.texts: list[dict[str, str]] = []
+
+    def add(self, title: str, lines: Iterable[str]) -> Diff:
+        self.parts[title] += lines
+        return self
+
+    def add_files(self, changes: Mapping[str, file_lines.States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
+        """Add ``{path: (before, after)}`` of file states, what systemd is told, and what only a restart changes."""
+        for path, (before, after) in changes.items():
+            if path == PLAN:
+                self.add(PLANS, plan_lines.lines(before.text, after.text))
+            elif file_lines.is_told_in_lines(before, after):
+                if not file_lines.is_program(path):
+                    self.add(UNITS if path.startswith(UNIT_FOLDER + "/") else FILES, file_lines.lines(path, before, after))
+            else:
+                self.texts.append(of_text(path, before, after))
+        self.add(FILES, file_lines.programs(changes))
+        self.add(SYSTEMD, _by_verb(actions))
+        return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
+
+    def document(self) -> list[dict[str, str]]:
+        """Return what a module returns as ``diff``; an empty list where nothing differs."""
+        told = ["%s:\n%s" % (title, "".join("  %s\n" % line for line in lines)) for title, lines in self.parts.items() if lines]
+        return ([{"prepared": "".join(told)}] if told else []) + self.texts
+
+
+def of_text(path: str, before: FileState, after: FileState) -> dict[str, str]:
+    """Return the diff of the text of a file.
+
+    What not everybody may read on the host is not printed into the controller's log: it then says so instead of the text.
     """
-    return [
-        {
-            "before_header": path if before.text is not None else path + " (absent)",
-            "after_header": path if after.text is not None else path + " (absent)",
-            "before": _shown(before, before.private or after.private),
-            "after": _shown(after, before.private or after.private),
-        }
-        for path, (before, after) in changes.items()
-    ]
+    return {
+        "before_header": path if before.text is not None else path + " (absent)",
+        "after_header": path if after.text is not None else path + " (absent)",
+        "before": _shown(before, before.private or after.private),
+        "after": _shown(after, before.private or after.private),
+    }
 
 
-def _shown(state, private):
+def _shown(state: FileState, private: bool) -> str:
     if private and state.text is not None:
         return "(not shown; mode %s)\n" % ("of a link" if state.mode is None else "%04o" % state.mode)
     return (state.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def of_affinities(npus):
-    """Return the diff of the NPUs, or PCI functions, of a report: a line for every interrupt, workqueue and thread that moves."""
-    moved = [
-        ("%s %s: CPUs " % (npu["pci"] if npu["id"] is None else "NPU %s %s" % (npu["id"], npu["pci"]), subject(kind, entry)), entry)
+def _by_verb(actions: Iterable[str]) -> list[str]:
+    """Return actions such as ``start npu.slice``, those with one verb in one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for action in actions:
+        verb, _blank, rest = action.partition(" ")
+        groups.setdefault((verb, "") if rest and " " not in rest else (verb, rest), []).append(rest)
+    return ["%s %s" % (verb, ", ".join(rests)) for (verb, _rest), rests in groups.items()]
+
+
+def affinities(npus: Iterable[Entry]) -> list[str]:
+    """Return a line for every NPU, or PCI function, of a report that something of moves: interrupts, workqueues and threads by name."""
+    return [
+        "~ %s: %s" % (npu["pci"] if npu["id"] is None else "NPU %s %s" % (npu["id"], npu["pci"]), "; ".join(moved))
         for npu in npus
-        for kind in KINDS
-        for entry in npu[kind]
-        if entry["before"] != entry["after"]
+        for moved in [[part for kind in KINDS for part in _moves(npu[kind], kind)]]
+        if moved
     ]
-    return _diff("affinity", [(title, entry["before"], entry["after"]) for title, entry in moved])
 
 
-def of_settings(steps):
-    """Return the diff of ``[{path, before, after}]``: a line for every kernel setting that changes."""
-    return _diff("host settings", [("%s: " % step["path"], step["before"], step["after"]) for step in steps])
+def _moves(entries: Iterable[Entry], kind: str) -> list[str]:
+    """Return what moves of one kind, by name, as ``16 cq_update_irq 144-167 -> 145``; of many names by the CPUs that they get."""
+    moved = [entry for entry in entries if entry["before"] != entry["after"]]
+    groups = _grouped(moved, "name" if len({entry["name"] for entry in moved}) <= MANY else "after")
+    return ["%s %s -> %s" % (_title(same, kind), _place(same, "before"), _place(same, "after")) for same in groups]
 
 
-def chips_of(report):
+def _grouped(entries: Iterable[Entry], key: str) -> list[list[Entry]]:
+    groups: dict[object, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry[key], []).append(entry)
+    return list(groups.values())
+
+
+def _title(entries: Sequence[Entry], kind: str) -> str:
+    title: str = entries[0]["name"] if len({entry["name"] for entry in entries}) == 1 else kind
+    return "%d %s" % (len(entries), title) if len(entries) > 1 else title
+
+
+def _place(entries: Iterable[Entry], key: str) -> str:
+    """Return the CPUs of entries; of those that differ all together, and that they do."""
+    found = {str(entry[key]) for entry in entries}
+    if len(found) == 1:
+        return found.pop()
+    try:
+        return "spread over %s" % compress({cpu for cpus in found for cpu in expand(cpus)})
+    except ValueError:
+        return ", ".join(sorted(found))
+
+
+def settings(steps: Iterable[Entry]) -> list[str]:
+    """Return a line for every kernel setting of ``[{path, before, after}]``."""
+    return ["~ %s: %s -> %s" % (step["path"], step["before"], step["after"]) for step in steps]
+
+
+def chips_of(report: Any) -> list[dict[str, Any]]:
     """Return the chips of all cards that answered, as ``[{card, chip, before, after, enabled}]``; ``enabled`` is the wanted state."""
     return [
         {
@@ -66,63 +157,51 @@ def chips_of(report):
     ]
 
 
-def recover_of(report):
+def recover_of(report: Any) -> dict[str, bool | None] | None:
     """Return the driver's recovery switch ``{before, after}``, or None when it was left alone."""
     return None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
 
 
-def of_device_share(chips, recover):
-    """Return the diff: a line for every chip that changes, and for the recovery switch."""
+def device_share(chips: Iterable[Entry], recover: Entry | None) -> list[str]:
+    """Return a line for every chip that changes, and for the recovery switch."""
     words = {True: "on", False: "off", None: "unknown"}
-    moved = [("card %d chip %d: " % (chip["card"], chip["chip"]), chip) for chip in chips if chip["before"] is not chip["after"]]
+    moved = [("card %d chip %d" % (chip["card"], chip["chip"]), chip) for chip in chips if chip["before"] is not chip["after"]]
     if recover and recover["before"] is not recover["after"]:
-        moved.append(("recovery by the driver: ", recover))
-    return _diff("device share", [(title, words[values["before"]], words[values["after"]]) for title, values in moved])
+        moved.append(("recovery by the driver", recover))
+    return ["~ %s: %s -> %s" % (title, words[values["before"]], words[values["after"]]) for title, values in moved]
 
 
-def _diff(header, lines):
-    return {
-        "before_header": header,
-        "after_header": header,
-        "before": "".join("%s%s\n" % (title, before) for title, before, _after in lines),
-        "after": "".join("%s%s\n" % (title, after) for title, _before, after in lines),
-    }
-
-
-def card_sentences(failed):
+def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
     """Return the failures of cards (None: the recovery switch) with cards joined for which the same is to be said."""
-    cards = {}
+    cards: dict[str, list[int | None]] = {}
     for card, text in failed.items():
         cards.setdefault(text, []).append(card)
-    titles = [(text, "recovery" if None in found else "card %s" % compress(found)) for text, found in cards.items()]
+    titles = [
+        (text, "recovery" if None in found else "card %s" % compress(card for card in found if card is not None))
+        for text, found in cards.items()
+    ]
     return ["%s: %s" % (title, text) for text, title in titles]
 
 
-def of_threads(processes):
-    """Return the diff of the processes of a report of :func:`_processes.placing.place`: a line for every thread that moves."""
-    moved = [
-        ("%s, thread %d %s: CPUs " % (row["title"], entry["tid"], entry["name"]), entry["before"], entry["after"])
-        for row in processes
-        for entry in row["threads"]
-        if entry["before"] != entry["after"]
-    ]
-    return _diff("threads", moved)
+def threads(processes: Iterable[Entry]) -> list[str]:
+    """Return a line for every process of a report of :func:`_processes.placing.place` of which a thread moves."""
+    moved = [(row["title"], _moves(row["threads"], "threads")) for row in processes]
+    return ["~ %s: %s" % (title, "; ".join(parts)) for title, parts in moved if parts]
 
 
-def of_memory(migration, check):
-    """Return the diff of a :class:`_processes.memory.Migration`: a line for every process with MiB on remote nodes, as predicted in check
-    mode."""
+def memory(migration: Any, check: bool) -> list[str]:
+    """Return a line for every process of a :class:`_processes.memory.Migration` with MiB on remote nodes, as predicted in check mode."""
     lines = []
     for process, _table, amount in migration.todo:
         moved = sum(step["mib"] - step["left_mib"] for step in migration.steps if step["pid"] == process.pid)
-        lines.append(("%s: MiB on remote nodes " % process.title, "%.1f" % amount, "0.0" if check else "%.1f" % (amount - moved)))
-    return _diff("memory", lines)
+        lines.append("~ %s: MiB on remote nodes %.1f -> %.1f" % (process.title, amount, 0 if check else amount - moved))
+    return lines
 
 
-def of_unbind(report):
-    """Return the diffs of a report of :mod:`_unbind`, without those in which nothing differs."""
-    diffs = of_files(report.changes) + [of_settings(report.settings)]
-    diffs += [of_affinities(report.affinities.npus)] if report.affinities else []
-    diffs += [of_device_share(chips_of(report.share), recover_of(report.share))] if report.share else []
-    diffs += [of_threads(report.threads.processes)] if report.threads else []
-    return [entry for entry in diffs if entry["before"] != entry["after"]]
+def add_unbind(diff: Diff, report: Any) -> Diff:
+    """Add what a report of :mod:`_unbind` has."""
+    diff.add_files(report.changes, report.actions, report.restart_needed)
+    diff.add(SETTINGS, settings(report.settings))
+    diff.add(INTERRUPTS, affinities(report.affinities.npus) if report.affinities else [])
+    diff.add(SHARE, device_share(chips_of(report.share), recover_of(report.share)) if report.share else [])
+    return diff.add(THREADS, threads(report.threads.processes) if report.threads else [])

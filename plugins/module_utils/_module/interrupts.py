@@ -35,8 +35,9 @@ def look(host: Host, plan: Mapping[str, Any], check: bool = False) -> tuple[Repo
 
 def bind(
     host: Host, plan: Mapping[str, Any], looked: tuple[Report, dict[str, Any]], check: bool = False, tolerant: bool = False
-) -> tuple[bool, dict[str, Any], list[str], dict[str, Any]]:
-    """Bind the interrupts of a plan, given what :func:`look` returned, and return ``(changed, result, warnings, diff)``.
+) -> tuple[bool, dict[str, Any], list[str], list[str]]:
+    """Bind the interrupts of a plan, given what :func:`look` returned, and return ``(changed, result, warnings, lines)``, the last for the
+    diff.
 
     ``result`` is ``{npus, unchangeable, failures}`` as module ``irq_affinity`` documents it. Raises ``OSError``, ``ValueError`` or its kind
     :class:`Unbound`; with ``tolerant`` what could not be bound is a warning instead.
@@ -51,7 +52,6 @@ def bind(
         "unchangeable": report.unchangeable,
         "failures": report.failed,
     }
-    diff = diffs.of_affinities(report.npus)
     if report.failed and not tolerant:
-        raise Unbound(dict(result, changed=report.changed, diff=diff))
-    return report.changed, result, report.warnings + report.failed, diff
+        raise Unbound(dict(result, changed=report.changed))
+    return report.changed, result, report.warnings + report.failed, diffs.affinities(report.npus)

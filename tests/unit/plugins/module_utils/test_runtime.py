@@ -62,6 +62,12 @@ def test_each_text_says_in_its_first_line_whose_it_is_and_is_python():
         compile(text, name, "exec")
 
 
+def test_the_installed_package_has_the_version_of_the_collection():
+    (version,) = (line.split()[1] for line in (FOLDER.parents[1] / "galaxy.yml").read_text().splitlines() if line.startswith("version:"))
+    assert _runtime.VERSION == _runtime.installed_version(_runtime.sources()["__init__.py"]) == version
+    assert _runtime.installed_version(None) is None and _runtime.installed_version("# of old\n") is None
+
+
 def install(folder):
     package = folder / "lib" / "npu_affinity"
     for name, text in _runtime.sources().items():

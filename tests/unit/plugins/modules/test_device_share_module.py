@@ -59,8 +59,7 @@ def test_a_run_switches_what_differs_and_reports_every_chip(run, root):
         chip(5, 1, True, True, True),
     ]
     assert (result["busy"], result["failures"], result["recover"]) == ([], [], None)
-    assert result["diff"][0]["before"] == "card 2 chip 0: off\ncard 2 chip 1: off\n"
-    assert result["diff"][0]["after"] == "card 2 chip 0: on\ncard 2 chip 1: on\n"
+    assert result["diff"] == [{"prepared": "device share:\n  ~ card 2 chip 0: off -> on\n  ~ card 2 chip 1: off -> on\n"}]
     assert [call for call in calls(root) if call.startswith("set")] == ["set -t device-share -i 2 -d 1"]
     assert not run(root, enabled=True)["changed"]
 
@@ -97,7 +96,7 @@ def test_cards_with_the_same_trouble_are_named_together(run, root):
 def test_recovery_by_the_driver_is_switched_and_shown(run, root, recover):
     result = run(root, enabled=True, recover=recover)
     assert result["recover"] == {"before": False, "after": True}
-    assert result["diff"][0]["after"].endswith("recovery by the driver: on\n")
+    assert result["diff"][0]["prepared"].endswith("  ~ recovery by the driver: off -> on\n")
     again = run(root, enabled=True, recover=recover)
     assert (again["changed"], again["recover"]) == (False, {"before": True, "after": True})
 
@@ -139,7 +138,7 @@ def test_the_boot_unit_comes_with_the_code_that_it_runs_and_goes_alone(run, root
     assert not (root / UNIT[1:]).exists()
     result = run(root, enabled=True, boot_unit=TEXT)
     assert (result["files"], result["changed"]) == (predicted["files"], predicted["changed"])
-    assert [entry["after_header"] for entry in result["diff"]] == [entry["after_header"] for entry in predicted["diff"]]
+    assert result["diff"] == predicted["diff"] and "+ npu-affinity-device-share.service  ExecStart=" in result["diff"][0]["prepared"]
     assert (root / UNIT[1:]).read_text() == TEXT
     assert (root / LINK).is_symlink()
     assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share/__main__.py").is_file()

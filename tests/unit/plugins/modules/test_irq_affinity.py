@@ -80,7 +80,7 @@ def test_a_second_run_changes_nothing_and_keeps_the_first_record(run, root):
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
     result = run(root)
     assert not result["changed"]
-    assert result["diff"]["before"] == result["diff"]["after"] == ""
+    assert result["diff"] == []
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
 
 
@@ -91,10 +91,12 @@ def test_a_check_predicts_what_the_run_does_with_the_same_diff(run, root):
     assert not (root / "etc/npu-affinity").exists()
     done = run(root)
     assert (predicted["changed"], predicted["diff"], predicted["npus"]) == (done["changed"], done["diff"], done["npus"])
-    lines = done["diff"]["after"].splitlines()
-    assert len(lines) == 4 * (17 + 2)
-    assert any(line.endswith("cq_update_irq: CPUs 25") for line in lines)
-    assert "NPU 3 0000:9b:00.0 thread dev3_sq_task: CPUs 24" in lines
+    title, *lines = done["diff"][0]["prepared"].splitlines()
+    assert title == "interrupts:" and len(lines) == 4
+    assert lines[3] == (
+        "  ~ NPU 3 0000:9b:00.0: sq_send_trigger_irq 16-31 -> 24; 16 cq_update_irq 16-31 -> 25; dev3_sq_send_wq 0-31 -> 24; "
+        "dev3_sq_task 0-31 -> 24"
+    )
 
 
 def test_interrupts_that_the_kernel_manages_are_reported_and_no_failure(run, tmp_path):

@@ -69,10 +69,13 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     assert [(chip["card"], chip["before"], chip["after"]) for chip in result["chips"]] == [(0, True, False), (1, True, False)]
     (entry,) = [entry for entry in result["interrupts"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
     assert (result["interrupts"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
-    texts = {entry["before_header"]: (entry["before"], entry["after"]) for entry in result["diff"]}
-    assert texts[SLICE][1] == before[SLICE]
-    assert texts["/etc/npu-affinity/previous.json"] == ("(not shown; mode 0600)\n", "")
-    assert "0000:c1:00.0 IRQ" in texts["affinity"][0] and texts["device share"][1] == "card 0 chip 0: off\ncard 1 chip 0: off\n"
+    told, text = result["diff"]
+    assert (text["before_header"], text["after"]) == (SLICE, before[SLICE])
+    lines = told["prepared"].splitlines()
+    assert lines[:3] == ["plan:", "  - NPU 0 0000:c1:00.0: CPUs 0-7, irq 0-1", "  - NPU 1 0000:01:00.0: CPUs 16-23, irq 16-17"]
+    assert "  - /etc/npu-affinity/previous.json" in lines
+    assert "  ~ 0000:c1:00.0: sq_send_trigger_irq 0 -> 0-15; 16 cq_update_irq 1 -> 0-15" in lines
+    assert lines[-2:] == ["  ~ card 0 chip 0: on -> off", "  ~ card 1 chip 0: on -> off"]
     again = run_module("unbind", root=str(root))
     assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
     assert again["message"] == "This host is not bound: there is nothing to undo."

@@ -1,0 +1,142 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of the collection that change, one line each: ``+`` with what a new file sets, ``~`` with what differs, ``-`` for one that goes.
+
+A program or a JSON document is never shown as text: what it holds is on the host, or is the version of the collection.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import posixpath
+import re
+from typing import Iterable, Mapping, Tuple
+
+from .. import _runtime
+from .._state.files import FileState, is_ours
+from .._state.systemd import UNIT_FOLDER
+
+States = Tuple[FileState, FileState]
+"""A file before and after."""
+_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*)=(.*)")
+_ROUTINE = {"Description", "Documentation", "After", "Before", "Type", "ConditionPathExists", "TimeoutStartSec", "AccuracySec"}
+"""What a new unit is not told by; a change of it is shown."""
+_GAP = "  "
+_LONG = 60
+"""So many characters of a value of a JSON document are shown."""
+
+
+def is_program(path: str) -> bool:
+    return path.startswith(_runtime.FOLDER + "/")
+
+
+def programs(changes: Mapping[str, States]) -> list[str]:
+    """Return the line of the host code among ``{path: (before, after)}`` of file states, as a list; none where it stays as it is."""
+    ours = {path: states for path, states in changes.items() if path.endswith(".py") and is_program(path)}
+    if not ours:
+        return []
+    first = ours.get(_runtime.FOLDER + "/__init__.py")
+    mark = _mark([before.text for before, _after in ours.values()], [after.text for _before, after in ours.values()])
+    then = "none" if mark == "-" else "version %s" % _runtime.VERSION
+    now = "none" if mark == "+" else "version %s" % (_runtime.installed_version(first and first[0].text) or "unknown") if first else then
+    now = "other texts" if now == then else now
+    return ["%s %d program files in %s: %s -> %s" % (mark, len(ours), _runtime.FOLDER, now, then)]
+
+
+def _mark(before: Iterable[str | None], after: Iterable[str | None]) -> str:
+    """Return the mark of texts that are all new, all go, or change."""
+    if all(text is None for text in after):
+        return "-"
+    return "+" if all(text is None for text in before) else "~"
+
+
+def is_told_in_lines(before: FileState, after: FileState) -> bool:
+    """Whether a change is told by :func:`lines`: one of a file of ours, a link, or a removal. Others' text is shown as it is."""
+    texts = [state.text for state in (before, after) if state.text is not None and state.link is None]
+    return after.text is None or all(map(is_ours, texts))
+
+
+def lines(path: str, before: FileState, after: FileState) -> list[str]:
+    """Return the line of a file that changes; for one of ours without settings, such as a script, followed by its lines that differ."""
+    name = posixpath.relpath(path, UNIT_FOLDER) if path.startswith(UNIT_FOLDER + "/") else path
+    if after.text is None:
+        return ["- " + name]
+    if before.text is None:
+        return ["+ " + _GAP.join([name] + _contents(after))]
+    if before.link is not None or after.link is not None:
+        return ["~ %s%s%s -> %s" % (name, _GAP, _kind(before), _kind(after))]
+    told, more = _differences(before, after)
+    return ["~ " + _GAP.join([name] + told)] + ["    " + line for line in more]
+
+
+def _kind(state: FileState) -> str:
+    return state.text.strip() if state.link is not None else "a file"
+
+
+def _contents(state: FileState) -> list[str]:
+    if state.link is not None:
+        return [_kind(state)]
+    if state.private:
+        return ["(not shown; mode %04o)" % state.mode]
+    settings = _settings(state.text)
+    if settings is None:
+        return ["%d lines" % len(state.text.splitlines())]
+    return ["%s=%s" % (key, value) for key, values in settings.items() if key not in _ROUTINE for value in values]
+
+
+def _differences(before: FileState, after: FileState) -> tuple[list[str], list[str]]:
+    """Return what differs in two texts of one file: parts of its line, and further lines."""
+    mode = ["mode %04o -> %04o" % (before.mode, after.mode)] if before.mode != after.mode else []
+    if before.private or after.private:
+        return ["(not shown)"] + mode, []
+    old, new = _settings(before.text), _settings(after.text)
+    if old is None or new is None:
+        return mode, _changed_lines(before.text, after.text)
+    parts = [part for key in list(dict.fromkeys(list(old) + list(new))) for part in _change(key, old.get(key, []), new.get(key, []))]
+    return (parts + mode or ["comments"]), []
+
+
+def _change(key: str, old: list[str], new: list[str]) -> list[str]:
+    if old == new:
+        return []
+    if len(old) > 1 or len(new) > 1:
+        gone, added = [value for value in old if value not in new], [value for value in new if value not in old]
+        return ["%s -%s" % (key, value) for value in gone] + ["%s +%s" % (key, value) for value in added]
+    now, then = ("".join(values) or "none" for values in (old, new))
+    return ["%s %s -> %s" % (key, now, then)]
+
+
+def _changed_lines(before: str, after: str) -> list[str]:
+    found = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return [line for line in found if not line.startswith(("---", "+++", "@@"))]
+
+
+def _settings(text: str) -> dict[str, list[str]] | None:
+    """Return ``{key: [value, ...]}`` of a file of settings or a JSON document; None for another one. Lists are emptied first in our
+    drop-ins, which is not told."""
+    if text.startswith("{"):
+        return _of_document(text)
+    said = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", ";", "["))]
+    found: dict[str, list[str]] = {}
+    for match in map(_SETTING.fullmatch, said):
+        if match is None:
+            return None
+        found.setdefault(match.group(1), []).append(match.group(2))
+    return {key: [value for value in values if value] or [""] for key, values in found.items()}
+
+
+def _of_document(text: str) -> dict[str, list[str]] | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return {key: [_shortened(value)] for key, value in document.items() if key != "about"}
+
+
+def _shortened(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= _LONG else text[: _LONG - 2] + " …"
