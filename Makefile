@@ -14,6 +14,7 @@ INVENTORY ?=
 ARGS ?=
 SHARED ?=
 FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
+VERSION ?=
 REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 LAB_MINUTES ?= 0
 MINUTES ?= 0
@@ -161,6 +162,11 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz; \
 	cd build/package && ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
 	tail -n 9 plan.log
+
+release: setup-test ## CHANGELOG.rst from the fragments, which go, for the version of galaxy.yml, or VERSION=1.1.0; commit it and tag it v1.1.0
+	@$(if $(VERSION),sed -i -E 's/^(version|        version): .*[.].*/\1: $(VERSION)/' galaxy.yml docs/examples/rollout/execution-environment.yml)
+	cd $(COLLECTIONS)/npu/affinity && PATH="$(CURDIR)/$(BIN):$$PATH" antsibull-changelog release --update-existing --reload-plugins
+	$(BIN)/antsibull-changelog lint && $(BIN)/antsibull-changelog lint-changelog-yaml changelogs/changelog.yaml
 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache

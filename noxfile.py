@@ -1,26 +1,23 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks for those whose fingers type ``nox``: each session is the target of the Makefile with the same name.
+"""The checks that collections have in common: ``pipx run --spec antsibull-nox nox``. What is checked is in antsibull-nox.toml.
 
-The targets keep an environment of their own in ``.venv``, with pinned versions, so the sessions need none.
+``make test`` has the same checks with pinned versions, and all tests.
 """
 
 from __future__ import annotations
 
+import sys
+
 import nox
 
-nox.options.sessions = ["test"]
-PARTS = ("style", "types", "docs", "licence", "unit", "properties", "integration", "sanity", "package")
-REST = ("docs-site", "long", "browser", "molecule", "matrix", "lab")
-TARGETS = ("test", "test-all", "lint", *PARTS, *REST)
+try:
+    import antsibull_nox
+except ImportError:
+    sys.exit("nox needs antsibull-nox in the same Python environment: pip install nox antsibull-nox")
 
+antsibull_nox.load_antsibull_nox_toml()
 
-def session_of(target: str) -> None:
-    @nox.session(name=target, venv_backend="none")
-    def run(session: nox.Session) -> None:
-        session.run("make", target, external=True)
-
-
-for name in TARGETS:
-    session_of(name)
+if __name__ == "__main__":
+    nox.main()

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: desired_state
 short_description: What a host should be, by topology, plan and settings
-version_added: 0.2.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: kubelet_drop_in
 short_description: A drop-in for the kubelet's configuration that agrees with a plan
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: place
 short_description: Which hosts, chips, CPUs and NUMA nodes can take a job, and why others cannot
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: preflight
 short_description: The reasons why a plan must not be applied to a host
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: vnpus
 short_description: What containers get that share NPUs without Kubernetes
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

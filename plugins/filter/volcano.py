@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: volcano
 short_description: Objects of Kubernetes for Volcano's numa-aware plugin
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

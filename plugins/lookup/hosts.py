@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: hosts
 short_description: The hosts that a playbook of this collection takes
-version_added: 0.2.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: settings
 short_description: What a host's settings name that would be ignored in silence
-version_added: 0.2.0
+version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: binding_info
 short_description: Compare a host with the plan in force and list every drift
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Compares what a host should have with what the kernel, systemd and the driver really do, and says of every difference what was
     expected, what was found, and the likely cause. Reads only; nothing is repaired, and systemd is not asked to reload.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: device_share
 short_description: Switch the device share of NPUs on or off
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Device share (container share mode) lets several containers open one NPU, as soft slicing needs it. It is off by default.
   - Asks C(npu-smi) for the state of every chip, changes only what differs, and reads every chip back, also after a failure.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_files
 short_description: Write a set of host files and make systemd follow, or leave everything as it was
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Compares a whole set of files with the host and writes only those that differ, atomically, in one module call.
   - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: irq_affinity
 short_description: Bind the interrupts of NPUs to the CPUs of a plan
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Puts the C(sq_send_trigger_irq) interrupt of every NPU on the first CPU of its role irq, every C(cq_update_irq) interrupt on the
     second, and the driver's workqueues C(dev<N>_sq_send_wq) and C(dev<N>_sq_fair_wq) and its kernel thread C(dev<N>_sq_task) on

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubelet_config
 short_description: Change the kubelet's CPU settings by a drop-in, in the order that works, or say what is pending
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Compares a drop-in of the kubelet's configuration with the host, and says what would change for the kubelet over all files and flags.
   - Changes something only with O(apply=true). Then it stops the kubelet, removes C(cpu_manager_state) and

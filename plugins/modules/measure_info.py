@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: measure_info
 short_description: Count what disturbs the workloads of NPUs for some seconds
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Measures, for the processes of each NPU or group of NPUs, what a bind is meant to change - how often their threads are pre-empted and
     moved between CPUs, how long they wait for a CPU, how much of their memory lies on other NUMA nodes, which CPUs take the interrupts of

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: process_affinity
 short_description: Place the threads of running NPU processes on the CPUs of their roles
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Puts the threads of NPU processes on the CPUs of role main, those named C(acl_thread) on the CPUs of role acl and those named
     C(release_thread) on the CPUs of role release, as vLLM-Ascend does inside its workers.

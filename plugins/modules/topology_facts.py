@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: topology_facts
 short_description: Gather what a plan of NPU affinity needs to know about a host
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reads CPUs, caches, NUMA nodes and PCI functions from sysfs and joins them with what C(npu-smi) and C(nvidia-smi) say about the
     accelerators, in one pass and without writing anything.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: unbind
 short_description: Put a host back to what it was before the first bind
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Restores what C(/etc/npu-affinity/previous.json) recorded before the first bind, in one module call. These are the affinities of
     interrupts, workqueues and kernel threads, settings of the host, files of others that were overwritten, a stopped irqbalance, and the

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: vnpu_layout
 short_description: Directories and files that soft split of NPUs needs on a host
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Makes the directory of hami-vnpu-core and the region that all containers share, with their permissions, and says which files are missing.
   - A directory that is there already keeps its permissions; it is refused where containers could not use it. So are the host's own directories,

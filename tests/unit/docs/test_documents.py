@@ -53,3 +53,19 @@ def test_the_example_of_every_role_is_a_play_that_runs_it(tmp_path):
     command = ["ansible-playbook", "-i", "npu_hosts,", "--syntax-check", *map(str, paths)]
     done = subprocess.run(command, cwd=documents.REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_release_is_called_by_one_version_everywhere():
+    galaxy = yaml.safe_load((documents.REPOSITORY / "galaxy.yml").read_text())
+    environment = yaml.safe_load((documents.REPOSITORY / "docs/examples/rollout/execution-environment.yml").read_text())
+    (collection,) = environment["dependencies"]["galaxy"]["collections"]
+    assert collection == {"name": "npu.affinity", "version": galaxy["version"]}
+    added = {
+        version
+        for folder in ("plugins", "roles")
+        for path in (documents.REPOSITORY / folder).rglob("*")
+        if path.suffix in (".py", ".yml")
+        for version in re.findall(r"^ *version_added: (\S+)", path.read_text(), re.MULTILINE)
+    }
+    assert max(tuple(map(int, version.split("."))) for version in added) <= tuple(map(int, galaxy["version"].split(".")))
+    assert "0" not in {version.split(".")[0] for version in added}, "1.0.0 is the first release"
