@@ -4,7 +4,6 @@
 """Which CPUs the static CPU manager of a kubelet gives to a container that asks for whole CPUs of its own.
 
 Source: kubernetes/kubernetes, ``pkg/kubelet/cm/cpumanager/{cpu_assignment,policy_static,policy_options}.go`` at b0d609f0, restated.
-Resizing a running container: the branch esotsal/kubernetes at 3892f459, which is no release.
 
 1. packed: whole NUMA nodes and whole sockets (nodes first where there are no more of them than sockets), optionally whole or parts of
    last-level caches, whole cores, single threads.
@@ -32,7 +31,7 @@ from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, text_of
 
-NODES, SOCKETS, CACHES, CORES, CPUS = "nodes", "sockets", "caches", "cores", "cpus"
+NODES, SOCKETS, CACHES, CORES = "nodes", "sockets", "caches", "cores"
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -75,23 +74,16 @@ class Units:
         return _union(unit for unit in self.of[level].values() if unit & cpus)
 
 
-class _Choice:
-    """A choice under way: ``free`` can still be taken, ``taken`` is, ``needed`` CPUs are missing.
+class Choice:
+    """A choice under way: ``free`` can still be taken, ``taken`` is, ``needed`` CPUs are missing."""
 
-    With ``kept`` (0 counts) a running container is resized: what it has is taken already, its units come first, and a unit counts as
-    whole when what is not free is the container's.
-    """
-
-    def __init__(self, units: Units, available: int, count: int, kept: int | None = None) -> None:
+    def __init__(self, units: Units, available: int, count: int) -> None:
         self.units = units
-        self.resizes = kept is not None
-        self.taken = kept or 0
-        self.free = available & units.cpus & ~self.taken
-        self.needed = count - self.taken.bit_count()
+        self.taken = 0
+        self.free = available & units.cpus
+        self.needed = count
         if self.needed > self.free.bit_count():
-            raise ValueError(
-                f"not enough cpus available to satisfy request: requested={count}, available={(available & units.cpus).bit_count()}"
-            )
+            raise ValueError(f"not enough cpus available to satisfy request: requested={count}, available={self.free.bit_count()}")
 
     def take(self, cpus: int) -> None:
         self.taken |= cpus
@@ -108,15 +100,12 @@ class _Choice:
 
     def _sorted(self, level: str, within: int) -> list[int]:
         units = self.units.of[level]
-        own = self.taken & within if self.resizes else 0
         found = [number for number, cpus in units.items() if cpus & self.free & within]
-        return sorted(found, key=lambda number: (not units[number] & own, (units[number] & self.free).bit_count(), number))
+        return sorted(found, key=lambda number: ((units[number] & self.free).bit_count(), number))
 
     def whole(self, level: str) -> list[int]:
         """Return the ids of the units that are free as a whole, in order."""
         units = self.units.of[level]
-        if self.resizes:
-            return [number for number in self.order(level) if not units[number] & ~(self.free | self.taken)]
         alike = self.units.average(level) if level in (SOCKETS, CORES) else None
         return [number for number in self.order(level) if (units[number] & self.free).bit_count() == (alike or units[number].bit_count())]
 
@@ -128,7 +117,7 @@ class _Choice:
 
     def take_caches(self) -> None:
         for number in self.order(CACHES):
-            if self.resizes or self.needed >= self.units.average(CACHES):
+            if self.needed >= self.units.average(CACHES):
                 self.take_whole(CACHES)
             if self.needed:
                 self._take_part_of_cache(number)
@@ -165,7 +154,7 @@ class _Choice:
 
 def packed(units: Units, available: int, count: int, spread: bool = False, by_cache: bool = False) -> int:
     """Return ``count`` of the available CPUs, on as few units as it takes. ``ValueError`` with the kubelet's sentence: too few."""
-    return _Choice(units, available, count).pack(spread, by_cache)
+    return Choice(units, available, count).pack(spread, by_cache)
 
 
 def distributed(units: Units, available: int, count: int, group: int = 1, spread: bool = False) -> int:
@@ -175,35 +164,7 @@ def distributed(units: Units, available: int, count: int, group: int = 1, spread
     """
     if count % group:
         return packed(units, available, count, spread)
-    return _distribute(_Choice(units, available, count), group, spread) or packed(units, available, count, spread)
-
-
-def resized(
-    units: Units,
-    available: int,
-    count: int,
-    reusable: int,
-    must_keep: int = 0,
-    group: int | None = None,
-    spread: bool = False,
-    by_cache: bool = False,
-) -> int:
-    """Return the CPUs of a container that has ``reusable`` and now asks for ``count``; with ``group`` distributed, else packed.
-
-    Growing keeps all it has, shrinking keeps ``must_keep`` and some of the rest. ``ValueError``: too few, or more to keep than it has
-    or asks for.
-    """
-    if reusable and must_keep & ~reusable:
-        raise ValueError(f"requested CPUs to be retained {text_of(must_keep)} are not a subset of reusable CPUs {text_of(reusable)}")
-    shrinks = count < reusable.bit_count()
-    kept = must_keep if shrinks else reusable
-    if kept.bit_count() > count:
-        raise ValueError(f"requested CPUs to be retained {text_of(kept)} are more than the {count} asked for")
-    available = reusable if shrinks else available | reusable
-    chosen = 0
-    if group and not count % group:
-        chosen = _distribute(_Choice(units, available, count, kept), group, spread)
-    return chosen or _Choice(units, available, count, kept).pack(spread, by_cache and group is None)
+    return _distribute(Choice(units, available, count), group, spread) or packed(units, available, count, spread)
 
 
 class _Parts(NamedTuple):
@@ -215,22 +176,18 @@ class _Parts(NamedTuple):
     remainder: int
 
 
-def _distribute(choice: _Choice, group: int, spread: bool) -> int:
+def _distribute(choice: Choice, group: int, spread: bool) -> int:
     """Return the CPUs in equal parts of nodes, 0 where no combination of nodes can give them."""
-    if choice.needed <= 0:
-        return choice.taken
     nodes = choice.units.of[NODES]
-    held = {node: (cpus & choice.taken).bit_count() for node, cpus in nodes.items()}
     free = {node: (nodes[node] & choice.free).bit_count() for node in choice.order(NODES)}
-    holders = {node for node, cpus in held.items() if cpus}
     groups = math.ceil(choice.needed / group)
     per_node = math.ceil(math.ceil(choice.units.cpus.bit_count() / group) / len(nodes))
-    for size in range(max(math.ceil(groups / per_node), len(holders)), min(groups, len(free)) + 1):
+    for size in range(max(1, math.ceil(groups / per_node)), min(groups, len(free)) + 1):
         best: _Parts | None = None
         for combination in combinations(free, size):
             if best and best.balance == 0:
                 break
-            found = _parts(combination, held, free, choice.needed, group) if holders <= set(combination) else None
+            found = _parts(combination, free, choice.needed, group)
             if found and (best is None or found.balance < best.balance):
                 best = found
         if best:
@@ -238,20 +195,14 @@ def _distribute(choice: _Choice, group: int, spread: bool) -> int:
     return 0
 
 
-def _parts(combination: Collection[int], held: Mapping[int, int], free: Mapping[int, int], needed: int, group: int) -> _Parts | None:
+def _parts(combination: Collection[int], free: Mapping[int, int], needed: int, group: int) -> _Parts | None:
     """Return what each node of a combination gives, None where it cannot give enough in groups."""
-    count = needed + sum(held.values())
-    each = count // len(combination) // group * group
-    if sum(free[node] for node in combination) < needed or sum((free[node] + held[node]) // group for node in combination) * group < count:
+    each = needed // len(combination) // group * group
+    if sum(free[node] // group for node in combination) * group < needed or any(free[node] < each for node in combination):
         return None
-    if any(free[node] + held[node] < each or held[node] > each + group for node in combination):
-        return None
-    due = {node: max(each - held[node], 0) for node in combination}
+    due = dict.fromkeys(combination, each)
     left = {node: cpus - due.get(node, 0) for node, cpus in free.items()}
-    left.update({node: 0 for node in combination if held[node] > each})
     remainder = needed - sum(due.values())
-    if remainder < 0:
-        return None
     if remainder == 0:
         return _Parts(_deviation(left.values()), due, (), 0)
     best: _Parts | None = None
@@ -287,14 +238,11 @@ def _thousandths(value: float) -> float:
     return math.floor(value * 1000 + 0.5) / 1000
 
 
-def _give(choice: _Choice, parts: _Parts, group: int, spread: bool) -> int:
+def _give(choice: Choice, parts: _Parts, group: int, spread: bool) -> int:
     """Take the parts from their nodes, each packed by itself."""
 
     def take(node: int, more: int) -> None:
-        inside = choice.units.of[NODES][node]
-        own = choice.taken & inside if choice.resizes else 0
-        packing = _Choice(choice.units, choice.free & inside, more + own.bit_count(), own if choice.resizes else None)
-        choice.take(packing.pack(spread) & ~choice.taken)
+        choice.take(Choice(choice.units, choice.free & choice.units.of[NODES][node], more).pack(spread))
 
     for node, more in parts.due.items():
         take(node, more)
@@ -305,14 +253,6 @@ def _give(choice: _Choice, parts: _Parts, group: int, spread: bool) -> int:
                 take(node, group)
                 remainder -= group
     return choice.taken
-
-
-def free_units(units: Units, level: str, available: int) -> list[int]:
-    """Return the ids of the units of which all CPUs are available, in the order in which they are taken; for ``cpus``, the CPUs."""
-    choice = _Choice(units, available, 0)
-    if level == CPUS:
-        return [cpu for core in choice.order(CORES) for cpu in cpus_of(units.of[CORES][core] & choice.free)]
-    return choice.whole(level)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NUMA nodes for a task: hints of resources, how the kubelet's topology manager merges them, and which policy admits the result.
+"""NUMA nodes for a task: which the kubelet's topology manager chooses for CPUs and chips, and which policy admits them.
 
 Sources: kubernetes/kubernetes@b0d609f0, ``pkg/kubelet/cm/topologymanager``; volcano-sh/volcano@ed72c7c8,
 ``pkg/scheduler/plugins/numaaware`` (hints for CPUs). Sets of nodes are bit masks; bit n is the n-th node, not the node with the id n.
@@ -11,7 +11,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -24,10 +24,6 @@ class Hint(NamedTuple):
 
     nodes: int | None
     preferred: bool
-
-
-Provider = Mapping[str, Sequence[Hint] | None] | None
-"""Hints by resource. None and an empty mapping have no opinion, and neither has None of a resource; an empty list is impossible."""
 
 
 class Ranking:
@@ -60,64 +56,8 @@ def bits_of(nodes: int) -> list[int]:
     return [bit for bit in range(nodes.bit_length()) if nodes >> bit & 1]
 
 
-def merge(providers: Iterable[Provider], everything: int, policy: str, ranking: Ranking | None = None) -> Hint:
-    """Return the best hint over all resources; ``everything`` are all nodes of the host."""
-    if policy == "none":
-        return Hint(None, True)
-    ranking = ranking or Ranking()
-    resources = list(_resources(providers))
-    if policy == SINGLE:
-        resources = [
-            [hint for hint in hints if hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)] for hints in resources
-        ]
-    best = _best(resources, everything, ranking)
-    if policy == SINGLE and best.nodes == everything:
-        return Hint(None, best.preferred)
-    return best
-
-
 def admits(policy: str, hint: Hint) -> bool:
     return hint.preferred or policy in ("none", "best-effort")
-
-
-def _resources(providers: Iterable[Provider]) -> Iterator[Sequence[Hint]]:
-    for provider in providers:
-        if not provider:
-            yield [Hint(None, True)]
-        for hints in (provider or {}).values():
-            yield [Hint(None, True)] if hints is None else hints or [Hint(None, False)]
-
-
-def _best(resources: Sequence[Sequence[Hint]], everything: int, ranking: Ranking) -> Hint:
-    merged: set[tuple[int, int | None, bool]] = {(everything, None, True)}
-    for hints in resources:
-        merged = {_added(state, hint) for state in merged for hint in hints}
-    preferred = [nodes for nodes, _named, good in merged if nodes and good]
-    if preferred:
-        return Hint(min(preferred, key=ranking.preferred), True)
-    widths = [[hint.nodes.bit_count() for hint in hints if hint.nodes is not None] for hints in resources]
-    floor = max((min(named) for named in widths if named), default=0)
-    others = [nodes for nodes, _named, _good in merged if nodes]
-    return Hint(min(others, key=lambda nodes: ranking.otherwise(nodes, floor), default=everything), False)
-
-
-def _added(state: tuple[int, int | None, bool], hint: Hint) -> tuple[int, int | None, bool]:
-    """Return nodes in common, the set that was named first, and whether all are preferred and named the same set."""
-    nodes, named, good = state
-    if hint.nodes is None:
-        return nodes, named, good and hint.preferred
-    return nodes & hint.nodes, hint.nodes if named is None else named, good and hint.preferred and named in (None, hint.nodes)
-
-
-def cpu_hints(request: int, capacity: Sequence[int], free: Sequence[int]) -> list[Hint]:
-    """Return every set of nodes with enough free CPUs; preferred are those as wide as the CPUs of empty nodes allow."""
-    least = least_nodes(request, capacity)
-    hints = []
-    for width in range(1, len(capacity) + 1):
-        for nodes in combinations(range(len(capacity)), width):
-            if sum(free[node] for node in nodes) >= request:
-                hints.append(Hint(sum(1 << node for node in nodes), width == least))
-    return hints
 
 
 def least_nodes(request: int, counts: Sequence[int]) -> int:
@@ -133,7 +73,7 @@ def least_nodes(request: int, counts: Sequence[int]) -> int:
 def best_nodes(
     request: int, capacity: Sequence[int], free: Sequence[int], chips: Hint | None = None, ranking: Ranking | None = None
 ) -> Hint | None:
-    """Return what :func:`merge` makes of the hints for CPUs and for chips, without listing the former. None: too few CPUs are free.
+    """Return what the topology manager makes of the hints for CPUs and for chips, without listing the former. None: too few are free.
 
     Hints for CPUs are all sets above a threshold. So a set is a result with chips on ``chips.nodes`` exactly when it lies in these
     nodes and has enough CPUs together with all other nodes of the host.

