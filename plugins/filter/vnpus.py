@@ -91,6 +91,7 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_FOLDER, VNPU_SHARED_REGION
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
@@ -100,8 +101,8 @@ def vnpus(
     plan: Mapping[str, Any],
     vnpus: Sequence[Mapping[str, Any]],
     topology: Mapping[str, Any],
-    folder: str = "/usr/local/hami-vnpu-core",
-    shared_region: str = "/usr/local/hami-shared-region",
+    folder: str = VNPU_FOLDER,
+    shared_region: str = VNPU_SHARED_REGION,
     limiter: bool = True,
 ) -> list[dict[str, Any]]:
     if reasons := _vnpus.refusals(topology, plan, vnpus):

@@ -8,7 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import collections
+from typing import NamedTuple
 
 from . import _tuning, _vnpu_layout
 from ._device_share import switching
@@ -25,9 +25,25 @@ IRQBALANCE_FILES = (
     irqbalance.CONFINED_POLICY,
 )
 RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
-Feature = collections.namedtuple("Feature", "owned sections programs leftovers", defaults=((), (), (), ()))
-"""``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
-units that run a program of ours; ``leftovers``: files that these programs write."""
+IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
+THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
+TUNING_SERVICE = "npu-affinity-tuning.service"
+DEVICE_SHARE_SERVICE = "npu-affinity-device-share.service"
+
+
+class Feature(NamedTuple):
+    """What one feature has on a host.
+
+    ``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
+    units that run a program of ours; ``leftovers``: files that these programs write.
+    """
+
+    owned: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
+
+
 FEATURES = {
     "slices": Feature(
         owned=(
@@ -45,9 +61,9 @@ FEATURES = {
     "irq": Feature(
         owned=IRQBALANCE_FILES
         + (
-            UNIT_FOLDER + "/npu-affinity-irq.service",
-            UNIT_FOLDER + "/npu-affinity-irq@.service",
-            UNIT_FOLDER + "/npu-affinity-irq.timer",
+            UNIT_FOLDER + "/" + IRQ_SERVICE,
+            UNIT_FOLDER + "/" + IRQ_INSTANCE,
+            UNIT_FOLDER + "/" + IRQ_TIMER,
             RULES,
         ),
         sections=(binding.SECTION, IRQBALANCE),
@@ -57,19 +73,19 @@ FEATURES = {
     "threads": Feature(
         owned=(
             placing.SETTINGS,
-            UNIT_FOLDER + "/npu-affinity-threads.service",
-            UNIT_FOLDER + "/npu-affinity-threads.timer",
+            UNIT_FOLDER + "/" + THREADS_SERVICE,
+            UNIT_FOLDER + "/" + THREADS_TIMER,
         ),
         programs=("npu-affinity-threads*",),
         leftovers=(memory.PROGRESS,),
     ),
     "tuning": Feature(
-        owned=(_tuning.FILE, UNIT_FOLDER + "/npu-affinity-tuning.service"),
+        owned=(_tuning.FILE, UNIT_FOLDER + "/" + TUNING_SERVICE),
         sections=(_tuning.SECTION,),
         programs=("npu-affinity-tuning*",),
     ),
     "device_share": Feature(
-        owned=(UNIT_FOLDER + "/npu-affinity-device-share.service",),
+        owned=(UNIT_FOLDER + "/" + DEVICE_SHARE_SERVICE,),
         sections=(switching.SECTION,),
         programs=("npu-affinity-device-share*",),
     ),

@@ -25,7 +25,6 @@ from ._state.lock import changing
 
 FILE = "/etc/npu-affinity/tuning.json"
 ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
-UNIT = "npu-affinity-tuning.service"
 SECTION = "tuning"
 """The section of previous.json: ``{path: value}`` as they were before the first change."""
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"

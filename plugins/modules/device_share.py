@@ -179,7 +179,7 @@ removed:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import select
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, select
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
@@ -200,7 +200,7 @@ def argument_spec():
         "recover": {"type": "str", "choices": list(RECOVER), "default": "leave"},
         "ignore_busy": {"type": "bool", "default": False},
         "boot_unit": {"type": "str"},
-        "min_driver": {"type": "str", "default": "25.5"},
+        "min_driver": {"type": "str", "default": OLDEST_DRIVER},
         "topology": {"type": "dict"},
         "root": {"type": "path", "default": "/"},
         "npu_smi": {"type": "str"},

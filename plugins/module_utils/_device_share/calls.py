@@ -24,6 +24,8 @@ _RECORD = re.compile(r"^npu-smi set -t device-share -i (\d+)(?: -c (\d+))? -d ([
 _START, _END = "[device-share-config start]", "[device-share-config end]"
 _RECOVERY = {"device-share-recover:enable": True, "device-share-recover:disable": False}
 _RESTORED_CARDS = range(8)
+OLDEST_DRIVER = "25.5"
+"""The first driver whose device share serves soft split."""
 
 
 Chips = Dict[int, Optional[bool]]

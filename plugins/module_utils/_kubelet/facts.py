@@ -16,8 +16,6 @@ from .._host import Host
 from . import settings as _settings
 from . import state_file
 
-CONFIG = _settings.CONFIG
-STATE = "%s/%s" % (_settings.ROOT_FOLDER, state_file.FILE)
 _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 
 

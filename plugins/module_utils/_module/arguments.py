@@ -8,6 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+VNPU_FOLDER, VNPU_SHARED_REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
 RECOVER = {"leave": None, "on": True, "off": False}
 
 PROCESSES = {
@@ -44,8 +45,8 @@ TUNING = {
     },
 }
 VNPU_LAYOUT = {
-    "folder": {"type": "path", "default": "/usr/local/hami-vnpu-core"},
-    "shared_region": {"type": "path", "default": "/usr/local/hami-shared-region"},
+    "folder": {"type": "path", "default": VNPU_FOLDER},
+    "shared_region": {"type": "path", "default": VNPU_SHARED_REGION},
     "shared_mode": {"type": "str", "choices": ["1777", "0777"], "default": "1777"},
     "files": {
         "type": "list",

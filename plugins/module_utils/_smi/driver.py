@@ -13,11 +13,11 @@ import re
 from .._host import Host
 
 NPU_SMI_FOLDERS = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
-_VERSION_FILE = "/usr/local/Ascend/driver/version.info"
+VERSION_FILE = "/usr/local/Ascend/driver/version.info"
 _VERSION = re.compile(r"^Version\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 
 
 def installed_version(host: Host) -> str | None:
     """Return the version that the driver's own file states, or None."""
-    stated = _VERSION.search(host.read(_VERSION_FILE) or "")
+    stated = _VERSION.search(host.read(VERSION_FILE) or "")
     return stated.group(1) if stated else None

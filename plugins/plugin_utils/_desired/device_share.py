@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features import DEVICE_SHARE_SERVICE, FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
-SERVICE = "npu-affinity-device-share.service"
 OWNED = FEATURES["device_share"].owned
 
 
@@ -31,7 +30,9 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     at_boot = settings["device_share"] and settings["boot"] and any(npu["kind"] == "npu" for npu in topology["npus"])
     if not at_boot:
         return Feature(owned=OWNED, live=live)
-    return Feature(files=(unit(SERVICE, service(settings)),), owned=OWNED, enabled=(SERVICE,), runtime=True, live=live)
+    return Feature(
+        files=(unit(DEVICE_SHARE_SERVICE, service(settings)),), owned=OWNED, enabled=(DEVICE_SHARE_SERVICE,), runtime=True, live=live
+    )
 
 
 def service(settings: Mapping[str, Any]) -> str:

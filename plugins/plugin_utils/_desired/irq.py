@@ -12,12 +12,19 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES, RULES
+from ansible_collections.npu.affinity.plugins.module_utils._features import (
+    FEATURES,
+    IRQ_INSTANCE,
+    IRQ_SERVICE,
+    IRQ_TIMER,
+    IRQBALANCE,
+    IRQBALANCE_FILES,
+    RULES,
+)
 from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import DROP_IN, POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
 
-SERVICE, INSTANCE, TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
 OWNED = FEATURES["irq"].owned
@@ -38,9 +45,9 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     irqbalance = _UNASKED | topology["irqbalance"]
     if not (functions or has_poll_threads):
         return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED)
-    files = [unit(SERVICE, _service(settings)), unit(TIMER, _timer(settings))]
+    files = [unit(IRQ_SERVICE, _service(settings)), unit(IRQ_TIMER, _timer(settings))]
     if functions:
-        files += [unit(INSTANCE, _instance(settings)), managed(RULES, _rules(functions))]
+        files += [unit(IRQ_INSTANCE, _instance(settings)), managed(RULES, _rules(functions))]
     can_be_told = irqbalance["installed"] and irqbalance["argument_key"] is not None and not irqbalance["refusal"]
     if functions and settings["irqbalance"] == "policy" and can_be_told:
         files += [
@@ -52,8 +59,8 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     return Feature(
         files=tuple(files),
         owned=OWNED,
-        enabled=(SERVICE, TIMER),
-        started=(TIMER,),
+        enabled=(IRQ_SERVICE, IRQ_TIMER),
+        started=(IRQ_TIMER,),
         stopped=(IRQBALANCE,) if stopped and irqbalance["installed"] else (),
         released=() if stopped else (IRQBALANCE,),
         restarted=RESTARTED,

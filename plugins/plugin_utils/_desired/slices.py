@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
 
 OWNED = FEATURES["slices"].owned
-MERGED = ("CPUAffinity", "NUMAMask", "AllowedCPUs", "AllowedMemoryNodes")
 """Lists that a drop-in extends, unless it empties them first."""
 
 
@@ -81,7 +81,7 @@ def _sets(entry: Mapping[str, Any]) -> str:
 
 def _service(entry: Mapping[str, Any]) -> str:
     needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
-    resets = assignments((key, "") for key in entry["settings"] if key in MERGED)
+    resets = assignments((key, "") for key in entry["settings"] if key in LISTS)
     environment = "".join(f"Environment={key}={value}\n" for key, value in entry["environment"].items())
     return f"# {entry['description']}\n{needs}[Service]\n{resets}{assignments(entry['settings'])}{environment}"
 

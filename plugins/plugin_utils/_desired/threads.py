@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, THREADS_SERVICE, THREADS_TIMER
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
@@ -20,9 +20,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
 
-SERVICE, TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
 OWNED = FEATURES["threads"].owned
-ABOUT = f"{MARKER}: changes are overwritten. Which processes npu-affinity-threads.service places, and by which names."
+ABOUT = f"{MARKER}: changes are overwritten. Which processes {THREADS_SERVICE} places, and by which names."
 
 
 def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
@@ -42,10 +41,10 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     timer = bool(settings["timer"])
     files = [{"path": SETTINGS, "content": names, "mode": "0644"}]
     return Feature(
-        files=tuple(files + [unit(SERVICE, _service(settings)), unit(TIMER, _timer(settings))] if timer else files),
+        files=tuple(files + [unit(THREADS_SERVICE, _service(settings)), unit(THREADS_TIMER, _timer(settings))] if timer else files),
         owned=OWNED,
-        enabled=(TIMER,) if timer else (),
-        started=(TIMER,) if timer else (),
+        enabled=(THREADS_TIMER,) if timer else (),
+        started=(THREADS_TIMER,) if timer else (),
         runtime=timer,
         needs_plan=True,
         live={"processes": found, "patterns": patterns},

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, TUNING_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE, text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 SETTINGS = {"governor": str, "numa_balancing": int, "transparent_hugepages": str, "swappiness": int}
 """The settings that there are, each with its type."""
-SERVICE = "npu-affinity-tuning.service"
 OWNED = FEATURES["tuning"].owned
 
 
@@ -30,9 +29,9 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     if not values:
         return Feature(owned=OWNED, live={})
     return Feature(
-        files=({"path": FILE, "content": text(values), "mode": "0644"}, unit(SERVICE, _service(settings))),
+        files=({"path": FILE, "content": text(values), "mode": "0644"}, unit(TUNING_SERVICE, _service(settings))),
         owned=OWNED,
-        enabled=(SERVICE,),
+        enabled=(TUNING_SERVICE,),
         runtime=True,
         needs_plan=bool(plan["npus"]),
         live=values,

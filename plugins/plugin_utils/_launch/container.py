@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import VERSION_FILE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.visible_devices import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
@@ -25,7 +26,7 @@ ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
 DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 DRIVER = (
     "/usr/local/Ascend/driver/lib64/",
-    "/usr/local/Ascend/driver/version.info",
+    VERSION_FILE,
     "/etc/ascend_install.info",
 )
 

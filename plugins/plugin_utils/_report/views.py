@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import ROLES
 
 Key = tuple[str, str, int]
 """What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
 View = dict[str, Any]
 Drift = Mapping[str, Any]
-DRIVER_KINDS = ("interrupts", "workqueues", "threads")
 FEW = 16
 """A thread or interrupt that may run on more CPUs than this is marked where it should be, not everywhere it could be."""
 
@@ -92,7 +92,7 @@ def cpus_of(entry: Drift) -> tuple[set[int], set[int]]:
         return _parsed(_WHOLE.fullmatch(expected)), _parsed(_OVERRIDE.match(found) or _WHOLE.fullmatch(found))
     if entry["kind"] == "cpus":
         return set(), _parsed(_OFFLINE.fullmatch(found))
-    if entry["kind"] in (*DRIVER_KINDS, "processes"):
+    if entry["kind"] in (*KINDS, "processes"):
         return tuple({cpu for text in _PLACES.findall(side) for cpu in expand(text)} for side in (expected, found))  # type: ignore[return-value]
     return set(), set()
 

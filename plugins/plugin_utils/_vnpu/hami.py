@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of
@@ -115,8 +115,8 @@ def _cannot_split(topology: Mapping[str, Any]) -> str:
     if why := vnpus.unsupported(topology):
         return why
     version = (topology.get("driver") or {}).get("version")
-    if version and is_older(version, vnpus.OLDEST_DRIVER):
-        return f"its Ascend driver is {version}, and {vnpus.OLDEST_DRIVER} or newer is required"
+    if version and is_older(version, OLDEST_DRIVER):
+        return f"its Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required"
     if without := [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and vnpus.without_share(npu)]:
         return f"the driver of {without[0].get('name') or 'its chips'} has no device share, which the device plugin switches on"
     return ""
@@ -125,7 +125,7 @@ def _cannot_split(topology: Mapping[str, Any]) -> str:
 def _inconsistencies(topology: Mapping[str, Any], node: str) -> Iterator[str]:
     """Yield what may keep soft split from working on a host."""
     if not (topology.get("driver") or {}).get("version"):
-        yield f"{node}: the version of the Ascend driver is not known, and soft split needs {vnpus.OLDEST_DRIVER} or newer."
+        yield f"{node}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer."
     npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu"]
     for state, found in ((False, "is off"), (None, "is not known")):
         if ids := [npu["id"] for npu in npus if npu.get("device_share") is state]:

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     find,
@@ -35,10 +36,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 
 VARIABLE = "npu_affinity_vnpus"
-OLDEST_DRIVER = "25.5"
 ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
 RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
-SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", "/hami-vnpu-core"
+SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", IN_CONTAINER
 """Where a container has what the library and the limiter use, as HAMi's device plugin mounts it."""
 _FIELDS = ("name", "npu", "memory_mib", "core", "unit")
 

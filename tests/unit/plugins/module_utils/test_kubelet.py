@@ -10,6 +10,9 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._kubelet import facts, state_file
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet.settings import CONFIG, ROOT_FOLDER
+
+STATE = ROOT_FOLDER + "/" + state_file.FILE
 
 
 def state(policy="static", default="0-3", entries=None):
@@ -52,7 +55,7 @@ def state(policy="static", default="0-3", entries=None):
     ],
 )
 def test_kubelet(tree, story, config, text, policy, default, exclusive, warnings):
-    tree.write({path: words for path, words in ((facts.CONFIG, config), (facts.STATE, text)) if words is not None})
+    tree.write({path: words for path, words in ((CONFIG, config), (STATE, text)) if words is not None})
     found = facts.kubelet(tree.host, set(range(8)))
     assert (found["policy"], found["default_cpus"], found["exclusive"]) == (policy, default, exclusive), story
     assert len(found["warnings"]) == len(warnings)
@@ -60,7 +63,7 @@ def test_kubelet(tree, story, config, text, policy, default, exclusive, warnings
 
 
 def test_topology_manager_policy(tree):
-    tree.write({facts.CONFIG: "topologyManagerPolicy: single-numa-node\nother:\n  topologyManagerPolicy: none"})
+    tree.write({CONFIG: "topologyManagerPolicy: single-numa-node\nother:\n  topologyManagerPolicy: none"})
     assert facts.kubelet(tree.host, {0})["topology_policy"] == "single-numa-node"
 
 
@@ -95,10 +98,10 @@ def running(*flags):
 
 
 def test_the_main_file_alone(tree):
-    found = facts.kubelet(tree.write({facts.CONFIG: MAIN}), {0})
+    found = facts.kubelet(tree.write({CONFIG: MAIN}), {0})
     assert (found["policy"], found["options"], found["reserved_cpus"]) == ("none", {"full-pcpus-only": "true"}, None)
     assert found["reserved_millicpus"] == 2000
-    assert (found["config_dir"], found["sources"]) == (None, [facts.CONFIG])
+    assert (found["config_dir"], found["sources"]) == (None, [CONFIG])
 
 
 def test_drop_ins_are_laid_over_the_main_file_by_name_and_flags_win(tree):
@@ -150,8 +153,8 @@ def test_another_root_folder_has_another_state(tree):
 
 def test_a_wrong_checksum_is_told_and_a_right_one_is_not(tree):
     text = json.dumps({"policyName": "none", "defaultCpuSet": "0-7", "checksum": 2740534728})
-    assert facts.kubelet(tree.write({facts.STATE: text}), set(range(8)))["warnings"] == []
-    (warning,) = facts.kubelet(tree.write({facts.STATE: text.replace("0-7", "0-6")}), set(range(7)))["warnings"]
+    assert facts.kubelet(tree.write({STATE: text}), set(range(8)))["warnings"] == []
+    (warning,) = facts.kubelet(tree.write({STATE: text.replace("0-7", "0-6")}), set(range(7)))["warnings"]
     assert "does not have the checksum of what it says" in warning
 
 

@@ -37,7 +37,7 @@ def with_kubelet(exclusive, policy="static", **more):
 
 def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     (tmp_path / "var/lib/kubelet").mkdir(parents=True)
-    (tmp_path / facts.STATE[1:]).write_text(json.dumps(PUBLISHED))
+    (tmp_path / "var/lib/kubelet/cpu_manager_state").write_text(json.dumps(PUBLISHED))
     found = facts.kubelet(Host(str(tmp_path)), set(range(32)))
     assert (found["default_cpus"], found["warnings"]) == ("0,10-15,25-31", [])
     topology = {**NODE, "kubelet": found}
