@@ -27,6 +27,14 @@ class Newer(ValueError):
     """A newer version of the collection wrote it."""
 
 
+class Broken(ValueError):
+    """The file is not what a bind writes; ``why`` says what it is instead."""
+
+    def __init__(self, path: str, why: str) -> None:
+        ValueError.__init__(self, "%s is %s; bind the host again, and it is written anew" % (path, why))
+        self.why = why
+
+
 def plan_npus(plan: Any) -> list[dict[str, Any]]:
     """Return the plan's NPUs. Raises ``ValueError`` with what is wrong when it is no plan, its kind :class:`Newer` for a newer schema."""
     npus = plan.get("npus") if isinstance(plan, dict) else None
@@ -77,7 +85,7 @@ def _check_set(document: dict[str, Any], key: str, title: str) -> None:
 
 
 def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
-    """Return the plan in force, or None where there is none. Raises as :func:`plan_npus` does, with the path in the sentence."""
+    """Return the plan in force, or None where there is none. Raises :class:`Newer`, or :class:`Broken` with what is wrong with it."""
     text = host.read(path)
     if text is None:
         if host.exists(path):
@@ -86,12 +94,12 @@ def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
     try:
         plan = json.loads(text)
     except ValueError as error:
-        raise ValueError("%s is not valid JSON (%s); bind the host again, and it is written anew" % (path, error))
+        raise Broken(path, "not valid JSON (%s)" % error)
     refuse_newer(path, plan)
     try:
         plan_npus(plan)
     except ValueError as error:
-        raise ValueError("%s is no plan (%s); bind the host again, and it is written anew" % (path, error))
+        raise Broken(path, "no plan (%s)" % error)
     return plan
 
 

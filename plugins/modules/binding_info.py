@@ -319,31 +319,54 @@ drift:
       description: What differs. Names stay the same from one run to the next; numbers of interrupts are in RV(drift[].found).
       type: str
     expected:
-      description: What it should be.
+      description: What it should be, as a short text.
       type: str
     found:
-      description: What it is.
+      description: What it is, as a short text.
+      type: str
+    expected_cpus:
+      description: The CPUs that it should be on, or have, as a cpulist. Null where it is not about CPUs.
+      type: str
+    found_cpus:
+      description: The CPUs that it is on, or has; those of all its interrupts together. Null where it is not about CPUs, or has no such set.
       type: str
     cause:
-      description:
-        - The likely cause, a word and after a colon a remark.
-        - The words are V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(manual change), V(lost card), V(new card),
-          V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and V(failed unit).
+      description: The likely cause. One of V(irqbalance), V(driver reload), V(changed cpuset), V(offline CPU), V(manual change),
+        V(lost card), V(new card), V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and V(failed unit).
+      type: str
+    remark:
+      description: What more is to be said of the cause in this case, and what to do.
       type: str
     npu:
-      description: The logic id of the NPU that it belongs to, or null.
+      description: The logic id of the NPU or GPU that it belongs to, or null.
       type: int
+    device:
+      description: Whether RV(drift[].npu) is an V(npu) or a V(gpu), or null.
+      type: str
+    pci:
+      description: The PCI function of RV(drift[].npu), or null. Two chips of a card can share one.
+      type: str
     unit:
       description: The systemd unit that it belongs to, or null.
+      type: str
+    sentence:
+      description: All of this in one sentence, for people.
       type: str
   sample:
     - kind: interrupts
       object: NPU 0 cq_update_irq
       expected: CPUs 145
       found: CPUs 0-191 (IRQ 2754-2769)
-      cause: "irqbalance: it runs, and nothing tells it to leave the NPUs alone"
+      expected_cpus: "145"
+      found_cpus: 0-191
+      cause: irqbalance
+      remark: it runs, and nothing tells it to leave the NPUs alone
       npu: 0
+      device: npu
+      pci: "0000:c1:00.0"
       unit: null
+      sentence: "NPU 0 cq_update_irq: expected CPUs 145, found CPUs 0-191 (IRQ 2754-2769); likely irqbalance: it runs, and nothing tells
+        it to leave the NPUs alone"
 checked:
   description: The objects that were compared, those of RV(drift) included, by kind.
   returned: success
@@ -362,6 +385,7 @@ remarks:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import (
@@ -464,7 +488,13 @@ def main():
         bound, findings = verify(Host(params["root"], params["timeout"]), wanted, params["plan"])
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, bound=bound, drift=findings.drift, checked=findings.checked, remarks=findings.remarks)
+    module.exit_json(
+        changed=False,
+        bound=bound,
+        drift=[result_of(finding) for finding in findings.drift],
+        checked=findings.checked,
+        remarks=findings.remarks,
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, because
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
@@ -64,8 +65,8 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
             change(tree)
         topology = gather(host)
         was_bound, findings = verify(host, Wanted(interrupts=bound))
-        record = {"host": name, "topology": topology, "bound": was_bound, "drift": findings.drift, "checked": findings.checked}
-        record["remarks"] = findings.remarks
+        record = {"host": name, "topology": topology, "bound": was_bound, "checked": findings.checked, "remarks": findings.remarks}
+        record["drift"] = [result_of(finding) for finding in findings.drift]
         sentences = refusals(topology, now := plan(topology), services=[], bound_by="host")
         return {**record, "plan": now, **({"refused": " ".join(sentences)} if sentences else {})}
 
@@ -74,17 +75,11 @@ def widened(record: dict, index: int) -> dict:
     """Return a record whose slice of one NPU was found to reach into the next one's pool; trees have no running slices to show that."""
     entry, after = record["topology"]["applied"]["npus"][index : index + 2]
     first = expand(after["pool"])[:8]
-    record["drift"].append(
-        {
-            "kind": "cpusets",
-            "object": f"{entry['slice']} CPUs",
-            "expected": entry["pool"],
-            "found": f"{entry['pool']},{first[0]}-{first[-1]}",
-            "cause": because(CHANGED_CPUSET, "systemd left an older set behind"),
-            "npu": None,
-            "unit": entry["slice"],
-        }
-    )
+    findings = Findings()
+    wanted, found = Value(cpus=entry["pool"]), Value(cpus=f"{entry['pool']},{first[0]}-{first[-1]}")
+    cause = Cause(CHANGED_CPUSET, "systemd left an older set behind")
+    findings.differs("cpusets", f"{entry['slice']} CPUs", wanted, found, cause, Device.of(entry), entry["slice"])
+    record["drift"].append(result_of(findings.drift[0]))
     record["checked"].setdefault("cpusets", []).append(f"{entry['slice']} CPUs")
     return record
 

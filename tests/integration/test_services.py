@@ -78,7 +78,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
     for host, (path, _text, name, found) in LATER.items():
         (entry,) = (entry for entry in differs.of(host, "ok") if entry["action"].endswith("binding_info"))
         drift = {found["object"]: found for found in entry["result"]["drift"]}
-        assert drift[name]["found"] == found and UNITS + path in drift[name]["cause"], drift
+        assert drift[name]["found"] == found and UNITS + path in drift[name]["remark"], drift
         assert set(drift) == {name} | ({"system.slice CPUs"} if host == "v2" else set())
     assert "/etc/systemd/system/system.slice.d/60-site.conf; take it out there" in said(differs)
 

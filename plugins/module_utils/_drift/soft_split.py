@@ -12,16 +12,19 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from .._kernel.holders import in_group, processes_below, users_of_accelerators
+from typing import Any, Iterable, Mapping, Sequence
+
+from .._host import Host
+from .._kernel.holders import User, in_group, processes_below, users_of_accelerators
 from .._vnpu_layout import IN_CONTAINER, LIBRARY, PRELOAD
-from .findings import EDIT, OLD_PROCESS, because
+from .findings import EDIT, OLD_PROCESS, Cause, Device, Findings
 
 QUOTA = "NPU_MEM_QUOTA="
 """How the variable begins that every container with a share has, whoever started it."""
 _SHOWN = 3
 
 
-def lacking(host, folder):
+def lacking(host: Host, folder: str) -> list[tuple[str, str]]:
     """Return ``[(path, what it is)]`` of the files that are not on the host and without which no container has a limit."""
     preload = "%s/%s" % (folder, PRELOAD)
     text = host.read(preload)
@@ -31,7 +34,7 @@ def lacking(host, folder):
     return missing + [(folder + path, "the library that limits containers") for path in inside if not host.exists(folder + path)]
 
 
-def require(host, folder):
+def require(host: Host, folder: str) -> None:
     """Raise ``ValueError`` where containers that share an NPU would run without any limit."""
     for path, what in lacking(host, folder):
         raise ValueError(
@@ -40,7 +43,14 @@ def require(host, folder):
         )
 
 
-def check_soft_split(findings, host, folder, vnpus=(), idle=(), ours=()):
+def check_soft_split(
+    findings: Findings,
+    host: Host,
+    folder: str,
+    vnpus: Sequence[Mapping[str, Any]] = (),
+    idle: Iterable[str] = (),
+    ours: Iterable[str] = (),
+) -> None:
     """Compare the files in ``folder``, and the processes that hold an NPU, with what limits them.
 
     ``vnpus`` are those of the plan: ``[{name, slice, limiter}]``. Without one, HAMi's device plugin brings the files, and their lack is a
@@ -53,10 +63,10 @@ def check_soft_split(findings, host, folder, vnpus=(), idle=(), ours=()):
         limiter = vnpu.get("limiter")
         members = {process: user for process, user in inside.items() if not limiter or not in_group(user.cgroup, limiter)}
         if members:
-            _check_library(findings, host, "vNPU " + vnpu["name"], members)
+            _check_library(findings, host, "vNPU " + vnpu["name"], members, findings.devices.get(vnpu["slice"]))
             if limiter and limiter not in idle:
                 _check_limiter(findings, host, vnpu, members)
-    others = {}
+    others: dict[str, dict[int, User]] = {}
     for process, user in users.items():
         if any(text.startswith(QUOTA) for text in (host.read("/proc/%s/environ" % process) or "").split("\0")):
             others.setdefault(user.cgroup.rpartition("/")[2] or "/", {})[process] = user
@@ -64,7 +74,7 @@ def check_soft_split(findings, host, folder, vnpus=(), idle=(), ours=()):
         _check_library(findings, host, group, members)
 
 
-def _check_files(findings, host, folder, vnpus, ours):
+def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]], ours: Iterable[str]) -> None:
     missing = [(path, what) for path, what in lacking(host, folder) if path not in ours]
     if not vnpus:
         findings.remarks += [
@@ -73,33 +83,34 @@ def _check_files(findings, host, folder, vnpus, ours):
         return
     names = " and ".join(vnpu["name"] for vnpu in vnpus)
     for path, what in missing:
-        cause = because(EDIT, "removed, or never placed; new containers of vNPU %s run without any limit" % names)
+        cause = Cause(EDIT, "removed, or never placed; new containers of vNPU %s run without any limit" % names)
         findings.differs("files", path, what, "no such file" if not host.exists(path) else "a file that does not", cause)
     if not missing:
         findings.same("files", "%s/%s" % (folder, PRELOAD))
 
 
-def _check_library(findings, host, title, members):
+def _check_library(findings: Findings, host: Host, title: str, members: Mapping[int, User], device: Device | None = None) -> None:
     """Compare the libraries of processes, as far as they may be read."""
     maps = {process: host.read("/proc/%s/maps" % process) for process in members}
     without = [process for process, text in maps.items() if text is not None and "/" + LIBRARY not in text]
     if not without:
         findings.same("processes", "%s of %s" % (LIBRARY, title))
         return
-    cause = because(OLD_PROCESS, "started without the volumes and variables of its share; until it is started with them it has no limit")
-    findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", "none in process " + _named(members, without), cause)
+    cause = Cause(OLD_PROCESS, "started without the volumes and variables of its share; until it is started with them it has no limit")
+    found = "none in process " + _named(members, without)
+    findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", found, cause, device)
 
 
-def _check_limiter(findings, host, vnpu, members):
+def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], members: Mapping[int, User]) -> None:
     unit, name = vnpu["limiter"], "limiter of vNPU " + vnpu["name"]
     if processes_below(host, unit):
         findings.same("processes", name)
         return
     remark = "stopped by hand, or it ended; the container stands still: 'systemctl start %s', then start the container again" % unit
     found = "none beside process " + _named(members, list(members))
-    findings.differs("processes", name, "a process of " + unit, found, because(EDIT, remark), unit=unit)
+    findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit=unit)
 
 
-def _named(members, processes):
+def _named(members: Mapping[int, User], processes: Sequence[int]) -> str:
     shown = ", ".join("%s %s" % (process, members[process].name) for process in processes[:_SHOWN])
     return shown + (" and %d more" % (len(processes) - _SHOWN) if len(processes) > _SHOWN else "")

@@ -8,33 +8,40 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+from typing import Any, Sequence
+
+from .._host import Host
 from .._processes.placing import place
-from .findings import CHANGED_CPUSET, EDIT, because
+from .._processes.tasks import titles_of
+from .findings import CHANGED_CPUSET, EDIT, Cause, Device, Findings, Value
 
 _MOVED = "started since the timer last looked, or the worker places it itself (vLLM-Ascend: enable_cpu_binding=false)"
 
 
-def check_threads(findings, host, plan, processes, patterns):
+def check_threads(
+    findings: Findings, host: Host, plan: dict[str, Any], processes: Sequence[dict[str, Any]], patterns: dict[str, Any] | None
+) -> None:
     """Compare all threads; an object is what the processes of an NPU have in one role. The rest as :func:`_processes.placing.place` has it.
 
     Refusals by a cpuset count as drift, too. What is merely worth knowing becomes a remark.
     """
     report = place(host, plan, processes, patterns, check=True)
-    objects = {}
-    for row in report.processes:
+    objects: dict[tuple[str, Device | None], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for process, row in zip(report.found, report.processes):
+        device = Device.of(process.npus[0]) if len(process.npus) == 1 else None
         for entry in row["threads"]:
             if entry["state"] not in ("left", "gone"):
-                name = "%s threads of %s" % (entry["role"], row["title"].rpartition(" of ")[2])
-                wrong = objects.setdefault((name, row["npus"][0] if len(row["npus"]) == 1 else None), [])
+                name = "%s threads of %s" % (entry["role"], titles_of(process.npus))
+                wrong = objects.setdefault((name, device), [])
                 if entry["state"] != "placed":
                     wrong.append((row, entry))
-    for (name, npu), wrong in objects.items():
+    for (name, device), wrong in objects.items():
         if not wrong:
             findings.same("threads", name)
             continue
         row, entry = wrong[0]
-        found = "CPUs %s of thread %d (%s) of process %d (%s)" % (entry["before"], entry["tid"], entry["name"], row["pid"], row["name"])
-        found += " and %d more" % (len(wrong) - 1) if len(wrong) > 1 else ""
-        cause = because(CHANGED_CPUSET, entry["text"]) if entry["state"] == "refused" else because(EDIT, _MOVED)
-        findings.differs("threads", name, "CPUs " + entry["wanted"], found, cause, npu)
+        task = "thread %d (%s) of process %d (%s)" % (entry["tid"], entry["name"], row["pid"], row["name"])
+        found = Value(cpus=entry["before"], task=task, more=len(wrong) - 1)
+        cause = Cause(CHANGED_CPUSET, entry["text"]) if entry["state"] == "refused" else Cause(EDIT, _MOVED)
+        findings.differs("threads", name, Value(cpus=entry["wanted"]), found, cause, device)
     findings.remarks.extend(report.warnings)

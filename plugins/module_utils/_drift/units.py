@@ -11,16 +11,19 @@ This module is private to the collection.
 from __future__ import annotations
 
 import posixpath
+from typing import Any, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
+from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
 from .._kernel.machine import CGROUPS
-from .._state.systemd import UNIT_FOLDER, settings, slice_path
+from .._state.systemd import UNIT_FOLDER, Systemd, settings, slice_path
 from .._state.unit_environment import agrees, environment
 from .._state.unit_files import differences, drop_in_of, fragment, numbers, others
 from .._transaction.host_files import runs_or_would
 from .._transaction.programs import WHY_FAILED, failed
-from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, because, cause_of_cpuset
+from . import causes
+from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Findings, Value
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
 _LOADED = ("CPUAffinity", "NUMAMask")
@@ -29,48 +32,56 @@ _HIERARCHIES = ("", "/systemd", "/unified")
 _ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
 
 
-def available(host):
+def available(host: Host) -> dict[str, set[int]]:
     """Return ``{cpus, mems}``: the sets of CPUs that are online and of memory nodes that have memory, empty where nothing tells."""
     return {"cpus": read_list(host, CPU_FOLDER + "/online"), "mems": read_list(host, NODE_FOLDER + "/has_memory")}
 
 
-def _effective(host, folder, key):
+def _effective(host: Host, folder: str | None, key: str) -> set[int] | None:
     """Return the set that the kernel grants to the cgroup in a folder, or None where it has none."""
     text = host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
     return None if text is None else set(expand(text))
 
 
-def check_units(findings, host, systemd, texts, enabled, started, stopped):
+def check_units(
+    findings: Findings,
+    host: Host,
+    systemd: Systemd,
+    texts: Mapping[str, str],
+    enabled: Sequence[str],
+    started: Sequence[str],
+    stopped: Sequence[str],
+) -> list[str]:
     """Compare what starts at boot and what runs now; return the units of ``started`` that do not run. ``texts`` are unit files by path."""
     for unit in enabled:
         text = texts.get("%s/%s" % (UNIT_FOLDER, unit)) or host.read("%s/%s" % (UNIT_FOLDER, unit))
         if systemd.enabled(unit, text):
             findings.same("units", unit + " at boot")
         else:
-            findings.differs("units", unit + " at boot", "enabled", "not enabled", because(EDIT, "disabled by hand"), unit=unit)
+            findings.differs("units", unit + " at boot", "enabled", "not enabled", Cause(EDIT, "disabled by hand"), unit=unit)
     for unit in stopped:
         found = runs_or_would(host, systemd, unit)
         if found:
-            findings.differs("units", unit, "stopped and disabled", found, because(EDIT, "started by hand or by an update"), unit=unit)
+            findings.differs("units", unit, "stopped and disabled", found, Cause(EDIT, "started by hand or by an update"), unit=unit)
         else:
             findings.same("units", unit)
     active = systemd.active(started) if host.live else started
     idle = [unit for unit in started if unit not in active]
     for unit in started if host.live else ():
         if unit in idle:
-            findings.differs("units", unit, "active", "inactive", because(EDIT, "stopped by hand"), unit=unit)
+            findings.differs("units", unit, "active", "inactive", Cause(EDIT, "stopped by hand"), unit=unit)
         else:
             findings.same("units", unit)
     return idle
 
 
-def check_failures(findings, host):
+def check_failures(findings: Findings, host: Host) -> None:
     """Compare the last run of every unit of ours, instances included, with a good one."""
     for unit, result in failed(host).items():
-        findings.differs("units", unit + " last run", "success", result, because(FAILED_UNIT, WHY_FAILED % unit), unit=unit)
+        findings.differs("units", unit + " last run", "success", result, Cause(FAILED_UNIT, WHY_FAILED % unit), unit=unit)
 
 
-def check_cpusets(findings, host, systemd, expected, edited):
+def check_cpusets(findings: Findings, host: Host, systemd: Systemd, expected: Sequence[Mapping[str, Any]], edited: Iterable[str]) -> None:
     """Compare the effective sets of units, and those of the processes in them, with ``expected`` (``[{unit, cpus, mems}]``).
 
     An entry can have the ``folder`` of its cgroup, where that is known. ``edited`` are the units whose files are not as expected.
@@ -80,12 +91,21 @@ def check_cpusets(findings, host, systemd, expected, edited):
     for entry in expected:
         unit, folder = entry["unit"], folders[entry["unit"]]
         right = [_compare_set(findings, host, systemd, entry, folder, kind, there, edited) for kind in _KINDS if entry[kind[0]]]
-        if all(right):
+        if folder and all(right):
             inner = {other for other in folders.values() if other and other != folder}
             _compare_processes(findings, host, "processes of " + unit, processes(host, folder, inner), entry, unit)
 
 
-def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
+def _compare_set(
+    findings: Findings,
+    host: Host,
+    systemd: Systemd,
+    entry: Mapping[str, Any],
+    folder: str | None,
+    kind: tuple[str, str, str],
+    there: Mapping[str, set[int]],
+    edited: Iterable[str],
+) -> bool:
     """Compare one set of one unit and return whether the kernel grants it."""
     key, word, setting = kind
     unit, wanted = entry["unit"], set(expand(entry[key]))
@@ -96,13 +116,16 @@ def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
     if found is None and not host.live or found == usable:
         other = [path for path in overrides if settings(host.read(path)).get(setting) != entry[key]]
         if other:
-            shows = "%s=%s in %s" % (setting, settings(host.read(other[0])).get(setting, ""), other[0])
-            findings.differs("cpusets", name, entry[key], shows, cause_of_cpuset(unit, usable, found, overrides=other), unit=unit)
+            text = settings(host.read(other[0])).get(setting, "")
+            said = numbers(text)
+            has = _set_of(key, None if said is None else compress(said))._replace(state="%s=%s in %s" % (setting, text, other[0]))
+            cause = causes.of_cpuset(unit, usable, found, overrides=other)
+            findings.differs("cpusets", name, _set_of(key, entry[key]), has, cause, unit=unit)
         elif found is not None:
             findings.same("cpusets", name)
         return found is not None
     parent = posixpath.basename(posixpath.dirname(slice_path(unit))) if unit.endswith(".slice") else ""
-    cause = cause_of_cpuset(
+    cause = causes.of_cpuset(
         unit,
         usable,
         found,
@@ -111,11 +134,24 @@ def _compare_set(findings, host, systemd, entry, folder, kind, there, edited):
         unit in edited,
         host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes",
     )
-    findings.differs("cpusets", name, entry[key], "no cpuset" if found is None else compress(found) or "none", cause, unit=unit)
+    has = Value("no cpuset") if found is None else _set_of(key, compress(found))
+    findings.differs("cpusets", name, _set_of(key, entry[key]), has, cause, unit=unit)
     return False
 
 
-def check_services(findings, host, systemd, services, edited, expected=(), renumbered=False):
+def _set_of(key: str, cpulist: str | None) -> Value:
+    return Value(cpus=cpulist) if key == "cpus" else Value(mems=cpulist)
+
+
+def check_services(
+    findings: Findings,
+    host: Host,
+    systemd: Systemd,
+    services: Sequence[Mapping[str, Any]],
+    edited: Iterable[str],
+    expected: Sequence[Mapping[str, Any]] = (),
+    renumbered: bool = False,
+) -> list[dict[str, Any]]:
     """Compare services with the settings of their drop-ins: ``[{name, settings, devices}]`` of filter ``npu.affinity.binding``.
 
     ``expected`` are the sets of slices, as :func:`check_cpusets` has them; ``renumbered``: whether ids may mean other devices than when
@@ -152,9 +188,9 @@ def check_services(findings, host, systemd, services, edited, expected=(), renum
                     with_sets.append(dict(sets, unit=unit, folder=CGROUPS + group))
             else:
                 found = posixpath.basename(posixpath.dirname(group)) or "no slice"
-                cause = because(OLD_PROCESS, "it still runs as it was started")
+                cause = Cause(OLD_PROCESS, "it still runs as it was started")
                 if unit in edited:
-                    cause = because(EDIT, "its drop-in was changed")
+                    cause = Cause(EDIT, "its drop-in was changed")
                 findings.differs("services", unit, "in " + wanted["Slice"], "in " + found, cause, unit=unit)
         if "CPUAffinity" in wanted:
             folder = next((CGROUPS + top + group for top in _HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
@@ -164,25 +200,25 @@ def check_services(findings, host, systemd, services, edited, expected=(), renum
     return with_sets
 
 
-def _check_settings(findings, host, unit, wanted, state):
+def _check_settings(findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], state: Mapping[str, str]) -> None:
     """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
     different = {key: (found, path) for key, _value, found, path in differences(host, unit, wanted)}
     for key, value in wanted.items():
         name, loaded = "%s %s" % (unit, key), state.get(key)
         if key in different:
             found, path = different[key]
-            cause = because(EDIT, "its files do not say so")
+            cause = Cause(EDIT, "its files do not say so")
             if path:
-                cause = because(EDIT, "%s, which systemd reads as well, says %s too; take it out there" % (path, key))
+                cause = Cause(EDIT, "%s, which systemd reads as well, says %s too; take it out there" % (path, key))
             findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, found), cause, unit=unit)
         elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
-            cause = because(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
+            cause = Cause(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
             findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause, unit=unit)
         else:
             findings.same("services", name)
 
 
-def _check_devices(findings, host, unit, wanted, edited):
+def _check_devices(findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], edited: bool) -> dict[str, str]:
     """Compare the devices that the files of a service name. Others by a file that is not ours are its owner's wish, and a remark."""
     found = environment(host, unit) if wanted else {}
     for name, value in wanted.items():
@@ -194,12 +230,14 @@ def _check_devices(findings, host, unit, wanted, edited):
             text = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: take it out there, or name the NPUs that it uses"
             findings.remarks.append(text % (path, name, here, unit, name, value))
         elif not edited:
-            cause = because(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
+            cause = Cause(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
             findings.differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause, unit=unit)
     return {name: here for name, (here, _path) in found.items()}
 
 
-def _check_main_process(findings, host, unit, wanted, files, pid, edited):
+def _check_main_process(
+    findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], files: Mapping[str, str], pid: str, edited: bool
+) -> None:
     """Compare the devices that a service was started with, which its program may have set itself, with what its files say now."""
     words = (host.read("/proc/%s/environ" % pid) or "").split("\0") if pid != "0" else []
     started = dict(word.partition("=")[::2] for word in words)
@@ -210,14 +248,14 @@ def _check_main_process(findings, host, unit, wanted, files, pid, edited):
         if here == expected or agrees(name, here, value):
             findings.same("processes", title)
         else:
-            cause = because(OLD_PROCESS, "it still runs as it was started, or its program sets this itself")
+            cause = Cause(OLD_PROCESS, "it still runs as it was started, or its program sets this itself")
             if edited:
-                cause = because(EDIT, "its drop-in was changed")
+                cause = Cause(EDIT, "its drop-in was changed")
             shown = "%s=%s" % (name, here) if name in started else "no %s" % name
             findings.differs("processes", title, "%s=%s" % (name, expected), shown, cause, unit=unit)
 
 
-def processes(host, folder, without=()):
+def processes(host: Host, folder: str, without: Iterable[str] = ()) -> list[str]:
     """Return the folders in /proc of the processes in a cgroup and below it, but for those in the cgroups ``without``."""
     found = ["/proc/" + pid for pid in (host.read(folder + "/cgroup.procs") or "").split()]
     for name in host.names(folder):
@@ -227,17 +265,19 @@ def processes(host, folder, without=()):
     return found
 
 
-def _threads(host, process):
+def _threads(host: Host, process: str) -> list[str]:
     return ["%s/task/%s" % (process, name) for name in host.names(process + "/task")]
 
 
-def _allowed(host, task):
+def _allowed(host: Host, task: str) -> dict[str, str]:
     """Return ``{cpus, mems}`` that a process or thread may use, as cpulists; empty for one that has ended."""
     lines = (line.partition(":") for line in (host.read(task + "/status") or "").splitlines())
     return {_ALLOWED[key]: value.strip() for key, _colon, value in lines if key in _ALLOWED}
 
 
-def _compare_processes(findings, host, name, tasks, entry, unit, word=CHANGED_CPUSET):
+def _compare_processes(
+    findings: Findings, host: Host, name: str, tasks: Sequence[str], entry: Mapping[str, Any], unit: str, word: str = CHANGED_CPUSET
+) -> None:
     """Compare what processes or threads may use with the sets of their unit, of which they may use a part."""
     outside = []
     for task in tasks:
@@ -251,9 +291,10 @@ def _compare_processes(findings, host, name, tasks, entry, unit, word=CHANGED_CP
         return
     task, found = outside[0]
     title = "%s (%s)" % (task.rpartition("/")[2], host.read(task + "/comm") or "ended")
-    more = " and %d more" % (len(outside) - 1) if len(outside) > 1 else ""
     remark = "the set of the unit does not reach them"
     if word == OLD_PROCESS:
         remark = "it runs as it was started, or its workers bind themselves (vLLM-Ascend: enable_cpu_binding=false)"
-    expected, has = (", ".join("%s %s" % (kind[1], sets.get(kind[0])) for kind in _KINDS if entry[kind[0]]) for sets in (entry, found))
-    findings.differs("processes", name, expected, "%s of %s%s" % (has, title, more), because(word, remark), unit=unit)
+    has = Value(cpus=found.get("cpus") if entry["cpus"] else None, mems=found.get("mems") if entry["mems"] else None)
+    has = has._replace(task=title, more=len(outside) - 1)
+    expected = Value(cpus=entry["cpus"] or None, mems=entry["mems"] or None)
+    findings.differs("processes", name, expected, has, Cause(word, remark), unit=unit)

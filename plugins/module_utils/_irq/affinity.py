@@ -32,7 +32,7 @@ class Step:
     """One interrupt, workqueue or thread and where it goes.
 
     ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function or driver at any time; ``known`` is what
-    :meth:`memory` returned after the last bind.
+    :meth:`memory` returned after the last bind; ``effective`` are the CPUs of an interrupt that is stuck.
     """
 
     def __init__(self, target: Target, choices: list[str], key: str, known: Mapping[str, Any] | None = None) -> None:
@@ -45,6 +45,7 @@ class Step:
         self.state = "bound"
         self.text = ""
         self.count: int | None = None
+        self.effective: str | None = None
 
     def look(self, host: Host, online: set[int]) -> bool:
         """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
@@ -117,8 +118,8 @@ class Step:
         self.state, self.text = "bound", ""
         self._compare_effective(host, self.choices[0])
         if self.state == "pending":
-            self.state = "stuck"
-            self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.target.effective(host))
+            self.state, self.effective = "stuck", self.target.effective(host)
+            self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.effective)
 
     def _refused(self, error: OSError, choice: str) -> bool:
         if error.errno == errno.EIO or (error.errno == errno.EINVAL and isinstance(self.target, Thread)):

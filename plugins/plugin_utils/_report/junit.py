@@ -11,14 +11,23 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import clean
 
 SUITE = "npu.affinity.verify"
-Case = tuple[str, str, str, str, str]
-"""Kind and object, then the outcome (failure, error, skipped or '' for passed), its one-line message, and its type."""
+
+
+class Case(NamedTuple):
+    """An object that was compared: its outcome is failure, error, skipped, or '' for passed; ``npu`` is whose it is."""
+
+    kind: str
+    name: str
+    outcome: str = ""
+    message: str = ""
+    type: str = ""
+    npu: str = ""
 
 
 def junit(result: object, host: str) -> str:
@@ -29,34 +38,37 @@ def junit(result: object, host: str) -> str:
     if not isinstance(result, Mapping) or not ({"bound", "drift", "checked"} <= set(result) or "msg" in result):
         raise ValueError(f"expected what npu.affinity.binding_info returned, with bound, drift and checked; got {type(result).__name__}")
     cases = list(_cases(result))
-    outcomes = [outcome for _kind, _object, outcome, _message, _type in cases]
+    outcomes = [case.outcome for case in cases]
     names = (("tests", len(cases)), *((f"{word}s", outcomes.count(word)) for word in ("failure", "error")))
     counts = {name: str(number) for name, number in (*names, ("skipped", outcomes.count("skipped")))}
     root = ElementTree.Element("testsuites", {"name": SUITE, **counts})
     suite = ElementTree.SubElement(root, "testsuite", {"name": clean(host), "hostname": clean(host), **counts})
-    for kind, name, outcome, message, word in cases:
-        case = ElementTree.SubElement(suite, "testcase", {"classname": clean(f"{host}.{kind}"), "name": clean(name)})
-        if outcome:
-            attributes = {"message": clean(message), **({"type": clean(word)} if word else {})}
-            ElementTree.SubElement(case, outcome, attributes).text = clean(f"{host}: {message}")
+    for case in cases:
+        element = ElementTree.SubElement(suite, "testcase", {"classname": clean(f"{host}.{case.kind}"), "name": clean(case.name)})
+        if case.outcome:
+            attributes = {"message": clean(case.message), **({"type": clean(case.type)} if case.type else {})}
+            text = f"{host}: {case.message}" + (f"\nIt belongs to {case.npu}." if case.npu else "")
+            ElementTree.SubElement(element, case.outcome, attributes).text = clean(text)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _cases(result: Mapping[str, Any]) -> Iterator[Case]:
     if "drift" not in result:
-        yield "plan", "comparison", "error", str(result["msg"]), "npu.affinity.binding_info"
+        yield Case("plan", "comparison", "error", str(result["msg"]), "npu.affinity.binding_info")
         return
     if not result["bound"] and not result["drift"]:
-        yield "plan", "the plan in force", "skipped", "The host was never bound.", ""
+        yield Case("plan", "the plan in force", "skipped", "The host was never bound.")
         return
     drift = {(entry["kind"], entry["object"]): entry for entry in result["drift"]}
     for kind, objects in result["checked"].items():
         for name in objects:
             entry = drift.get((kind, name))
-            yield (kind, name, "failure", line(entry), entry["cause"].partition(":")[0]) if entry else (kind, name, "", "", "")
+            yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _whose(entry)) if entry else Case(kind, name)
 
 
-def line(entry: Mapping[str, Any]) -> str:
-    """Return a drift as one line, without the host."""
-    return f"{entry['object']}: expected {entry['expected']}, found {entry['found']}; likely {entry['cause']}"
+def _whose(entry: Mapping[str, Any]) -> str:
+    """Return the NPU of a drift, where it belongs to one."""
+    if entry["npu"] is None:
+        return ""
+    return f"{entry['device'].upper()} {entry['npu']}" + (f" (PCI {entry['pci']})" if entry["pci"] else "")

@@ -61,7 +61,7 @@ for (const host of data.hosts) {
   host.shape = host.machine === undefined ? null : data.machines[host.machine];
   host.plan = host.views.find(view => !view.refused) || null;
   host.text = [host.name, host.state, host.why, host.product, host.plan && host.plan.strategy,
-    ...host.drift.map(entry => entry.object + " " + entry.cause), ...host.remarks].join(" ").toLowerCase();
+    ...host.drift.map(entry => entry.object + " " + entry.cause + " " + entry.remark), ...host.remarks].join(" ").toLowerCase();
 }
 
 /* ---- colour scheme ---- */
@@ -167,7 +167,7 @@ function showFleet(focus) {
     COLUMNS.map(([, , cell, look]) => h("td", {class: look}, cell(host))));
 
   const causes = new Map();
-  for (const host of data.hosts) for (const cause of new Set(host.drift.map(entry => entry.cause.split(":")[0]))) causes.set(cause, (causes.get(cause) || 0) + 1);
+  for (const host of data.hosts) for (const cause of new Set(host.drift.map(entry => entry.cause))) causes.set(cause, (causes.get(cause) || 0) + 1);
   let x = 0;
   const share = s("svg", {viewBox: `0 0 ${data.hosts.length || 1} 1`, preserveAspectRatio: "none", "aria-hidden": "true"}, [...ORDER].reverse().map(state => {
     x += counts[state];
@@ -593,7 +593,7 @@ function sentencesOf(shown, against) {
 
 function driftTable(host) {
   return h("div", {class: "scroll"}, h("table", {id: "drift"}, h("thead", {}, h("tr", {}, ["What", "Expected", "Found", "Likely cause"].map(title => h("th", {scope: "col"}, title)))),
-    h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {}, h("b", {}, entry.object), h("div", {class: "quiet"}, entry.kind)), h("td", {class: "mono"}, entry.expected), h("td", {class: "mono alarm"}, entry.found), h("td", {}, entry.cause))))));
+    h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {}, h("b", {}, entry.object), h("div", {class: "quiet"}, entry.kind + (entry.npu === null ? "" : ", " + host.npus[entry.npu].label))), h("td", {class: "mono"}, entry.expected), h("td", {class: "mono alarm"}, entry.found), h("td", {}, entry.cause + ": " + entry.remark))))));
 }
 
 /* A cpulist that breaks between its parts only. */

@@ -133,7 +133,7 @@ class _Host:
                 yield {"label": label, "processes": found}
 
     def _state(self) -> tuple[str, str]:
-        causes = Counter(str(entry["cause"]).partition(":")[0] for entry in self.drift)
+        causes = Counter(str(entry["cause"]) for entry in self.drift)
         why = ", ".join(cause if number == 1 else f"{cause} ({number})" for cause, number in causes.most_common())
         if "drift" not in self.record:
             reason = str(self.record.get("msg") or self.record.get("refused") or "")
@@ -150,7 +150,7 @@ class _Host:
         plans = dict(self._plans())
         merged, indexes = _merged(self.topology, [plan for plan in plans.values() if isinstance(plan, Mapping)])
         npus, colours, machine = self._once(machines, merged)
-        drifting = [self._npu_of(entry, npus, indexes) for entry in self.drift]
+        drifting = [self._npu_of(entry, indexes) for entry in self.drift]
         found = []
         for label, plan in plans.items():
             view: View = (
@@ -187,13 +187,13 @@ class _Host:
         }
         return npus, colours_of(npus, owners, frames, per_row), machines.place(machine)
 
-    def _npu_of(self, entry: Drift, npus: Sequence[Npu], indexes: Mapping[Key, int]) -> int | None:
-        """Return the index of the NPU that a drift belongs to: by its logic id in the plan in force, or by its slice."""
-        compared = (self.topology.get("applied") or {}).get("npus") or self.topology["npus"]
-        for key, planned in zip(keys_of(compared), compared, strict=True):
-            named = entry.get("npu") is not None and f" {key[0].upper()} {planned['id']} " in f" {entry['object']} "
-            if named or entry.get("unit") and entry["unit"] == planned.get("slice"):
-                return indexes[key]
+    def _npu_of(self, entry: Drift, indexes: Mapping[Key, int]) -> int | None:
+        """Return the index of the NPU that a drift belongs to; its logic id is that of the plan in force, or of an NPU that it lacks."""
+        whose = (entry.get("npu"), entry.get("pci") or "", entry.get("device"))
+        for known in ((self.topology.get("applied") or {}).get("npus") or (), self.topology["npus"]):
+            for key, npu in zip(keys_of(known), known, strict=True):
+                if whose == (npu["id"], npu.get("pci") or "", key[0]):
+                    return indexes[key]
         return None
 
     def _plans(self) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
@@ -270,7 +270,7 @@ def _npu(npu: Npu, colour: int | None, raw: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
-    texts = {key: str(entry.get(key) or "") for key in ("kind", "object", "expected", "found", "cause")}
+    texts = {key: str(entry.get(key) or "") for key in ("kind", "object", "expected", "found", "cause", "remark")}
     try:
         cpus = marked(entry)
     except ValueError:

@@ -12,13 +12,11 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import ROLES
 
 Key = tuple[str, str, int]
@@ -27,12 +25,6 @@ View = dict[str, Any]
 Drift = Mapping[str, Any]
 FEW = 16
 """A thread or interrupt that may run on more CPUs than this is marked where it should be, not everywhere it could be."""
-
-_LIST = r"\d[\d,-]*"
-_PLACES = re.compile(rf"CPUs ({_LIST})")
-_WHOLE = re.compile(rf"({_LIST})")
-_OVERRIDE = re.compile(r"AllowedCPUs=([\d][\d ,-]*)")
-_OFFLINE = re.compile(rf"({_LIST}) offline")
 
 
 def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
@@ -73,37 +65,24 @@ def view_of_kernel(label: str, plan: View, drift: Iterable[Drift], npus: Sequenc
     for entry, index in zip(drift, npus, strict=True):
         if index is None or index not in sets:
             continue
-        expected, found = cpus_of(entry)
         if entry["kind"] == "interrupts":
             gone, new = moved.setdefault(index, (set(), set()))
-            gone |= expected
-            new |= found
-        elif entry["kind"] == "cpusets" and str(entry["object"]) == f"{sets[index].get('slice')} CPUs":
-            sets[index]["pool"] = compress(found)
+            gone |= _cpus(entry, "expected_cpus")
+            new |= _cpus(entry, "found_cpus")
+        elif entry["kind"] == "cpusets" and entry.get("expected_cpus") and entry["unit"] == sets[index].get("slice"):
+            sets[index]["pool"] = str(entry.get("found_cpus") or "")
     for index, (gone, new) in moved.items():
         sets[index]["irq"] = compress(set(expand(sets[index].get("irq", ""))) - gone | new)
     return {**plan, "label": label, "kind": "kernel", "npus": sets, "repaired": [], "warnings": [], "violations": []}
 
 
-def cpus_of(entry: Drift) -> tuple[set[int], set[int]]:
-    """Return the CPUs that a drift expected and those that it found, as far as its texts name any."""
-    expected, found = str(entry["expected"]), str(entry["found"])
-    if entry["kind"] == "cpusets" and str(entry["object"]).endswith(" CPUs"):
-        return _parsed(_WHOLE.fullmatch(expected)), _parsed(_OVERRIDE.match(found) or _WHOLE.fullmatch(found))
-    if entry["kind"] == "cpus":
-        return set(), _parsed(_OFFLINE.fullmatch(found))
-    if entry["kind"] in (*KINDS, "processes"):
-        return tuple({cpu for text in _PLACES.findall(side) for cpu in expand(text)} for side in (expected, found))  # type: ignore[return-value]
-    return set(), set()
-
-
 def marked(entry: Drift) -> str:
     """Return the cpulist of the CPUs that a drift is about."""
-    expected, found = cpus_of(entry)
-    if entry["kind"] == "cpusets":
+    expected, found = _cpus(entry, "expected_cpus"), _cpus(entry, "found_cpus")
+    if entry["kind"] in ("cpusets", "cpus"):
         return compress(expected ^ found)
     return compress(expected | found if len(found) <= FEW else expected)
 
 
-def _parsed(match: re.Match[str] | None) -> set[int]:
-    return set(expand(match[1].strip().replace(" ", ","))) if match else set()
+def _cpus(entry: Drift, side: str) -> set[int]:
+    return set(expand(entry.get(side) or ""))

@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import (
-    Findings,
-    cause_of_cpuset,
-    cause_of_file,
-    cause_of_move,
-    differing_lines,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._drift import causes, findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.files import differing_lines
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import KINDS, Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.modules import binding_info
+
+
+def said(cause):
+    return "%s: %s" % cause
+
 
 LINES = [
     ("a value was changed", "[Slice]\nAllowedCPUs=0-3\n", "[Slice]\nAllowedCPUs=0-7\n", ("AllowedCPUs=0-3", "AllowedCPUs=0-7")),
@@ -42,7 +48,7 @@ FILES = [
 
 @pytest.mark.parametrize("before, after, ours, cause", [row[1:] for row in FILES], ids=[row[0] for row in FILES])
 def test_why_a_file_differs(before, after, ours, cause):
-    assert cause_of_file(before, after, ours).startswith(cause)
+    assert said(causes.of_file(before, after, ours)).startswith(cause)
 
 
 OVERRIDE = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
@@ -61,7 +67,7 @@ SETS = [
 @pytest.mark.parametrize("wanted, found, known, cause", [row[1:] for row in SETS], ids=[row[0] for row in SETS])
 def test_why_the_kernel_grants_another_set(wanted, found, known, cause):
     granted = None if found is None else set(expand(found))
-    assert cause_of_cpuset("npu-0.slice", set(expand(wanted)), granted, **known).startswith(cause)
+    assert said(causes.of_cpuset("npu-0.slice", set(expand(wanted)), granted, **known)).startswith(cause)
 
 
 RUNS = "it runs, and nothing tells it to leave the NPUs alone"
@@ -83,22 +89,92 @@ MOVES = [
 def test_why_something_is_on_other_cpus(case, cause):
     kind, found, everything, offline, irqbalance = case
     entry = {"before": found, "wanted": "2"}
-    assert cause_of_move(kind, entry, everything, set(range(8)), offline, irqbalance).startswith(cause)
+    assert said(causes.of_move(kind, entry, everything, set(range(8)), offline, irqbalance)).startswith(cause)
 
 
-def test_an_object_that_differs_counts_as_checked():
-    findings = Findings()
-    findings.same("units", "a.timer at boot")
-    findings.differs("units", "b.timer at boot", "enabled", "not enabled", "manual change", unit="b.timer")
-    assert findings.checked == {"units": ["a.timer at boot", "b.timer at boot"]}
-    assert findings.drift == [
-        {
-            "kind": "units",
-            "object": "b.timer at boot",
-            "expected": "enabled",
-            "found": "not enabled",
-            "cause": "manual change",
-            "npu": None,
-            "unit": "b.timer",
-        }
-    ]
+def test_an_object_that_differs_counts_as_checked_and_belongs_to_the_npu_of_its_unit():
+    found = Findings()
+    found.devices = {"npu-0.slice": FIRST}
+    found.same("units", "a.timer at boot")
+    found.differs("units", "npu-0.slice", "active", "inactive", STOPPED, unit="npu-0.slice")
+    found.differs("units", "b.timer at boot", "enabled", "not enabled", STOPPED, unit="b.timer")
+    assert found.checked == {"units": ["a.timer at boot", "npu-0.slice", "b.timer at boot"]}
+    assert [finding.device for finding in found.drift] == [FIRST, None]
+
+
+STOPPED = Cause("manual change", "stopped by hand")
+FIRST = Device("npu", 0, "0000:c1:00.0")
+SENTENCES = [
+    # kind, object, expected, found, device: the texts, and CPUs as data
+    (("units", "a.timer", "active", "inactive"), "active", "inactive", None, None),
+    (("interrupts", "NPU 0 a", Value(cpus="25"), Value(cpus="0-7", irqs="30-45")), "CPUs 25", "CPUs 0-7 (IRQ 30-45)", "25", "0-7"),
+    (
+        ("interrupts", "NPU 0 a", Value(cpus="25"), [Value(cpus="7", irqs="30"), Value(cpus="3", irqs="31")]),
+        "CPUs 25",
+        "CPUs 7 (IRQ 30), CPUs 3 (IRQ 31)",
+        "25",
+        "3,7",
+    ),
+    (
+        ("interrupts", "NPU 0 a", Value(cpus="25"), Value("still on CPUs 9", cpus="9", irqs="30")),
+        "CPUs 25",
+        "still on CPUs 9 (IRQ 30)",
+        "25",
+        "9",
+    ),
+    (("cpus", "pool of NPU 0", Value(cpus="0-3"), Value(cpus="0,2-3")), "0-3 online", "1 offline", "0-3", "0,2-3"),
+    (("cpus", "pool of NPU 0", Value(cpus="0-3"), Value(cpus="")), "0-3 online", "0-3 offline", "0-3", ""),
+    (("cpusets", "npu-0.slice CPUs", Value(cpus="0-3"), Value(cpus="0-7")), "0-3", "0-7", "0-3", "0-7"),
+    (("cpusets", "npu-0.slice CPUs", Value(cpus="0-3"), Value(cpus="")), "0-3", "none", "0-3", ""),
+    (("cpusets", "npu-0.slice CPUs", Value(cpus="0-3"), "no cpuset"), "0-3", "no cpuset", "0-3", None),
+    (("cpusets", "npu-0.slice memory nodes", Value(mems="0"), Value(mems="0-1")), "0", "0-1", None, None),
+    (
+        ("processes", "processes of npu-0.slice", Value(cpus="0-3", mems="0"), Value(cpus="0-7", mems="1", task="77 (python)", more=3)),
+        "CPUs 0-3, memory nodes 0",
+        "CPUs 0-7, memory nodes 1 of 77 (python) and 3 more",
+        "0-3",
+        "0-7",
+    ),
+]
+
+
+@pytest.mark.parametrize("given, expected, found, expected_cpus, found_cpus", SENTENCES)
+def test_a_sentence_is_made_of_the_data_of_a_finding(given, expected, found, expected_cpus, found_cpus):
+    drift = Findings()
+    drift.differs(*given, STOPPED, FIRST, "npu-0.slice")
+    assert result_of(drift.drift[0]) == {
+        "kind": given[0],
+        "object": given[1],
+        "expected": expected,
+        "found": found,
+        "cause": "manual change",
+        "remark": "stopped by hand",
+        "npu": 0,
+        "device": "npu",
+        "pci": "0000:c1:00.0",
+        "unit": "npu-0.slice",
+        "expected_cpus": expected_cpus,
+        "found_cpus": found_cpus,
+        "sentence": "%s: expected %s, found %s; likely manual change: stopped by hand" % (given[1], expected, found),
+    }
+
+
+DEVICES = [
+    ({"kind": "npu", "id": 3, "pci": "0000:c1:00.0", "slice": "npu-3.slice"}, ("npu", 3, "0000:c1:00.0"), "NPU 3"),
+    ({"id": 3, "slice": "gpu-3.slice"}, ("gpu", 3, ""), "GPU 3"),
+    ({"kind": "gpu", "id": 3, "pci": None}, ("gpu", 3, ""), "GPU 3"),
+    ({"id": 0}, ("npu", 0, ""), "NPU 0"),
+]
+
+
+@pytest.mark.parametrize("entry, device, title", DEVICES)
+def test_whose_a_finding_is(entry, device, title):
+    assert Device.of(entry) == device and Device.of(entry).title == title
+
+
+def test_the_module_documents_every_kind_and_every_cause():
+    (returned,) = yaml.safe_load_all(binding_info.RETURN)
+    fields = returned["drift"]["contains"]
+    causes_there = {value for name, value in vars(findings).items() if name.isupper() and isinstance(value, str)}
+    for name, known in (("kind", set(KINDS)), ("cause", causes_there)):
+        assert set(re.findall(r"V\(([^)]*)\)", str(fields[name]["description"]))) == known

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.soft_split import check_soft_split, require
 
 FOLDER = "/usr/local/hami-vnpu-core"
@@ -29,6 +30,10 @@ def process(tree, pid, group, comm="python", maps=MAPS, environ="", device="/dev
     if device:
         tree.write({folder + "/fd": None})
         os.symlink(device, tree.root + folder + "/fd/40")
+
+
+def results(findings):
+    return [result_of(finding) for finding in findings.drift]
 
 
 def look(tree, *vnpus, **others):
@@ -53,9 +58,9 @@ FILES = [
 def test_the_files_of_either_layout_must_be_there(tree, files, missing):
     tree.write(files)
     found = look(tree, A, {**A, "name": "b"})
-    assert [(entry["object"], entry["found"]) for entry in found.drift] == missing
+    assert [(entry["object"], entry["found"]) for entry in results(found)] == missing
     for entry in found.drift:
-        assert entry["cause"].startswith("manual change: removed, or never placed; new containers of vNPU a and b run without any limit")
+        assert entry.cause == ("manual change", "removed, or never placed; new containers of vNPU a and b run without any limit")
     if missing:
         with pytest.raises(ValueError, match=missing[0][0] + r" is not on the host \(.*containers of vNPUs would run without any limit"):
             require(tree.host, FOLDER)
@@ -78,9 +83,11 @@ def test_a_container_in_the_slice_of_a_vnpu_must_have_loaded_the_library(tree):
     assert look(tree, A).checked["processes"] == ["libvnpu.so of vNPU a"]
     process(tree, 4712, IN_SLICE + "/docker-2.scope", maps="7f00 r-xp /usr/bin/python3")
     process(tree, 4713, "/npu.slice/npu-0.slice/npu-0-ab.slice/docker-3.scope", maps="")
-    (entry,) = look(tree, A).drift
+    (entry,) = results(look(tree, A))
     assert (entry["kind"], entry["object"], entry["found"]) == ("processes", "libvnpu.so of vNPU a", "none in process 4712 python")
-    assert entry["cause"].startswith("not restarted: started without the volumes and variables of its share")
+    assert entry["sentence"].startswith(
+        "libvnpu.so of vNPU a: expected in every process, found none in process 4712 python; likely not restarted: started without"
+    )
 
 
 def test_pods_are_told_by_their_quota(tree):
@@ -91,21 +98,21 @@ def test_pods_are_told_by_their_quota(tree):
     process(tree, 4, pod % 4, environ="NPU_MEM_QUOTA=1", maps="", device=None)
     found = look(tree)
     assert found.checked["processes"] == ["libvnpu.so of cri-containerd-1.scope", "libvnpu.so of cri-containerd-2.scope"]
-    assert [entry["found"] for entry in found.drift] == ["none in process 1 python"]
+    assert [entry["found"] for entry in results(found)] == ["none in process 1 python"]
 
 
 def test_a_container_stands_still_without_its_limiter(tree):
     tree.write(TODAY)
     assert look(tree, LIMITED).drift == [], "nothing runs, and nothing is to be limited"
     process(tree, 4711, IN_SLICE + "/docker-1.scope")
-    (entry,) = look(tree, LIMITED).drift
+    (entry,) = results(look(tree, LIMITED))
     assert (entry["object"], entry["expected"], entry["found"], entry["unit"]) == (
         "limiter of vNPU a",
         "a process of " + UNIT,
         "none beside process 4711 python",
         UNIT,
     )
-    assert "the container stands still: 'systemctl start %s'" % UNIT in entry["cause"]
+    assert "the container stands still: 'systemctl start %s'" % UNIT in entry["remark"]
     assert look(tree, LIMITED, idle=[UNIT]).drift == [], "the unit is drift of its own"
     process(tree, 900, "%s/%s" % (IN_SLICE, UNIT), comm="limiter", maps="", device="/dev/davinci_manager")
     assert look(tree, LIMITED).checked["processes"] == ["libvnpu.so of vNPU a", "limiter of vNPU a"]

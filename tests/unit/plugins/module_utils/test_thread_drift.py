@@ -8,11 +8,16 @@ from __future__ import annotations
 from workers import allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.threads import check_threads
 from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8)]}
 TEAM = [{"npus": [0, 1], "slice": "npu-llm.slice"}]
+
+
+def results(findings):
+    return [result_of(finding) for finding in findings.drift]
 
 
 def check(tree, processes=()):
@@ -30,11 +35,11 @@ def test_placed_threads_are_no_drift_and_others_are_one_line_for_each_role(tree)
     assert (clean.drift, clean.checked) == ([], {"threads": ["main threads of NPU 0", "acl threads of NPU 0"]})
     process(tree, 300, "/npu.slice/npu-0.slice", ["late", "pool", "acl_thread"], "0-7")
     found = check(tree)
-    assert [(entry["object"], entry["expected"], entry["found"], entry["npu"]) for entry in found.drift] == [
+    assert [(entry["object"], entry["expected"], entry["found"], entry["npu"]) for entry in results(found)] == [
         ("main threads of NPU 0", "CPUs 2-5", "CPUs 0-7 of thread 300 (late) of process 300 (late) and 1 more", 0),
         ("acl threads of NPU 0", "CPUs 6", "CPUs 0-7 of thread 302 (acl_thread) of process 300 (late)", 0),
     ]
-    assert found.drift[0]["cause"].startswith("manual change: started since the timer last looked")
+    assert results(found)[0]["remark"].startswith("started since the timer last looked")
     assert set(allowed(tree, 300).values()) == {"0-7"}
 
 
@@ -42,13 +47,12 @@ def test_a_refusal_by_a_cpuset_is_drift_of_a_group_of_npus_and_a_narrow_one_a_re
     process(tree, 100, "/npu.slice/npu-llm.slice", ["worker", "acl_thread"], "2", granted="2")
     process(tree, 200, "/npu.slice/npu-llm.slice/a.scope", ["worker", "acl_thread"], "20", granted="20")
     found = check(tree, TEAM)
-    assert [(entry["object"], entry["npu"], entry["expected"]) for entry in found.drift] == [
+    assert [(entry["object"], entry["npu"], entry["expected"]) for entry in results(found)] == [
         ("main threads of NPU 0 and NPU 1", None, "CPUs 2-5,10-13"),
         ("acl threads of NPU 0 and NPU 1", None, "CPUs 6,14"),
     ]
-    assert found.drift[1]["cause"].startswith(
-        "changed cpuset: is refused the CPUs 6,14 of role acl: it may use CPUs 20, and none of the pool"
-    )
+    assert found.drift[1].cause.word == "changed cpuset"
+    assert found.drift[1].cause.remark.startswith("is refused the CPUs 6,14 of role acl: it may use CPUs 20, and none of the pool")
     assert found.remarks == [
         "process 100 (worker) of NPU 0 and NPU 1: CPU 3-5,10-13 of role main is not granted by the cgroup; its threads get CPUs 2",
         "process 100 (worker) of NPU 0 and NPU 1: CPU 6,14 of role acl is not granted by the cgroup; its threads get CPUs 2",

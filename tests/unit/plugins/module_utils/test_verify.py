@@ -16,6 +16,8 @@ from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_dev
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Device
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import POLICY
@@ -69,7 +71,7 @@ def compared(host, wanted, plan=None):
 
 
 def lines(findings):
-    return ["%(object)s: %(expected)s, not %(found)s; %(cause)s" % entry for entry in findings.drift]
+    return ["%(object)s: %(expected)s, not %(found)s; %(cause)s: %(remark)s" % entry for entry in map(result_of, findings.drift)]
 
 
 @pytest.fixture
@@ -262,7 +264,7 @@ CHANGES = [
     (
         "plan.json is no plan",
         lambda host: host.put(binding.PLAN, "[1]"),
-        binding.PLAN + ": the plan in force, not the plan has no list 'npus'",
+        binding.PLAN + ": the plan in force, not no plan (the plan has no list 'npus'",
     ),
     (
         "plan.json is that of a newer version",
@@ -277,7 +279,7 @@ CHANGES = [
     (
         "plan.json has a wrong pool",
         lambda host: edit(host, binding.PLAN, '"24-35"', '"24-"'),
-        binding.PLAN + ": the plan in force, not pool of NPU 0: '24-' in '24-'",
+        binding.PLAN + ": the plan in force, not no plan (pool of NPU 0: '24-' in '24-'",
     ),
     (
         "plan.json is gone",
@@ -305,14 +307,14 @@ def test_a_driver_that_was_loaded_again_is_told_from_hands_and_daemons(bound):
     run_irqbalance(bound)
     move_everything(bound)
     _was_bound, findings = compared(bound, WANTED)
-    assert [entry["object"] for entry in findings.drift] == [
+    assert [entry.object for entry in findings.drift] == [
         "NPU 0 cq_update_irq",
         "NPU 0 sq_send_trigger_irq",
         "NPU 0 dev0_sq_send_wq",
         "NPU 0 dev0_sq_task",
     ]
-    assert {entry["cause"].partition(":")[0] for entry in findings.drift} == {"driver reload"}
-    assert {entry["npu"] for entry in findings.drift} == {0}
+    assert {entry.cause.word for entry in findings.drift} == {"driver reload"}
+    assert {entry.device for entry in findings.drift} == {Device("npu", 0, FIRST)}
 
 
 def test_a_driver_that_is_not_loaded_is_named(bound):
@@ -605,6 +607,18 @@ def test_what_the_kernel_grants_is_compared_on_a_running_host(live, change, expe
     assert len(said) == len(expected), said
     assert all(line.startswith(start) for line, start in zip(said, expected)), said
     assert {call.split()[0] for call in live.calls} <= {"is-active", "show"}
+
+
+def test_units_that_differ_belong_to_the_npu_in_whose_slice_they_are(live):
+    live.put(GROUP + "/cpuset.cpus.effective", "0")
+    live.shown.update({"vllm@0.service": in_slice("/system.slice/vllm@0.service")})
+    live.put("/sys/fs/cgroup/npu.slice/tp.service/cpuset.cpus.effective", "0-3")
+    inner = {"name": "a", "slice": "npu-0-a.slice", "limiter": "npu-affinity-limiter-a.service"}
+    wanted = LIVE_WANTED._replace(binding={**BINDING, "vnpus": [inner]}, stopped=[inner["limiter"]])
+    live.running.add(inner["limiter"])
+    found = {finding.unit: finding.device for finding in compared(live, wanted)[1].drift}
+    first = Device.of(json.loads(live.read(binding.PLAN))["npus"][0])
+    assert found == {"npu-0.slice": first, "vllm@0.service": first, inner["limiter"]: first, "tp.service": None}
 
 
 def test_a_service_whose_drop_in_was_changed_is_not_blamed_for_running_on(live):

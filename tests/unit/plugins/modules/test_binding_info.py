@@ -65,7 +65,7 @@ def content(root):
 def test_a_host_before_and_after_a_bind(look, root, request):
     first = look()
     assert (first["bound"], first["drift"], first["checked"]) == (False, [], {})
-    assert look(must_be_bound=True)["drift"][0]["cause"] == "never bound: bind the host"
+    assert look(must_be_bound=True)["drift"][0]["sentence"].endswith("likely never bound: bind the host")
     request.getfixturevalue("bound")
     before = content(root)
     result = look(device_share={"enabled": True})
@@ -93,7 +93,7 @@ def test_after_a_reboot_without_boot_units_all_that_a_driver_forgets_is_listed(l
         ("device_share", None),
         ("device_share", None),
     ]
-    assert {entry["cause"].partition(":")[0] for entry in result["drift"]} == {"driver reload"}
+    assert {entry["cause"] for entry in result["drift"]} == {"driver reload"}
 
 
 def test_a_changed_file_and_a_broken_plan(look, bound):
@@ -104,14 +104,21 @@ def test_a_changed_file_and_a_broken_plan(look, bound):
         "object": SLICE,
         "expected": "AllowedCPUs=0-15",
         "found": "AllowedCPUs=0-7",
-        "cause": "manual change: changed by hand, or the settings changed since the last bind",
-        "npu": None,
+        "expected_cpus": None,
+        "found_cpus": None,
+        "cause": "manual change",
+        "remark": "changed by hand, or the settings changed since the last bind",
+        "npu": 0,
+        "device": "npu",
+        "pci": "0000:c1:00.0",
         "unit": "npu-0.slice",
+        "sentence": SLICE + ": expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand, or the settings "
+        "changed since the last bind",
     }
     assert look(plan=PLAN)["drift"] == [entry]
     (bound / "etc/npu-affinity/plan.json").write_text(json.dumps(PLAN)[:-1])
     (entry,) = look()["drift"]
-    assert (entry["kind"], entry["cause"].partition(":")[0]) == ("plan", "manual change")
+    assert (entry["kind"], entry["cause"]) == ("plan", "manual change")
 
 
 def test_what_cannot_be_compared_fails_the_task(look, bound):

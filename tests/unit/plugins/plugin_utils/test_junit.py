@@ -11,17 +11,22 @@ import pytest
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.junit import FilterModule
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 
 junit = FilterModule().filters()["junit"]
-MOVED = {
-    "kind": "interrupts",
-    "object": "NPU 0 cq_update_irq",
-    "expected": "CPUs 25",
-    "found": "CPUs 0-47 (IRQ 2754-2769)",
-    "cause": "irqbalance: it runs, and nothing tells it to leave the NPUs alone",
-    "npu": 0,
-    "unit": None,
-}
+
+
+def differs(kind, name, expected, found, cause, device=None):
+    """A drift as module binding_info returns it."""
+    findings = Findings()
+    findings.differs(kind, name, expected, found, cause, device)
+    return result_of(findings.drift[0])
+
+
+FIRST = Device("npu", 0, "0000:c1:00.0")
+RUNS = Cause("irqbalance", "it runs, and nothing tells it to leave the NPUs alone")
+MOVED = differs("interrupts", "NPU 0 cq_update_irq", Value(cpus="25"), Value(cpus="0-47", irqs="2754-2769"), RUNS, FIRST)
 CHECKED = {"files": ["/etc/systemd/system/npu-0.slice"], "interrupts": ["NPU 0 cq_update_irq", "NPU 0 sq_send_trigger_irq"]}
 
 
@@ -48,9 +53,20 @@ def test_every_object_is_a_test_case_and_a_drift_a_failure():
         ("node1.interrupts", "NPU 0 sq_send_trigger_irq"),
     ]
     (failure,) = cases["node1.interrupts", "NPU 0 cq_update_irq"]
-    line = "NPU 0 cq_update_irq: expected CPUs 25, found CPUs 0-47 (IRQ 2754-2769); likely " + MOVED["cause"]
-    assert (failure.tag, failure.get("type"), failure.get("message"), failure.text) == ("failure", "irqbalance", line, "node1: " + line)
+    line = "NPU 0 cq_update_irq: expected CPUs 25, found CPUs 0-47 (IRQ 2754-2769); likely irqbalance: " + RUNS.remark
+    assert (failure.tag, failure.get("type"), failure.get("message")) == ("failure", "irqbalance", line)
+    assert failure.text == f"node1: {line}\nIt belongs to NPU 0 (PCI 0000:c1:00.0)."
     assert sum(map(len, cases.values())) == 1
+
+
+DEVICES = [(FIRST, "NPU 0 (PCI 0000:c1:00.0)"), (Device("gpu", 3, ""), "GPU 3"), (None, None)]
+
+
+@pytest.mark.parametrize("device, title", DEVICES)
+def test_a_failure_says_whose_it_is(device, title):
+    drift = differs("cpusets", "a.service CPUs", Value(cpus="0-3"), Value(cpus="0"), RUNS, device)
+    ((failure,),) = report({"bound": True, "drift": [drift], "checked": {"cpusets": ["a.service CPUs"]}}).values()
+    assert failure.text.splitlines()[1:] == ([f"It belongs to {title}."] if title else [])
 
 
 OUTCOMES = [
@@ -68,14 +84,17 @@ def test_what_else_a_comparison_ends_with(result, outcome):
 
 
 def test_a_host_that_must_be_bound_and_is_not_is_a_failure():
-    drift = dict(MOVED, kind="plan", object="plan.json", cause="never bound: bind the host")
+    drift = differs("plan", "plan.json", "the plan in force", "no such file", Cause("never bound", "bind the host"))
     ((failure,),) = report({"bound": False, "drift": [drift], "checked": {"plan": ["plan.json"]}}).values()
     assert (failure.tag, failure.get("type")) == ("failure", "never bound")
 
 
 @pytest.mark.parametrize("found", ["<a&b>\"'", "bell \a and escape \x1b[0m", "half of a pair \ud800", "\ufffe", "tab\tand 中文", "]]>"])
 def test_texts_of_any_kind_stay_well_formed(found):
-    cases = report({"bound": True, "drift": [dict(MOVED, found=found)], "checked": CHECKED}, host="nöde <1>")
+    cases = report(
+        {"bound": True, "drift": [differs("interrupts", MOVED["object"], "requested", found, RUNS, FIRST)], "checked": CHECKED},
+        host="nöde <1>",
+    )
     (failure,) = cases["nöde <1>.interrupts", "NPU 0 cq_update_irq"]
     shown = failure.get("message").partition("found ")[2].partition("; likely")[0]
     readable = "".join(character for character in found if character.isprintable() and character != "\ufffe")

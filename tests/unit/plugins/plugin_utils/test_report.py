@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
 
@@ -84,19 +86,27 @@ def record(host="node1", nodes=2, per_node=16, npus=2, threads=1, **changes):
     return {**found, **changes}
 
 
-def differs(kind, name, expected, found, npu=None, unit=None, cause="manual change: moved by hand"):
-    return {"kind": kind, "object": name, "expected": expected, "found": found, "cause": cause, "npu": npu, "unit": unit}
+def differs(kind, name, expected, found, npu=None, pci=None, unit=None, cause="manual change", remark="moved by hand"):
+    """A drift as module binding_info returns it. NPUs of :func:`record` are on PCI functions 1, 2 and so on."""
+    findings = Findings()
+    device = None if npu is None else Device("npu", npu, pci or f"0000:{npu + 1:02x}:00.0")
+    findings.differs(kind, name, expected, found, Cause(cause, remark), device, unit)
+    return result_of(findings.drift[0])
 
 
-MOVED = differs("interrupts", "NPU 0 cq_update_irq", "CPUs 1", "CPUs 7 (IRQ 20-35), CPUs 9 (IRQ 36)", npu=0)
-ALL_OVER = differs("interrupts", "NPU 1 sq_send_trigger_irq", "CPUs 16", "CPUs 0-31 (IRQ 50)", npu=1)
-WIDE = differs("cpusets", "npu-1.slice CPUs", "16-31", "12-31", unit="npu-1.slice")
-OVERRIDE = differs("cpusets", "npu-1.slice CPUs", "16-31", "AllowedCPUs=0-3 5 in /run/x.conf", unit="npu-1.slice")
-NODES = differs("cpusets", "npu-1.slice memory nodes", "1", "0-1", unit="npu-1.slice")
-NONE = differs("cpusets", "npu-1.slice CPUs", "16-31", "no cpuset", unit="npu-1.slice")
-OFFLINE = differs("cpus", "pool of NPU 1", "16-31 online", "20-21 offline", npu=1)
-STRAY = differs("processes", "processes in npu-0.slice", "CPUs 0-15", "CPUs 0-31 of 77 (python) and 3 more", unit="npu-0.slice")
-FILE = differs("files", "/etc/systemd/system/npu-0.slice", "AllowedCPUs=0-15", "AllowedCPUs=0")
+PLACES = [Value(cpus="7", irqs="20-35"), Value(cpus="9", irqs="36")]
+MOVED = differs("interrupts", "NPU 0 cq_update_irq", Value(cpus="1"), PLACES, npu=0)
+ALL_OVER = differs("interrupts", "NPU 1 sq_send_trigger_irq", Value(cpus="16"), Value(cpus="0-31", irqs="50"), npu=1)
+SLICE = {"npu": 1, "unit": "npu-1.slice"}
+WIDE = differs("cpusets", "npu-1.slice CPUs", Value(cpus="16-31"), Value(cpus="12-31"), **SLICE)
+OVERRIDE = differs("cpusets", "npu-1.slice CPUs", Value(cpus="16-31"), Value("AllowedCPUs=0-3 5 in /run/x.conf", cpus="0-3,5"), **SLICE)
+NODES = differs("cpusets", "npu-1.slice memory nodes", Value(mems="1"), Value(mems="0-1"), **SLICE)
+NONE = differs("cpusets", "npu-1.slice CPUs", Value(cpus="16-31"), "no cpuset", **SLICE)
+OFFLINE = differs("cpus", "pool of NPU 1", Value(cpus="16-31"), Value(cpus="16-19,22-31"), npu=1)
+TASK = Value(cpus="0-31", task="77 (python)", more=3)
+STRAY = differs("processes", "processes in npu-0.slice", Value(cpus="0-15"), TASK, npu=0, unit="npu-0.slice")
+SERVICE = differs("cpusets", "a.service CPUs", Value(cpus="0-15"), Value(cpus="0-3"), npu=0, unit="a.service")
+FILE = differs("files", "/etc/irqbalance-policy", "a file", "no such file")
 
 
 @pytest.mark.parametrize(
@@ -124,10 +134,11 @@ def only(records, **options):
 
 
 def test_the_kernel_is_the_plan_in_force_but_for_what_was_found():
-    host, (in_force, kernel), _machine = only([record(drift=[MOVED, WIDE, NODES, FILE, OFFLINE])])
+    host, (in_force, kernel), _machine = only([record(drift=[MOVED, WIDE, NODES, FILE, OFFLINE, SERVICE])])
     assert host["state"] == "drifted"
-    assert host["why"] == "manual change (5)"
-    assert [entry["npu"] for entry in host["drift"]] == [0, 1, 1, None, 1]
+    assert host["why"] == "manual change (6)"
+    assert [entry["npu"] for entry in host["drift"]] == [0, 1, 1, None, 1, 0]
+    assert in_force["npus"][0]["pool"] == kernel["npus"][0]["pool"], "a service has a part of it"
     assert in_force["npus"][0]["irq"] == "0-1" and kernel["npus"][0]["irq"] == "0,7,9"
     assert in_force["npus"][1]["pool"] == "16-31" and kernel["npus"][1]["pool"] == "12-31"
     assert (in_force["label"], kernel["label"], in_force["local"]) == ("plan in force", "kernel", 1.0)
@@ -145,7 +156,7 @@ STATES = [
     (record(drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
     (unbound(), "not bound", "", ["a bind now"]),
     (
-        unbound(drift=[differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound: bind")]),
+        unbound(drift=[differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound")]),
         "not bound",
         "never bound",
         ["a bind now"],
@@ -182,7 +193,8 @@ def test_a_lost_card_keeps_its_drift_although_logic_ids_close_up():
         npus=4,
         drift=[
             differs("npus", "NPU 1", "PCI function 0000:02:00.0", "no such function", npu=1),
-            differs("interrupts", "NPU 3 cq_update_irq", "CPUs 49", "CPUs 1", npu=3),
+            differs("interrupts", "NPU 3 cq_update_irq", Value(cpus="49"), Value(cpus="1"), npu=3),
+            differs("npus", "NPU 1 (PCI 0000:03:00.0)", "CPUs of its own", "no entry", npu=1, pci="0000:03:00.0"),
         ],
     )
     del given["topology"]["npus"][1]
@@ -192,7 +204,7 @@ def test_a_lost_card_keeps_its_drift_although_logic_ids_close_up():
     host, views, machine = only([given])
     assert [npu["label"] for npu in host["npus"]] == ["NPU 0", "NPU 1", "NPU 2", "NPU 1 (lost)"]
     assert [npu["pci"] for npu in host["npus"]] == ["0000:01:00.0", "0000:03:00.0", "0000:04:00.0", "0000:02:00.0"]
-    assert [entry["npu"] for entry in host["drift"]] == [3, 2]
+    assert [entry["npu"] for entry in host["drift"]] == [3, 2, 1]
     assert machine["nodes"][1]["npus"] == [3] and host["npus"][3]["gone"]
     assert views[0]["npus"][2]["pool"] == "48-63"
 
@@ -289,7 +301,7 @@ texts = st.one_of(st.sampled_from(NASTY), st.text(max_size=40))
 def test_no_text_of_a_host_can_become_markup(name, title, cause, process):
     given = record(
         "n" + name,
-        drift=[{**MOVED, "object": name, "cause": cause}],
+        drift=[{**MOVED, "object": name, "cause": cause, "remark": cause}],
         remarks=[cause],
         processes=[{"pid": 1, "name": process, "npu": 0, "memory": {}}],
     )
@@ -336,7 +348,7 @@ def test_the_page_loads_nothing_and_its_script_makes_no_markup_of_texts():
 
 def test_a_host_of_640_cpus_and_16_npus_is_below_300_kb_with_everything():
     drift = [
-        differs("interrupts", f"NPU {npu} {name}", "CPUs 1", "CPUs 3 (IRQ 7)", npu=npu)
+        differs("interrupts", f"NPU {npu} {name}", Value(cpus="1"), Value(cpus="3", irqs="7"), npu=npu)
         for npu in range(16)
         for name in ("cq_update_irq", "sq_send_trigger_irq")
     ]

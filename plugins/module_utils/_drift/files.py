@@ -1,0 +1,114 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files as a bind writes them, by their text and rights. Reads only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from .._host import Host
+from .._state.files import FileState, is_ours
+from .._state.systemd import unit_of
+from .._transaction.host_files import Request, compare
+from .._vnpu_layout import Layout, checksum, complete, look
+from . import causes
+from .findings import CHANGED_SETTINGS, EDIT, Cause, Findings
+
+_SHOWN = 3
+
+
+def check_files(findings: Findings, host: Host, files: Sequence[dict[str, Any]], owned: Sequence[str]) -> set[str]:
+    """Compare the files and return the units whose files differ."""
+    edited = set()
+    changes = compare(host, Request(files=files, owned=owned))
+    for path in [entry["path"] for entry in files if entry["path"] not in changes]:
+        findings.same("files", path)
+    for path, (before, after) in changes.items():
+        cause = causes.of_file(before.text, after.text, before.text is not None and is_ours(before.text))
+        expected, found = _file_texts(before, after)
+        findings.differs("files", path, expected, found, cause, unit=unit_of(path))
+        edited.add(unit_of(path))
+    return edited
+
+
+def check_folders(findings: Findings, host: Host, folders: Mapping[str, Mapping[str, str]]) -> None:
+    """Compare folders whose files count as one object: ``{folder: {name: text}}``."""
+    for folder, texts in folders.items():
+        files = [{"path": "%s/%s" % (folder, name), "content": text} for name, text in texts.items()]
+        different = sorted(path[len(folder) + 1 :] for path in compare(host, Request(files=files)))
+        if different:
+            cause = Cause(CHANGED_SETTINGS, "the collection was updated since the last bind, or someone edited them")
+            findings.differs("files", folder, "%d files of this version" % len(texts), "other " + ", ".join(different), cause)
+        else:
+            findings.same("files", folder)
+
+
+def check_programs(findings: Findings, host: Host, programs: Sequence[str]) -> None:
+    """Look whether the programs are there that units start."""
+    for path in programs:
+        if host.exists(path):
+            findings.same("files", path)
+        else:
+            cause = Cause(EDIT, "removed, or never placed; containers of vNPUs find no limiter")
+            findings.differs("files", path, "a program that units start", "no such file", cause)
+
+
+def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
+    """Return what a file should be and what it is, by its state before and after a bind."""
+    if before.text is None:
+        return "a file", "no such file"
+    if after.text is None:
+        return "no such file", "a file of an earlier bind"
+    if before.text == after.text:
+        return "mode %04o" % after.mode, "mode %04o" % before.mode
+    if before.private or after.private:
+        return "mode %04o and the text of the last bind" % after.mode, "another text, not shown"
+    missing, added = differing_lines(after.text, before.text)
+    return _readable(missing), _readable(added)
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
+    """Compare the directories and files for soft split; a file that somebody else placed is drift with the reason why it stays."""
+    try:
+        report = look(host, layout)
+    except ValueError as error:
+        findings.differs("files", layout.folder, "as npu_affinity_vnpu_files says", str(error), Cause(EDIT, "placed by someone else"))
+        return
+    for path in (layout.folder, layout.shared_region):
+        if path in report.folders:
+            before, after = report.folders[path]
+            found = "no such directory" if before is None else "permissions %04o" % before
+            findings.differs("files", path, "permissions %04o" % after, found, Cause(EDIT, "changed or removed by hand"))
+        else:
+            findings.same("files", path)
+    for name, digest in complete(layout).files.items():
+        path = "%s/%s" % (layout.folder, name)
+        if name in report.missing:
+            other = checksum(host, path)
+            cause = Cause(EDIT, "removed, or other files were named since the last bind")
+            findings.differs("files", path, "SHA-256 " + digest, "SHA-256 " + other if other else "no such file", cause)
+        else:
+            findings.same("files", path)
+    findings.remarks += report.warnings
+
+
+def differing_lines(expected: str, found: str) -> tuple[str, str]:
+    """Return the lines that only the one, and only the other of two texts has, each as a short text."""
+    lines = [text.splitlines() for text in (expected, found)]
+    missing, added = ([line for line in lines[mine] if line not in lines[1 - mine]] for mine in (0, 1))
+    if not missing and not added:
+        return "its lines", "its lines in another order or number"
+    return _shortened(missing) or "no further line", _shortened(added) or "no such line"
+
+
+def _shortened(lines: list[str]) -> str:
+    rest = len(lines) - _SHOWN
+    return " / ".join(lines[:_SHOWN]) + (" and %d more lines" % rest if rest > 0 else "")

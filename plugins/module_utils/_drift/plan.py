@@ -1,0 +1,148 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan in force, its NPUs and its CPUs. Reads only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Sequence
+
+from .._cpulist import compress, expand
+from .._host import Host
+from .._kernel.pci import DEVICE_FOLDER
+from .._plan_file import PATH as PLAN
+from .._plan_file import Broken, Newer, plan_npus, read
+from .._state import previous
+from .._transaction.host_files import Request, compare
+from .findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Device, Findings, Value
+
+_IN_FORCE = "the plan in force"
+_SETS = ("pool", "irq", "mems")
+
+
+def check_plan(
+    findings: Findings, host: Host, given: dict[str, Any] | None, owned: Sequence[str], must_be_bound: bool
+) -> tuple[dict[str, Any] | None, bool]:
+    """Return ``(the plan to compare with or None, whether the host was ever bound)`` and note what is to be said of plan.json.
+
+    ``given``: a plan to compare with instead of the one in force; ``owned``: patterns of files by which a host without it was bound.
+    """
+    if not host.exists(PLAN):
+        return given, _check_unbound(findings, host, owned, must_be_bound or given is not None)
+    _check_record(findings, host)
+    try:
+        found = read(host) or {}
+    except Newer as error:
+        findings.differs("plan", PLAN, _IN_FORCE, str(error), Cause(CHANGED_SETTINGS, "a newer version bound this host"))
+        return given, True
+    except Broken as error:
+        findings.differs("plan", PLAN, _IN_FORCE, error.why, Cause(EDIT, "bind the host again, and it is written anew"))
+        return given, True
+    other = [] if given is None else _differing(_sets_of(given), _sets_of(found))
+    if other:
+        cause = Cause(CHANGED_SETTINGS, "the given plan was not bound here, or someone edited the file")
+        findings.differs("plan", PLAN, "; ".join(mine for mine, _theirs in other), "; ".join(theirs for _mine, theirs in other), cause)
+    else:
+        findings.same("plan", PLAN)
+    return found if given is None else given, True
+
+
+def _check_unbound(findings: Findings, host: Host, owned: Sequence[str], must_be_bound: bool) -> bool:
+    left = [path for path, (_before, after) in compare(host, Request(owned=owned)).items() if after.text is None]
+    left += [previous.PATH] if host.exists(previous.PATH) else []
+    if left or must_be_bound:
+        cause = Cause(EDIT, "removed by hand; %s is still there" % left[0]) if left else Cause(NEVER_BOUND, "bind the host")
+        findings.differs("plan", PLAN, _IN_FORCE, "no such file", cause)
+    return bool(left)
+
+
+def _check_record(findings: Findings, host: Host) -> None:
+    """Look whether unbind could use previous.json, where it may be read."""
+    try:
+        if host.read(previous.PATH) is not None:
+            previous.verified(host)
+    except ValueError as error:
+        expected = "what was there before the first bind"
+        findings.differs("plan", previous.PATH, expected, str(error), Cause(EDIT, "neither bind nor unbind would touch this host"))
+
+
+def _sets_of(plan: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return ``{title: {pool, irq, mems}}`` of a plan's NPUs, and of the poll threads. Raises ``ValueError`` for what is no plan."""
+    result = {Device.of(npu).title: {key: npu.get(key) or "" for key in _SETS} for npu in plan_npus(plan)}
+    if plan.get("poll"):
+        result["place for poll threads"] = {"poll": plan["poll"]}
+    return result
+
+
+def _differing(mine: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
+    """Return pairs of texts for every NPU of which two plans say different things."""
+
+    def said(title: str, sets: dict[str, str] | None) -> str:
+        return "%s has %s" % (title, ", ".join("%s %s" % pair for pair in sorted(sets.items()) if pair[1])) if sets else "no " + title
+
+    titles = sorted(set(mine) | set(theirs))
+    return [(said(title, mine.get(title)), said(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
+
+
+def check_npus(findings: Findings, host: Host, plan: dict[str, Any], online: set[int], present: Sequence[dict[str, Any]]) -> set[Device]:
+    """Compare the plan's NPUs and CPUs with those that are there; return the NPUs that are on the bus.
+
+    ``present`` are the NPUs of the topology. A chip can be gone while the PCI function that it shares with another is there.
+    """
+    there = set()
+    chips = _by_function(present)
+    for npu in plan["npus"]:
+        device, pci = Device.of(npu), (npu.get("pci") or "").lower()
+        others = chips.get(pci) or [npu.get("chip")]
+        if npu.get("chip") is not None and npu["chip"] not in others:
+            cause = Cause(LOST_CARD, "npu-smi lists other chips of its card only; bind again when it is back, or gone for good")
+            expected, found = "chip %s of PCI function %s" % (npu["chip"], pci), "chip %s" % compress(others)
+            findings.differs("npus", device.title, expected, found, cause, device)
+        elif not pci or host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
+            there.add(device)
+            findings.same("npus", device.title)
+        else:
+            cause = Cause(LOST_CARD, "it dropped off the bus; bind again when it is back, or gone for good")
+            findings.differs("npus", device.title, "PCI function " + pci, "no such function", cause, device)
+        _check_online(findings, "pool of " + device.title, npu["pool"], online, device)
+    if plan.get("housekeeping"):
+        _check_online(findings, "housekeeping", plan["housekeeping"], online)
+    return there
+
+
+def _by_function(npus: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return the chips of NPUs by PCI function: ``{pci: [chip]}``."""
+    chips: dict[str, list[Any]] = {}
+    for npu in npus:
+        chips.setdefault((npu.get("pci") or "").lower(), []).append(npu.get("chip"))
+    return chips
+
+
+def check_new_npus(findings: Findings, plan: dict[str, Any], present: Sequence[dict[str, Any]]) -> None:
+    """Note the NPUs that are there and have no CPUs by the plan, but for those that it leaves out because others were asked for."""
+    known, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
+    options = plan.get("options") or {}
+    asked = [options[name] for name in ("npus", "visible_npus") if options.get(name) is not None]
+    for npu in present:
+        pci, chip = (npu.get("pci") or "").lower(), npu.get("chip")
+        if not pci or {chip, None} & set(known.get(pci, [])):
+            continue
+        back = bool({chip, None} & set(lost.get(pci, [])))
+        if back or all(npu["id"] in numbers for numbers in asked):
+            remark = "it is back; bind again, and it has its CPUs again" if back else "it was added since; bind again, and it gets CPUs"
+            device = Device.of(npu)
+            title = "%s (PCI %s)" % (device.title, pci)
+            findings.differs("npus", title, "CPUs of its own", "no entry in the plan in force", Cause(NEW_CARD, remark), device)
+
+
+def _check_online(findings: Findings, name: str, cpus: str, online: set[int], device: Device | None = None) -> None:
+    wanted = set(expand(cpus))
+    offline = wanted - online
+    if not online or not offline:
+        findings.same("cpus", name)
+        return
+    cause = Cause(OFFLINE_CPU, "CPU %s; bring it online, or bind again without it" % compress(offline))
+    findings.differs("cpus", name, Value(cpus=cpus), Value(cpus=compress(wanted & online)), cause, device)

@@ -1,0 +1,31 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of the host. Reads only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from .. import _tuning
+from .._host import Host
+from .findings import EDIT, Cause, Findings
+
+
+def check_tuning(findings: Findings, host: Host, wanted: Mapping[str, str | int]) -> None:
+    """Compare the settings of the host: ``{setting: value}`` as :func:`_tuning.settle` has them."""
+    for setting, value in sorted(wanted.items()):
+        found: dict[str, list[str]] = {}
+        for path in _tuning.places(host, setting):
+            found.setdefault(_tuning.value_of(host, path), []).append(path)
+        if set(found) <= {str(value)}:
+            findings.same("tuning", setting)
+            continue
+        number = sum(map(len, found.values()))
+        shown = ["%s (%d of %d)" % (text, len(found[text]), number) if len(found) > 1 else text for text in sorted(found)]
+        cause = Cause(EDIT, "set by hand, or by another program such as TuneD")
+        findings.differs("tuning", setting, str(value), ", ".join(shown), cause)
+    findings.remarks += _tuning.missing(host, wanted)
