@@ -35,7 +35,8 @@ options:
       - V(taskset) and V(numactl) are commands that bind one program.
       - V(kubernetes) is a pod with the number of CPUs that the pool has. Which CPUs it gets, the kubelet decides.
       - V(kubelet) is the part of a kubelet configuration that keeps pods off the CPUs of a workload beside Kubernetes.
-      - V(slurm) are lines of C(gres.conf), one for each NPU. It needs O(topology).
+      - V(slurm) are lines of C(gres.conf), one for each NPU, and in a comment the node's line of C(slurm.conf) that fits them. It needs
+        O(topology).
     type: str
     required: true
     choices: [compose, ctr, docker, kubelet, kubernetes, nerdctl, numactl, podman, quadlet, slurm, systemd, systemd_run, taskset]
@@ -109,6 +110,13 @@ options:
       - With O(form=kubernetes), the name under which the device plugin offers the NPUs.
       - By default V(huawei.com/Ascend910), for GPUs V(nvidia.com/gpu).
     type: str
+  slurm_version:
+    description:
+      - With O(form=slurm), the release of Slurm, such as V(24.11), as text.
+      - Releases after 22.05 drain a node whose C(Cores=) are not all cores of its NUMA nodes. NPUs of one NUMA node then share its cores.
+      - Up to 22.05 each NPU has the cores of its own CPUs.
+    type: str
+    default: '24.11'
 seealso:
   - plugin: npu.affinity.plan
     plugin_type: filter
@@ -177,6 +185,10 @@ EXAMPLES = r"""
       npus: [0, 1]
       pool: "{{ npu_affinity_plan.npus | map(attribute='pool') | join(',') }}"
       slice: npu.slice
+
+- name: Write gres.conf of a node with an old Slurm
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('slurm', topology=npu_affinity_topology, slurm_version='22.05') }}"
 
 - name: Ask for as many exclusive CPUs in Kubernetes
   ansible.builtin.debug:

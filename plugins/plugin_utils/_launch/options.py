@@ -8,11 +8,13 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})(\.[0-9]+)?\Z")
 OF_ALL_FORMS = ("name", "notes")
 
 
@@ -32,6 +34,7 @@ class Options:
     memory: str = "MEMORY"
     resource: str = ""
     visible_devices: bool = True
+    slurm_version: tuple[int, int] = (24, 11)
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -76,6 +79,12 @@ def _flag(option: str, value: object) -> bool:
     return value
 
 
+def _version(option: str, value: object) -> tuple[int, int]:
+    if isinstance(value, bool) or not (match := _RELEASE.match(str(value))):
+        raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
+    return int(match[1]), int(match[2])
+
+
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "name": _text,
     "notes": _flag,
@@ -89,4 +98,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "memory": _text,
     "resource": _text,
     "visible_devices": _flag,
+    "slurm_version": _version,
 }

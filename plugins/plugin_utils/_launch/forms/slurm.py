@@ -1,24 +1,42 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lines of Slurm's gres.conf, one for each NPU.
+"""Lines of Slurm's gres.conf, one for each NPU, and the line of slurm.conf that fits them.
 
-``Cores=`` takes Slurm's own numbers of whole cores, those that ``lstopo -l`` shows as ``Core L#`` (gres.conf(5)). Slurm prefers these
-cores for the NPU; a job that must have no others asks with ``--gres-flags=enforce-binding``.
+``Cores=`` takes Slurm's own numbers of whole cores, those that ``lstopo -l`` shows as ``Core L#`` (gres.conf(5)). It must name all cores of
+a socket together (gres.conf(5) of 24.11 and 26.05): slurmctld 24.11.5 drains a node whose "GRES core specification 0-5 doesn't match socket
+boundaries". With ``SlurmdParameters=numa_node_as_socket`` NUMA nodes stand for sockets. Slurm 22.05 lacks the check and takes any cores.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import container
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import numbered, whole_cores
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Card, Recipe, Workload
 
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"slurm_version"})
 FILES = {"npu": "/dev/davinci", "gpu": "/dev/nvidia"}
+TAKES_ANY_CORES = (22, 5)
+"""The newest release that is known to take cores that are not all of a socket."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host as Slurm sees it: CPUs by core in Slurm's order, and the numbers of those cores by NUMA node."""
+
+    cores: Sequence[Sequence[int]]
+    sockets: Sequence[Sequence[int]]
+
+    def cpus(self, numbers: Iterable[int]) -> set[int]:
+        return {cpu for number in numbers for cpu in self.cores[number]}
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
@@ -26,22 +44,65 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         raise ValueError(f"{workload.title}: Slurm counts whole cores, and CPUs are all that a plan has; give topology")
     if not workload.cards:
         raise ValueError(f"{workload.title} names no NPU, and gres.conf has a line for each; give npus")
-    cores = numbered(workload.topology)
-    node = f"NodeName={options.name} " if options.name else ""
-    lines = []
-    split: set[int] = set()
+    node = _node(workload)
+    exact = options.slurm_version <= TAKES_ANY_CORES
+    prefix = f"NodeName={options.name} " if options.name else ""
+    lines, split, shared = [], set(), []
     for card in workload.cards:
         pool = set(expand(card.pool))
-        whole = [number for number, core in enumerate(cores) if pool.issuperset(core)]
-        split |= pool - {cpu for number in whole for cpu in cores[number]}
-        if not whole:
-            raise ValueError(f"{workload.title}: CPUs {card.pool} have no whole core, and Slurm counts whole cores; plan with smt=cores")
-        lines.append(f"{node}Name={workload.kind} File={FILES[workload.kind]}{card.node} Cores={compress(whole)}\n")
-    notes = ["Compare with Core L# of lstopo -l on the host. A job that must have no other cores asks for --gres-flags=enforce-binding."]
+        if exact:
+            numbers = _inside(workload, card, node)
+            split |= pool - node.cpus(numbers)
+        else:
+            numbers = [number for socket in node.sockets if pool & node.cpus(socket) for number in socket]
+            if others := node.cpus(numbers) - pool:
+                shared.append(f"{workload.kind.upper()} {card.node} with CPUs {compress(others)}")
+        lines.append(f"{prefix}Name={workload.kind} File={FILES[workload.kind]}{card.node} Cores={compress(numbers)}\n")
+    notes = [] if exact else [_line_of_node(workload, node, options.name)]
+    notes.append(
+        "Compare with Core L# of lstopo -l on the host. A job that must have no other cores asks for --gres-flags=enforce-binding."
+    )
     if workload.irq:
         busy = whole_cores(workload.topology, expand(workload.irq))
-        numbers = compress(number for number, cpu in enumerate(cpu for core in cores for cpu in core) if cpu in busy)
-        notes.append(f"CpuSpecList={numbers} of the node in slurm.conf keeps jobs off the cores that take interrupts, in numbers of Slurm.")
+        in_order = (cpu for core in node.cores for cpu in core)
+        listed = compress(number for number, cpu in enumerate(in_order) if cpu in busy)
+        notes.append(f"CpuSpecList={listed} of the node in slurm.conf keeps jobs off the cores that take interrupts, in numbers of Slurm.")
+    if shared:
+        notes.append(f"Slurm takes whole NUMA nodes only: {'; '.join(shared)} besides its own. Which of them a job gets, Slurm decides.")
     if split:
         notes.append(f"CPUs {compress(split)} are left out: other threads of their cores are not in the pool.")
     return Recipe("".join(lines), [*notes, *container.unsure(workload)], starts=False)
+
+
+def _node(workload: Workload) -> Node:
+    cores = numbered(workload.topology)
+    number_of = {cpu: number for number, core in enumerate(cores) for cpu in core}
+    by_numa = [sorted({number_of[cpu] for cpu in expand(numa["cpus"])}) for numa in workload.topology.get("numa") or ()]
+    return Node(cores, [numbers for numbers in by_numa if numbers] or [range(len(cores))])
+
+
+def _inside(workload: Workload, card: Card, node: Node) -> list[int]:
+    """Return the numbers of the cores that lie in the pool with all of their threads."""
+    pool = set(expand(card.pool))
+    whole = [number for number, core in enumerate(node.cores) if pool.issuperset(core)]
+    if not whole:
+        raise ValueError(f"{workload.title}: CPUs {card.pool} have no whole core, and Slurm counts whole cores; plan with smt=cores")
+    return whole
+
+
+def _line_of_node(workload: Workload, node: Node, name: str) -> str:
+    cores, threads = ({len(part) for part in parts} for parts in (node.sockets, node.cores))
+    for count, word, key in ((cores, "NUMA nodes with {} cores", "CoresPerSocket"), (threads, "cores with {} threads", "ThreadsPerCore")):
+        if len(count) > 1:
+            found = word.format(" and ".join(map(str, sorted(count))))
+            raise ValueError(
+                f"{workload.title}: the host has {found}, and a node of Slurm has one {key}; leave Cores= out, and let the job start its "
+                "program with form numactl"
+            )
+    devices: list[Any] = [npu for npu in workload.topology["npus"] if npu.get("kind", "npu") == workload.kind]
+    as_socket = "SlurmdParameters=numa_node_as_socket and " if len(node.sockets) > 1 else ""
+    return (
+        f"slurm.conf needs {as_socket}NodeName={name or 'NODE'} CPUs={len(node.cpus(range(len(node.cores))))} Sockets={len(node.sockets)} "
+        f"CoresPerSocket={cores.pop()} ThreadsPerCore={threads.pop()} Gres={workload.kind}:{len(devices)}; "
+        "without it Slurm drains the node (core specification doesn't match socket boundaries)."
+    )

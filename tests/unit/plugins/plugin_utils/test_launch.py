@@ -440,13 +440,33 @@ def test_slurm_has_a_line_for_each_npu():
     assert slurm_lines(ENTRY, TOPOLOGY, name="node1") == ["NodeName=node1 Name=npu File=/dev/davinci4 Cores=16-31"]
 
 
-def test_slurm_counts_whole_cores_of_two_threads():
+PART = {**ENTRY, "pool": "16-20,24-26"}
+SPREAD = {**ENTRY, "pool": "12-19"}
+CORES = [
+    ("whole NUMA nodes", PART, TOPOLOGY, "24.11", "16-31"),
+    ("every node that the pool touches", SPREAD, TOPOLOGY, "26.05", "0-31"),
+    ("cores of two threads", PART, SMT, "23.02.1", "8-15"),
+    ("the cores of the pool", PART, TOPOLOGY, "22.05", "16-20,24-26"),
+    ("the whole cores of the pool", PART, SMT, "22.05", "8-10"),
+    ("a kernel without NUMA", {**ENTRY, "mems": ""}, changed(numa=[]), "24.11", "0-31"),
+]
+
+
+@pytest.mark.parametrize("entry, topology, version, cores", [case[1:] for case in CORES], ids=[case[0] for case in CORES])
+def test_slurm_takes_whole_numa_nodes_since_it_drains_nodes_with_less(entry, topology, version, cores):
+    assert slurm_lines(entry, topology, slurm_version=version) == [f"Name=npu File=/dev/davinci4 Cores={cores}"]
+
+
+def test_slurm_has_the_line_of_the_node_that_fits_and_says_what_is_shared():
     """Cores 0-7 are CPUs 0-7 with 8-15, cores 8-15 are CPUs 16-23 with 24-31."""
-    assert slurm_lines(ENTRY, SMT) == ["Name=npu File=/dev/davinci4 Cores=8-15"]
-    text = launch({**ENTRY, "pool": "16-20,24-26"}, "slurm", topology=SMT)
-    assert "Cores=8-10\n" in text
-    assert "CPUs 19-20 are left out" in text
+    text = launch(PART, "slurm", topology=SMT, name="node1")
+    assert (
+        "SlurmdParameters=numa_node_as_socket and NodeName=node1 CPUs=32 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2 Gres=npu:2; " in text
+    )
+    assert "whole NUMA nodes only: NPU 4 with CPUs 21-23,27-31 besides its own" in text
     assert "CpuSpecList=16-19 " in text, "two threads of each of the cores 8 and 9, in Slurm's order of CPUs"
+    old = launch(PART, "slurm", topology=SMT, slurm_version="22.05")
+    assert "CPUs 19-20 are left out" in old and "numa_node_as_socket" not in old
 
 
 def test_slurm_numbers_cores_by_numa_node_where_the_kernel_does_not():
@@ -454,9 +474,8 @@ def test_slurm_numbers_cores_by_numa_node_where_the_kernel_does_not():
     assert slurm_lines({**ENTRY, "pool": compress(range(1, 32, 2))}, interleaved) == ["Name=npu File=/dev/davinci4 Cores=16-31"]
 
 
-def test_slurm_on_a_kernel_without_numa():
-    assert slurm_lines({**ENTRY, "mems": ""}, changed(numa=[])) == ["Name=npu File=/dev/davinci4 Cores=16-31"]
-
+UNEVEN = changed(numa=[{"id": 0, "cpus": "0-7"}, {"id": 1, "cpus": "8-31"}])
+SOME_THREADS = changed(cpus={"online": "0-31", "siblings": ["0,8"]})
 
 REFUSALS = [
     ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of compose, ctr, docker, "),
@@ -498,7 +517,10 @@ REFUSALS = [
     ("a scope on cgroup v1", ENTRY, "systemd_run", {"topology": V1}, "use numactl or taskset"),
     ("Slurm without a topology", ENTRY, "slurm", {}, "Slurm counts whole cores, and CPUs are all that a plan has; give topology"),
     ("Slurm without NPUs", {"cpus": "0-3"}, "slurm", {"topology": TOPOLOGY}, "names no NPU, and gres.conf has a line for each"),
-    ("Slurm without whole cores", {**ENTRY, "pool": "16-17"}, "slurm", {"topology": SMT}, "CPUs 16-17 have no whole core"),
+    ("an old Slurm without whole cores", {**ENTRY, "pool": "16-17"}, "slurm", {"topology": SMT, "slurm_version": "22.05"}, "no whole core"),
+    ("Slurm with uneven nodes", ENTRY, "slurm", {"topology": UNEVEN}, "NUMA nodes with 8 and 24 cores, and a node of Slurm has one Cores"),
+    ("Slurm with uneven cores", ENTRY, "slurm", {"topology": SOME_THREADS}, "the host has NUMA nodes with 15 and 16 cores"),
+    ("a number as release of Slurm", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_version": 24.1}, "a release such as '24.11', as text"),
     ("a pod with interrupts only", {**ENTRY, "pool": "16-17"}, "kubernetes", {}, "nothing of its CPUs 16-17 is left"),
     (
         "CPUs that a pod has",
