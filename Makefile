@@ -164,7 +164,8 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 	tail -n 9 plan.log
 
 release: setup-test ## CHANGELOG.rst from the fragments, which go, for the version of galaxy.yml, or VERSION=1.1.0; commit it and tag it v1.1.0
-	@$(if $(VERSION),sed -i -E 's/^(version|        version): .*[.].*/\1: $(VERSION)/' galaxy.yml docs/examples/rollout/execution-environment.yml)
+	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
+	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_runtime.py)
 	cd $(COLLECTIONS)/npu/affinity && PATH="$(CURDIR)/$(BIN):$$PATH" antsibull-changelog release --update-existing --reload-plugins
 	$(BIN)/antsibull-changelog lint && $(BIN)/antsibull-changelog lint-changelog-yaml changelogs/changelog.yaml
 

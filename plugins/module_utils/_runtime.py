@@ -17,7 +17,7 @@ import re
 from ._host import Host
 from ._state.files import MARKER
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
 """The version of the collection, which the installed package has as well."""
 FILES = (
     "__init__.py",
