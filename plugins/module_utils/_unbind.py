@@ -16,25 +16,28 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+from typing import Any, Callable, Dict, List, Sequence, Tuple, TypeVar
 
 from . import _runtime, _tuning, _vnpu_layout
 from ._device_share import switching
 from ._device_share.tool import Refusal, ShareTool
 from ._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
-from ._host import CommandError
-from ._irq import binding
+from ._host import CommandError, Host
+from ._irq import affinity, binding
 from ._kubelet import drop_in
+from ._plan_file import PATH as PLAN
 from ._plan_file import refuse_newer_plan
 from ._processes import placing
 from ._processes.tasks import plan_in_force
 from ._state import journal, previous
 from ._state.files import LEFTOVER, FileState, is_ours, remove_empty
 from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
+from ._transaction import host_files
 from ._transaction.host_files import INTERRUPTED, Request, apply
 
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
 _SHARED = (
-    binding.PLAN,
+    PLAN,
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
@@ -42,6 +45,9 @@ _SHARED = (
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(binding.MEMORY), _LIBRARY]
+T = TypeVar("T")
+Placed = Tuple[Dict[str, Any], List[Dict[str, Any]], Dict[str, Any]]
+"""The plan, the processes and the patterns by which role threads placed threads."""
 _LIMITER = "npu-affinity-limiter-"
 """How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
 
@@ -56,28 +62,34 @@ class Report:
     ``kept`` the sections of previous.json that a later run still needs.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.bound = True
-        self.changes = {}
-        self.actions = []
-        self.settings = []
-        self.affinities = None
-        self.threads = None
-        self.share = None
-        self.restart_needed = []
-        self.slices_left = []
-        self.warnings = []
-        self.failed = []
-        self.kept = set()
+        self.changes: dict[str, tuple[FileState, FileState]] = {}
+        self.actions: list[str] = []
+        self.settings: list[dict[str, Any]] = []
+        self.affinities: affinity.Report | None = None
+        self.threads: placing.Report | None = None
+        self.share: switching.Report | None = None
+        self.restart_needed: list[str] = []
+        self.slices_left: list[str] = []
+        self.warnings: list[str] = []
+        self.failed: list[str] = []
+        self.kept: set[str] = set()
 
     @property
-    def changed(self):
-        restored = [part for part in (self.affinities, self.threads, self.share) if part is not None]
-        restored_any = any(part.changed for part in restored)
-        return bool(self.changes or self.actions or self.settings) or restored_any
+    def changed(self) -> bool:
+        restored = any(part.changed for part in (self.affinities, self.threads, self.share) if part is not None)
+        return bool(self.changes or self.actions or self.settings) or restored
 
 
-def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False, features=tuple(FEATURES)):
+def unbind(
+    host: Host,
+    npu_smi: str | None = None,
+    device_share: bool = True,
+    move_memory: bool = False,
+    check: bool = False,
+    features: Sequence[str] = tuple(FEATURES),
+) -> Report:
     """Undo some features, by default all, and return the :class:`Report`.
 
     With all of them the plan, the host code and the record go as well. ``device_share``: whether it is put back, too. ``move_memory``: see
@@ -102,7 +114,7 @@ def unbind(host, npu_smi=None, device_share=True, move_memory=False, check=False
 class _Undo:
     """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
 
-    def __init__(self, host, recorded, move_memory, features):
+    def __init__(self, host: Host, recorded: dict[str, Any], move_memory: bool, features: Sequence[str]) -> None:
         self.host = host
         self.features = features
         self.whole = set(features) == set(FEATURES)
@@ -111,12 +123,12 @@ class _Undo:
         self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
         self.report = Report()
-        self.programs = []
+        self.programs: list[str] = []
         self.still_running = False
-        self.enabled = []
-        self.started = []
-        self.leftovers = []
-        self.placed = None
+        self.enabled: list[tuple[str, str]] = []
+        self.started: list[str] = []
+        self.leftovers: list[str] = []
+        self.placed: Placed | None = None
         self.request = Request(
             files=self._files_of_others(),
             owned=self.owned,
@@ -125,16 +137,16 @@ class _Undo:
             tolerant=True,
         )
 
-    def _concerned(self, recorded):
+    def _concerned(self, recorded: dict[str, Any]) -> dict[str, Any]:
         """Return what the record has of the features that are undone, files that they overwrote among them."""
         sections = {name: recorded[name] for feature in self.features for name in FEATURES[feature].sections if name in recorded}
         files = {path: values for path, values in recorded.get("files", {}).items() if self._is_owned(path)}
         return dict(sections, files=files) if files else sections
 
-    def _is_owned(self, path):
+    def _is_owned(self, path: str) -> bool:
         return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
-    def _files_of_others(self):
+    def _files_of_others(self) -> list[dict[str, Any]]:
         """Return the recorded files that are to be written back: those whose place is empty, or taken by a file of ours."""
         files = []
         for path, values in sorted(self.recorded.get("files", {}).items()):
@@ -145,7 +157,7 @@ class _Undo:
                 self.report.warnings.append("%s was changed by someone else since the first bind and stays as it is" % path)
         return files
 
-    def look(self):
+    def look(self) -> None:
         report = self.report
         found = apply(self.host, self.request, check=True)
         self._look_at_programs(found)
@@ -170,7 +182,7 @@ class _Undo:
         if _vnpu_layout.SECTION in self.recorded:
             self._attempt(_vnpu_layout.SECTION, self._look_at_layout)
 
-    def _attempt(self, section, function, *arguments):
+    def _attempt(self, section: str | None, function: Callable[..., T], *arguments: Any) -> T | None:
         """Return what a step returns; where it fails, None, with a sentence and the section of previous.json kept for a later run."""
         try:
             return function(*arguments)
@@ -178,34 +190,34 @@ class _Undo:
             self._leave(section, str(error))
             return None
 
-    def _leave(self, section, sentence):
+    def _leave(self, section: str | None, sentence: str) -> None:
         if sentence not in self.report.failed:
             self.report.failed.append(sentence)
         if section in self.recorded:
             self.report.kept.add(section)
 
-    def _restore_interrupts(self, check=False):
+    def _restore_interrupts(self, check: bool = False) -> None:
         if binding.SECTION in self.recorded:
             self.report.affinities = self._attempt(binding.SECTION, binding.restore, self.host, self.recorded[binding.SECTION], check)
 
-    def _restore_tuning(self, check=False):
+    def _restore_tuning(self, check: bool = False) -> None:
         if _tuning.SECTION in self.recorded:
             restored = self._attempt(_tuning.SECTION, _tuning.restore, self.host, self.recorded[_tuning.SECTION], check)
             self.report.settings, failed = restored or ([], [])
             for sentence in failed:
                 self._leave(_tuning.SECTION, sentence)
 
-    def _look_at_layout(self):
+    def _look_at_layout(self) -> None:
         mine, changed = _vnpu_layout.leavings(self.host, self.recorded[_vnpu_layout.SECTION])
         self.report.actions += ["remove %s" % path for path in mine]
         self.report.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
 
-    def _look_at_programs(self, found):
+    def _look_at_programs(self, found: host_files.Report) -> None:
         if self.host.live and found.changed:
             patterns = [pattern for name in self.features for pattern in FEATURES[name].programs]
             self.programs = [unit for unit in self.systemd.running(patterns) if not unit.startswith(_LIMITER)] if patterns else []
 
-    def _look_at_stopped_units(self):
+    def _look_at_stopped_units(self) -> None:
         for unit, values in sorted(self.recorded.items()):
             if not UNIT_SUFFIX.search(unit):
                 continue
@@ -224,22 +236,22 @@ class _Undo:
             if self.host.live and values.get("running") and not self.systemd.active([unit]):
                 self.started.append(unit)
 
-    def _look_at_threads(self):
+    def _look_at_threads(self) -> None:
         """Predict the release of threads that role threads may have placed: newer kernels keep what was set when a cpuset widens."""
         if "threads" not in self.features or not self.host.exists(placing.SETTINGS):
             return
         try:
             self.placed = (plan_in_force(self.host),) + placing.settings_of(self.host)
-            self.report.threads = self._release_threads(check=True)
+            self.report.threads = self._release_threads(self.placed, check=True)
         except (OSError, ValueError) as error:
             self.placed = None
             self.report.warnings.append("threads stay where they were placed until their processes end: %s" % error)
 
-    def _release_threads(self, check=False):
-        plan, processes, patterns = self.placed
+    def _release_threads(self, placed: Placed, check: bool = False) -> placing.Report:
+        plan, processes, patterns = placed
         return placing.place(self.host, plan, processes, patterns, check, release=True)
 
-    def _look_at_kubelet(self):
+    def _look_at_kubelet(self) -> None:
         """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""
         for path in filter(self.host.exists, drop_in.installed(self.host) if "kubelet" in self.features else ()):
             self.report.warnings.append(
@@ -247,7 +259,7 @@ class _Undo:
             )
             self.report.kept.add(drop_in.SECTION)
 
-    def _find_leftovers(self):
+    def _find_leftovers(self) -> list[str]:
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
         written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
         if not self.whole:
@@ -258,17 +270,17 @@ class _Undo:
         paths += ["%s/%s" % (folder, name) for folder in _runtime.folders(self.host) for name in self.host.names(folder, "*.pyc*")]
         return paths + written
 
-    def _folders(self):
+    def _folders(self) -> list[str]:
         return _FOLDERS + _runtime.folders(self.host)
 
-    def _empty_folders(self):
+    def _empty_folders(self) -> list[str]:
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""
         return [folder for folder in self._folders() if self.whole and self.host.exists(folder) and not self.host.names(folder)]
 
-    def carry_out(self):
+    def carry_out(self) -> None:
         self._attempt(None, self._stop_programs)
         if self.placed is not None:
-            self.report.threads = self._attempt(None, self._release_threads)
+            self.report.threads = self._attempt(None, self._release_threads, self.placed)
             self.report.warnings += self.report.threads.failed if self.report.threads else []
         self._restore_interrupts()
         self._restore_tuning()
@@ -281,13 +293,13 @@ class _Undo:
         if _vnpu_layout.SECTION in self.recorded:
             self._attempt(_vnpu_layout.SECTION, _vnpu_layout.remove, self.host, self.recorded[_vnpu_layout.SECTION])
 
-    def _stop_programs(self):
+    def _stop_programs(self) -> None:
         if self.programs:
             self.still_running = True
             self.systemd.stop(self.programs)
             self.still_running = False
 
-    def _change_files(self):
+    def _change_files(self) -> None:
         report, done = self.report, self._attempt("files", apply, self.host, self.request)
         if done is None:
             report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
@@ -301,12 +313,12 @@ class _Undo:
             self._leave(journal.SECTION, sentence)
         self._note_unfinished(done)
 
-    def _note_unfinished(self, done):
+    def _note_unfinished(self, done: host_files.Report) -> None:
         for sentence in done.unfinished:
             self._leave(INTERRUPTED, sentence)
             self.report.kept.add(INTERRUPTED)
 
-    def _start_units(self):
+    def _start_units(self) -> None:
         """Enable and start what a bind had stopped, one after the other: one that does not start holds up nothing else."""
         for unit, text in self.enabled:
             self._attempt(unit, self.systemd.enable, unit, text)
@@ -315,7 +327,7 @@ class _Undo:
         for unit in self.started:
             self._attempt(unit, self.systemd.start, [unit])
 
-    def restore_share(self, npu_smi, wanted, check):
+    def restore_share(self, npu_smi: str | None, wanted: bool, check: bool) -> None:
         section = self.recorded.get(switching.SECTION)
         if section is None:
             return
@@ -331,7 +343,7 @@ class _Undo:
         if self.report.share is not None and self.report.share.failed:
             self.report.kept.add(switching.SECTION)
 
-    def finish(self, check):
+    def finish(self, check: bool) -> None:
         report, folders = self.report, self.recorded.get("folders", [])
         if report.affinities is not None and report.affinities.failed:
             report.failed += report.affinities.failed
@@ -352,7 +364,7 @@ class _Undo:
             previous.keep(self.host, report.kept)
             remove_empty(self.host, self._folders() + folders)
 
-    def _forget(self):
+    def _forget(self) -> None:
         """Take what was undone out of the record, which is still needed for other features."""
         if self.still_running:
             previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
