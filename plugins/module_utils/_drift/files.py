@@ -32,7 +32,7 @@ def check_files(findings: Findings, host: Host, files: Sequence[dict[str, Any]],
         expected, found = _file_texts(before, after)
         findings.differs("files", path, expected, found, cause, unit=unit_of(path))
         edited.add(unit_of(path))
-    return edited
+    return {unit for unit in edited if unit is not None}
 
 
 def check_folders(findings: Findings, host: Host, folders: Mapping[str, Mapping[str, str]]) -> None:
@@ -64,9 +64,9 @@ def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
     if after.text is None:
         return "no such file", "a file of an earlier bind"
     if before.text == after.text:
-        return "mode %04o" % after.mode, "mode %04o" % before.mode
+        return "mode " + after.octal, "mode " + before.octal
     if before.private or after.private:
-        return "mode %04o and the text of the last bind" % after.mode, "another text, not shown"
+        return "mode %s and the text of the last bind" % after.octal, "another text, not shown"
     missing, added = differing_lines(after.text, before.text)
     return _readable(missing), _readable(added)
 

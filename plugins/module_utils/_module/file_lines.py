@@ -74,28 +74,30 @@ def lines(path: str, before: FileState, after: FileState) -> list[str]:
 
 
 def _kind(state: FileState) -> str:
-    return state.text.strip() if state.link is not None else "a file"
+    return "a file" if state.link is None else "symbolic link to " + state.link
 
 
 def _contents(state: FileState) -> list[str]:
     if state.link is not None:
         return [_kind(state)]
     if state.private:
-        return ["(not shown; mode %04o)" % state.mode]
-    settings = _settings(state.text)
+        return ["(not shown; mode %s)" % state.octal]
+    text = state.text or ""
+    settings = _settings(text)
     if settings is None:
-        return ["%d lines" % len(state.text.splitlines())]
+        return ["%d lines" % len(text.splitlines())]
     return ["%s=%s" % (key, value) for key, values in settings.items() if key not in _ROUTINE for value in values]
 
 
 def _differences(before: FileState, after: FileState) -> tuple[list[str], list[str]]:
     """Return what differs in two texts of one file: parts of its line, and further lines."""
-    mode = ["mode %04o -> %04o" % (before.mode, after.mode)] if before.mode != after.mode else []
+    mode = ["mode %s -> %s" % (before.octal, after.octal)] if before.mode != after.mode else []
     if before.private or after.private:
         return ["(not shown)"] + mode, []
-    old, new = _settings(before.text), _settings(after.text)
+    texts = before.text or "", after.text or ""
+    old, new = map(_settings, texts)
     if old is None or new is None:
-        return mode, _changed_lines(before.text, after.text)
+        return mode, _changed_lines(*texts)
     parts = [part for key in list(dict.fromkeys(list(old) + list(new))) for part in _change(key, old.get(key, []), new.get(key, []))]
     return (parts + mode or ["comments"]), []
 

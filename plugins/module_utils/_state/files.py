@@ -11,6 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from typing import Any, Iterable, Mapping
+
+from .._host import Host
 
 MARKER = "Managed by npu.affinity"
 LEFTOVER = ".npu-affinity-"
@@ -18,13 +21,13 @@ LEFTOVER = ".npu-affinity-"
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 
 
-def is_ours(text):
+def is_ours(text: str) -> bool:
     """Whether a file's text says in its first line (the second after ``#!``) that the collection owns it."""
     lines = text.split("\n", 2)
     return MARKER in lines[0] or (lines[0].startswith("#!") and len(lines) > 1 and MARKER in lines[1])
 
 
-def atomic_write(host, path, text, mode=0o644):
+def atomic_write(host: Host, path: str, text: str, mode: int = 420) -> None:
     """Write a whole file: to a temporary name beside it, to the disk, then renamed, so that a reader sees the old or the new one."""
     target = host.path(path)
     folder = os.path.dirname(target)
@@ -43,7 +46,7 @@ def atomic_write(host, path, text, mode=0o644):
         raise
 
 
-def _free_name(folder):
+def _free_name(folder: str) -> str:
     """Return a temporary name in a folder that no other process uses; what a killed process of the same number left there goes."""
     name = os.path.join(folder, LEFTOVER + str(os.getpid()))
     if os.path.lexists(name):
@@ -57,21 +60,28 @@ class FileState:
     A symbolic link has its ``link`` target, no mode, and a text that only describes it.
     """
 
-    def __init__(self, text, mode, link=None):
+    def __init__(self, text: str | None, mode: int | None, link: str | None = None) -> None:
         self.text = text if link is None else "symbolic link to %s\n" % link
         self.mode = mode
         self.link = link
 
     @property
-    def private(self):
+    def private(self) -> bool:
         """Whether not everybody may read it."""
         return self.mode is not None and not self.mode & 0o004
 
-    def __eq__(self, other):
+    @property
+    def octal(self) -> str:
+        """The permission bits as they are written, such as ``0644``; a link has none, and ``0000``."""
+        return "%04o" % (self.mode or 0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileState):
+            return NotImplemented
         return (self.text, self.mode, self.link) == (other.text, other.mode, other.link)
 
     @classmethod
-    def of(cls, host, path):
+    def of(cls, host: Host, path: str) -> FileState:
         target = host.path(path)
         try:
             if os.path.islink(target):
@@ -82,7 +92,7 @@ class FileState:
             return cls(None, None)
 
     @classmethod
-    def from_record(cls, values):
+    def from_record(cls, values: Mapping[str, Any]) -> FileState:
         """Return what :meth:`record` described. Raises ``ValueError`` when it is no such thing."""
         try:
             if "link" in values:
@@ -91,13 +101,13 @@ class FileState:
         except (KeyError, TypeError, ValueError):
             raise ValueError("'%s' is neither a file with content and mode nor a link" % (values,))
 
-    def record(self):
+    def record(self) -> dict[str, str | None]:
         """Return it as plain data: ``{content, mode}`` with the mode in octal, or ``{link}``."""
         if self.link is not None:
             return {"link": self.link}
-        return {"content": self.text, "mode": "%04o" % self.mode}
+        return {"content": self.text, "mode": self.octal}
 
-    def put(self, host, path):
+    def put(self, host: Host, path: str) -> None:
         target = host.path(path)
         if self.link is not None:
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -105,12 +115,12 @@ class FileState:
             os.symlink(self.link, temporary)
             os.rename(temporary, target)
         elif self.text is not None:
-            atomic_write(host, path, self.text, self.mode)
+            atomic_write(host, path, self.text, 0o644 if self.mode is None else self.mode)
         elif os.path.lexists(target):
             os.unlink(target)
 
 
-def missing_folders(host, paths):
+def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:
     """Return the folders that files at these paths need and that are not there, outermost first."""
     missing = set()
     for path in paths:
@@ -121,7 +131,7 @@ def missing_folders(host, paths):
     return sorted(missing)
 
 
-def remove_empty(host, folders):
+def remove_empty(host: Host, folders: Iterable[str]) -> list[str]:
     """Remove those of the folders that are empty, innermost first, and return them."""
     removed = []
     for folder in sorted(folders, reverse=True):

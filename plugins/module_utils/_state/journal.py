@@ -10,29 +10,30 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from .._host import CommandError
+from .._host import CommandError, Host
 from . import previous
+from .systemd import Systemd
 
 SECTION = "stopped"
 """The section of previous.json: names of units."""
 
 
-def stopped(host):
+def stopped(host: Host) -> list[str]:
     """Return the units that an earlier run stopped and did not come to start again."""
     return previous.recorded(host).get(SECTION, []) if host.live else []
 
 
-def stop(host, systemd, unit):
+def stop(host: Host, systemd: Systemd, unit: str) -> None:
     previous.record(host, SECTION, [unit])
     systemd.stop([unit])
 
 
-def start(host, systemd, unit):
+def start(host: Host, systemd: Systemd, unit: str) -> None:
     systemd.start([unit])
     previous.forget(host, SECTION, [unit])
 
 
-def finish(host, systemd):
+def finish(host: Host, systemd: Systemd) -> list[str]:
     """Start what an earlier run had stopped, and return a sentence for every unit that does not start; its note stays."""
     failed = []
     for unit in stopped(host):
@@ -43,7 +44,7 @@ def finish(host, systemd):
     return failed
 
 
-def sentence(unit):
+def sentence(unit: str) -> str:
     """Return what to say of a unit that :func:`finish` starts."""
     advice = "; a node that was drained for that is still cordoned (kubectl uncordon)" if unit == "kubelet.service" else ""
     return "%s was stopped by a run that ended before it started it again, and is started now%s" % (unit, advice)

@@ -15,8 +15,10 @@ import contextlib
 import fcntl
 import os
 import time
+from typing import Iterator
 
 from .. import _plan_file
+from .._host import Host
 
 PATH = "/run/npu-affinity.lock"
 RECORD = "/etc/npu-affinity/previous.json"
@@ -30,7 +32,7 @@ class Busy(ValueError):
 
 
 @contextlib.contextmanager
-def changing(host, program, check=False):
+def changing(host: Host, program: str, check: bool = False) -> Iterator[None]:
     """Hold the lock of a host while ``program`` (a name for those who wait) changes it; nothing is taken or written with ``check``.
 
     Before that previous.json and the plan in force are looked at: nobody changes a host whose state before the first bind cannot be put
@@ -54,7 +56,7 @@ def changing(host, program, check=False):
         os.close(descriptor)
 
 
-def _validate_record(host):
+def _validate_record(host: Host) -> None:
     _plan_file.refuse_newer_plan(host)
     if host.exists(RECORD):
         from . import previous  # a program that is only started needs nothing of what it imports
@@ -62,7 +64,7 @@ def _validate_record(host):
         previous.verified(host)
 
 
-def _missing(host):
+def _missing(host: Host) -> list[str]:
     """Return the folders that the file needs and a bare tree has not, innermost first."""
     folder, missing = os.path.dirname(host.path(PATH)), []
     while not os.path.isdir(folder):
@@ -71,7 +73,7 @@ def _missing(host):
     return missing
 
 
-def _acquire(host, program):
+def _acquire(host: Host, program: str) -> int:
     path, deadline = host.path(PATH), time.monotonic() + LIMIT
     while True:
         try:
@@ -100,7 +102,7 @@ def _acquire(host, program):
         time.sleep(_PAUSE)
 
 
-def _taken(descriptor, path):
+def _taken(descriptor: int, path: str) -> bool:
     """Whether the lock is ours now: a holder that ended may have taken the file away that was opened."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

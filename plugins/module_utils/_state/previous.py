@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any, Container, Mapping
 
+from .._host import Host
 from .._plan_file import SCHEMA, refuse_newer
 from . import sections as _sections
 from .files import MARKER, atomic_write
@@ -22,7 +24,7 @@ _ABOUT = MARKER + ": the state before the first bind, which undo restores."
 _ADVICE = "undo could not restore this host; correct or remove it by hand first"
 
 
-def recorded(host):
+def recorded(host: Host) -> dict[str, Any]:
     """Return the recorded sections by name; none when the host was never bound. A broken file, or a newer one, raises ``ValueError``."""
     text = host.read(PATH)
     if text is None:
@@ -39,7 +41,7 @@ def recorded(host):
     return {name: data for name, data in sections.items() if name not in ("about", "schema")}
 
 
-def verified(host):
+def verified(host: Host) -> dict[str, Any]:
     """Return :func:`recorded` after a look at every section; one that could not be undone raises ``ValueError``.
 
     Whoever changes a host comes here first, so that a record of another version is found before the first write.
@@ -56,7 +58,7 @@ def verified(host):
     return sections
 
 
-def record(host, section, data):
+def record(host: Host, section: str, data: Any) -> bool:
     """Store what of the data is not recorded yet, and return whether anything was stored: what is recorded stays as it is.
 
     Lists, and dictionaries at any depth, get the members that they lack: an NPU that comes later is recorded later.
@@ -70,7 +72,7 @@ def record(host, section, data):
     return True
 
 
-def _completed(before, data):
+def _completed(before: Any, data: Any) -> Any:
     if isinstance(before, dict) and isinstance(data, dict):
         return dict(data, **{key: _completed(value, data[key]) if key in data else value for key, value in before.items()})
     if isinstance(before, list) and isinstance(data, list):
@@ -78,20 +80,20 @@ def _completed(before, data):
     return before
 
 
-def replace(host, section, data):
+def replace(host: Host, section: str, data: Any) -> None:
     """Store a section as it is given, whatever was recorded of it; None forgets it."""
     before = recorded(host)
     rest = {name: kept for name, kept in before.items() if name != section}
     _store(host, before, rest if data is None else dict(rest, **{section: data}))
 
 
-def keep(host, names):
+def keep(host: Host, names: Container[str]) -> None:
     """Forget every section that is not named. When none is left the file goes."""
     before = recorded(host)
     _store(host, before, {name: data for name, data in before.items() if name in names})
 
 
-def forget(host, section, members):
+def forget(host: Host, section: str, members: Container[str]) -> None:
     """Forget members of a section that is a list, with its last member the section, and with the last section the file."""
     before = recorded(host)
     left = [member for member in before.get(section, []) if member not in members]
@@ -99,18 +101,18 @@ def forget(host, section, members):
     _store(host, before, dict(rest, **{section: left}) if left else rest)
 
 
-def _store(host, before, sections):
+def _store(host: Host, before: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
     if sections and sections != before:
         _write(host, sections)
     elif not sections and host.exists(PATH):
         os.unlink(host.path(PATH))
 
 
-def _write(host, sections):
+def _write(host: Host, sections: Mapping[str, Any]) -> None:
     atomic_write(host, PATH, dump(_ABOUT, dict(sections, schema=SCHEMA)), 0o600)
 
 
-def dump(about, data):
+def dump(about: str, data: Mapping[str, Any]) -> str:
     """Return JSON text whose first line says whose file it is."""
     body = json.dumps(data, indent=1, sort_keys=True)
     return '{"about": %s,%s\n' % (json.dumps(about), body[1:] if data else "}")

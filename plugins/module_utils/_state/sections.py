@@ -9,6 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
+from typing import Any, Callable, Dict
 
 from .._cpulist import expand
 from .files import FileState
@@ -17,7 +18,7 @@ _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|targ
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
-def check(name, data):
+def check(name: str, data: Any) -> None:
     """Raise ``ValueError`` with what is wrong where a section is none of ours; a unit's name is the section of one that was stopped."""
     try:
         if name not in _CHECKS and not _UNIT.match(name):
@@ -27,34 +28,34 @@ def check(name, data):
         raise ValueError("%s: %s" % (type(error).__name__, error))
 
 
-def _check_unit(data):
+def _check_unit(data: dict[str, Any]) -> None:
     if not set(data) <= {"running", "enabled"} or not all(isinstance(value, bool) for value in data.values()):
         raise ValueError("it does not say whether the unit was running and enabled")
 
 
-def _check_files(data):
+def _check_files(data: dict[str, Any]) -> None:
     for path, values in data.items():
         _check_path(path)
         FileState.from_record(values)
 
 
-def _check_path(path):
+def _check_path(path: str) -> None:
     if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise ValueError("'%s' is no absolute path" % path)
 
 
-def _check_paths(data):
+def _check_paths(data: list[str]) -> None:
     _check_names(data)
     for path in data:
         _check_path(path)
 
 
-def _check_names(data):
+def _check_names(data: list[str]) -> None:
     if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
         raise ValueError("it is no list of names")
 
 
-def _check_interrupts(data):
+def _check_interrupts(data: dict[str, Any]) -> None:
     for member in [data["workqueues"], data["threads"]] + list(data["functions"].values()):
         if not isinstance(member, dict):
             raise ValueError("it has no affinities by name")
@@ -62,14 +63,14 @@ def _check_interrupts(data):
             expand(cpus or "", name)
 
 
-def _check_tuning(data):
+def _check_tuning(data: dict[str, Any]) -> None:
     for path, value in data.items():
         _check_path(path)
         if not path.startswith(("/proc/sys/", "/sys/")) or not isinstance(value, str):
             raise ValueError("'%s' is no setting" % path)
 
 
-def _check_device_share(data):
+def _check_device_share(data: dict[str, Any]) -> None:
     if not isinstance(data.get("recover"), (bool, type(None))):
         raise ValueError("recover is %r" % data["recover"])
     for card, chips in data["chips"].items():
@@ -79,7 +80,7 @@ def _check_device_share(data):
             raise ValueError("card %s has chips that are neither on nor off" % card)
 
 
-def _check_layout(data):
+def _check_layout(data: dict[str, Any]) -> None:
     _check_paths(data["folders"])
     for path, mode in data["modes"].items():
         _check_path(path)
@@ -90,13 +91,13 @@ def _check_layout(data):
             raise ValueError("'%s' has no checksums" % path)
 
 
-def _check_kubelet(data):
+def _check_kubelet(data: dict[str, Any]) -> None:
     _check_path(data["path"])
     _check_paths(data["folders"])
     _check_paths(data.get("renamed", []))
 
 
-_CHECKS = {
+_CHECKS: Dict[str, Callable[[Any], None]] = {
     "device_share": _check_device_share,
     "files": _check_files,
     "folders": _check_paths,

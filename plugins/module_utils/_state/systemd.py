@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from typing import Container, Iterable, Sequence
 
 from .._cpulist import expand
-from .._host import CommandError
+from .._host import CommandError, Host, Result
 from .._kernel.machine import CGROUPS
 from .files import remove_empty
 
@@ -30,7 +31,7 @@ UNIT_SUFFIX = re.compile(r"\.(service|slice|scope|timer|socket|target)\Z")
 CPUSET_KEYS = {"AllowedCPUs": ("cpus", "CPUs"), "AllowedMemoryNodes": ("mems", "memory nodes")}
 
 
-def unit_of(path):
+def unit_of(path: str) -> str | None:
     """Return the unit that a file below the unit folder configures (its own name, or its drop-in folder's), or None."""
     folder, name = posixpath.split(path)
     if folder == UNIT_FOLDER and UNIT_SUFFIX.search(name):
@@ -40,20 +41,20 @@ def unit_of(path):
     return None
 
 
-def settings(text):
+def settings(text: str | None) -> dict[str, str]:
     """Return the last value of every key of a unit file's text; repeated keys and section names are not told apart."""
     pairs = (line.split("=", 1) for line in (text or "").splitlines() if "=" in line and not line.startswith(("#", ";")))
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def slice_path(name):
+def slice_path(name: str) -> str:
     """Return the cgroup path of a slice from its name: ``npu-0.slice`` -> ``/npu.slice/npu-0.slice``."""
     stem = name[: -len(".slice")]
     parts = stem.split("-")
     return "".join("/%s.slice" % "-".join(parts[: count + 1]) for count in range(len(parts)))
 
 
-def enable_links(unit, text):
+def enable_links(unit: str, text: str | None) -> list[str]:
     """Return the links that enabling a unit with the given file text makes."""
     return ["%s/%s.wants/%s" % (UNIT_FOLDER, target, unit) for target in settings(text).get("WantedBy", "").split()]
 
@@ -61,31 +62,31 @@ def enable_links(unit, text):
 class Systemd:
     """systemctl for one host: of the running systemd, or with ``--root`` for any other tree, where only enabling makes sense."""
 
-    def __init__(self, host):
+    def __init__(self, host: Host) -> None:
         self.host = host
 
-    def _systemctl(self, *arguments):
+    def _systemctl(self, *arguments: str) -> Result:
         command = ["systemctl"] if self.host.live else ["systemctl", "--root", self.host.root]
         return self.host.run(command + list(arguments))
 
-    def _check(self, *arguments):
+    def _check(self, *arguments: str) -> None:
         result = self._systemctl(*arguments)
         if result.rc != 0:
             raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()))
 
-    def reload(self):
+    def reload(self) -> None:
         self._check("daemon-reload")
 
-    def start(self, units):
+    def start(self, units: Iterable[str]) -> None:
         self._check("start", *units)
 
-    def stop(self, units):
+    def stop(self, units: Iterable[str]) -> None:
         self._check("stop", *units)
 
-    def restart(self, unit):
+    def restart(self, unit: str) -> None:
         self._check("restart", unit)
 
-    def active(self, units):
+    def active(self, units: Iterable[str]) -> list[str]:
         """Return those of the units that are active, asking systemd once. A template never is, and systemctl gives up at one."""
         units = [unit for unit in units if "@." not in unit]
         if not units:
@@ -93,7 +94,7 @@ class Systemd:
         answers = self._systemctl("is-active", *units).output.split()
         return [unit for unit, answer in zip(units, answers) if answer == "active"]
 
-    def show(self, properties, units):
+    def show(self, properties: Iterable[str], units: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return ``{unit: {property: value}}`` of units by name, or of those that are loaded by shell pattern."""
         if not units:
             return {}
@@ -101,35 +102,35 @@ class Systemd:
         found = [settings(block) for block in output.split("\n\n")]
         return {values.pop("Id"): values for values in found if "Id" in values}
 
-    def running(self, units):
+    def running(self, units: Sequence[str]) -> list[str]:
         """Return those of the units, named as for :meth:`show`, that are neither inactive nor failed: stopping them does something."""
         found = self.show(["ActiveState"], units)
         return [unit for unit, values in sorted(found.items()) if values.get("ActiveState") not in ("inactive", "failed")]
 
-    def forget_failed(self, pattern):
+    def forget_failed(self, pattern: str) -> None:
         self._check("reset-failed", pattern)
 
-    def text(self, unit):
+    def text(self, unit: str) -> str | None:
         """Return the text of a unit's file, or None when it is not installed; that of a masked one is empty."""
         return next((text for text in (self.host.read(path) for path in self._files(unit)) if text is not None), None)
 
-    def masked(self, unit):
+    def masked(self, unit: str) -> bool:
         """Whether a unit is masked: systemd neither enables nor starts it."""
         path = next((path for path in self._files(unit) if self.host.exists(path)), None)
         return path is not None and (self.text(unit) == "" or self._target(path) == "/dev/null")
 
-    def _files(self, unit):
+    def _files(self, unit: str) -> list[str]:
         return ["%s/%s" % (folder, unit) for folder in UNIT_FOLDERS]
 
-    def _target(self, path):
+    def _target(self, path: str) -> str | None:
         target = self.host.path(path)
         return os.readlink(target) if os.path.islink(target) else None
 
-    def enabled(self, unit, text):
+    def enabled(self, unit: str, text: str | None) -> bool:
         """Whether every target that the unit file's ``WantedBy=`` names links to the unit."""
         return all(self.host.exists(link) for link in enable_links(unit, text))
 
-    def links(self, unit):
+    def links(self, unit: str) -> list[str]:
         """Return the links below the unit folder that lead to a unit, and that disabling it removes."""
         names = self.host.names(UNIT_FOLDER, "*.wants") + self.host.names(UNIT_FOLDER, "*.requires")
         folders = ["%s/%s" % (UNIT_FOLDER, name) for name in names]
@@ -137,7 +138,7 @@ class Systemd:
         links = [path for path in paths if os.path.islink(self.host.path(path))]
         return [path for path in links if posixpath.basename(os.readlink(self.host.path(path))) == unit]
 
-    def enable(self, unit, text):
+    def enable(self, unit: str, text: str | None) -> None:
         """Enable a unit with the given file text; systemd has to be reloaded for it, once for all units.
 
         In another tree the links are made by hand where systemctl does not.
@@ -147,14 +148,14 @@ class Systemd:
                 os.makedirs(posixpath.dirname(self.host.path(link)), exist_ok=True)
                 os.symlink("%s/%s" % (UNIT_FOLDER, unit), self.host.path(link))
 
-    def disable(self, unit, text):
+    def disable(self, unit: str, text: str | None) -> None:
         """Disable a unit with the given file text: the reverse of :meth:`enable`."""
         if not self._told("disable", unit):
             for link in enable_links(unit, text):
                 if self.host.exists(link):
                     os.unlink(self.host.path(link))
 
-    def _told(self, verb, unit):
+    def _told(self, verb: str, unit: str) -> bool:
         """Whether systemctl did it. In another tree it may be missing, and it finds no unit folder behind an absolute link."""
         if not self.host.live and self.host.resolve(UNIT_FOLDER) != self.host.root + UNIT_FOLDER:
             return False
@@ -166,7 +167,7 @@ class Systemd:
             return False
         return True
 
-    def cgroup(self, unit):
+    def cgroup(self, unit: str) -> str | None:
         """Return the folder of the unit's live cgroup (v2), or None when it has none."""
         if unit.endswith(".slice"):
             path = slice_path(unit)
@@ -177,18 +178,18 @@ class Systemd:
         folder = CGROUPS + path
         return folder if path and self.host.exists(folder) else None
 
-    def populated(self, unit):
+    def populated(self, unit: str) -> bool:
         """Whether a process runs in the unit or below it."""
         folder = self.cgroup(unit)
         return folder is not None and "populated 1" in (self.host.read(folder + "/cgroup.events") or "")
 
-    def effective(self, unit, kind):
+    def effective(self, unit: str, kind: str) -> set[int] | None:
         """Return the set of CPUs (kind ``cpus``) or memory nodes (``mems``) that the kernel really grants, or None without cgroup."""
         folder = self.cgroup(unit)
         text = None if folder is None else self.host.read("%s/cpuset.%s.effective" % (folder, kind))
         return None if text is None else set(expand(text))
 
-    def narrow(self, unit):
+    def narrow(self, unit: str) -> dict[str, str]:
         """Return ``{key: sentence}`` of the sets that are smaller than those of the group around although no setting says so."""
         folder = self.cgroup(unit)
         if folder is None:
@@ -201,7 +202,7 @@ class Systemd:
                 found[key] = "%s has no setting for %s any more and is still confined to %s; restart what runs in it" % (unit, word, own)
         return found
 
-    def users(self, slices, leaving=()):
+    def users(self, slices: Sequence[str], leaving: Iterable[str] = ()) -> dict[str, list[str]]:
         """Return ``{slice: units}`` of those slices that must not be stopped: what runs there, or would be stopped along with them.
 
         A slice is required by every unit that names it, also by one that runs elsewhere until its next start, or has no process (a
@@ -219,7 +220,7 @@ class Systemd:
                 found[name] = sorted(units) or [name]
         return found
 
-    def _inside(self, folder):
+    def _inside(self, folder: str) -> set[str]:
         """Return the services and scopes with processes below the cgroup folder of a slice, and in the slices below it."""
         found = set()
         for name in self.host.names(folder):
@@ -232,19 +233,19 @@ class Systemd:
                 found.add(name)
         return found
 
-    def widen(self, unit, keys):
+    def widen(self, unit: str, keys: Container[str]) -> None:
         """Give a live unit all CPUs or memory nodes, so that its setting can be taken away (removing it alone leaves the set narrow)."""
         cpus = self.host.read("/sys/devices/system/cpu/possible") or self.host.read("/sys/devices/system/cpu/online")
         everything = {"AllowedCPUs": cpus, "AllowedMemoryNodes": self.host.read("/sys/devices/system/node/has_memory")}
         self._check("set-property", "--runtime", unit, *["%s=%s" % (key, everything[key]) for key in CPUSET_KEYS if key in keys])
 
-    def drop_runtime_settings(self, unit):
+    def drop_runtime_settings(self, unit: str) -> None:
         """Remove what :meth:`widen` wrote; systemd has to be reloaded for it."""
         for path in self.set_by_hand(unit, RUNTIME_CONTROLS):
             os.unlink(self.host.path(path))
         remove_empty(self.host, ["%s/%s.d" % (control, unit) for control in RUNTIME_CONTROLS] + list(RUNTIME_CONTROLS))
 
-    def set_by_hand(self, unit, controls=CONTROLS):
+    def set_by_hand(self, unit: str, controls: Iterable[str] = CONTROLS) -> list[str]:
         """Return the drop-ins that ``set-property`` wrote for the CPUs or memory nodes of a unit, :meth:`widen` included."""
         folders = ["%s/%s.d" % (control, unit) for control in controls]
         return ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, "50-Allowed*.conf")]

@@ -14,7 +14,9 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
+from typing import Any, Iterable
 
+from .._host import Host
 from .unit_files import OURS, drop_in_of, values
 
 VISIBLE = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -26,13 +28,13 @@ _SPECIFIER = re.compile(r"%([%iInNpP])")
 _HEX = re.compile(r"\\x([0-9a-f]{2})")
 
 
-def in_settings(lines, key):
+def in_settings(lines: Iterable[tuple[str, str]], key: str) -> list[tuple[str, str]]:
     """Return ``[(source, value)]`` of a variable in ``[(source, value of Environment=)]``. Raises ``ValueError`` for unbalanced quotes."""
     words = [(source, word.partition("=")) for source, line in lines for word in shlex.split(line)]
     return [(source, value) for source, (name, _equals, value) in words if name == key]
 
 
-def in_files(host, paths, key):
+def in_files(host: Host, paths: Iterable[str], key: str) -> list[tuple[str, str]]:
     """Return ``[(path, value)]`` of a variable in environment files, given as ``EnvironmentFile=`` has them."""
     found = []
     for path in paths:
@@ -43,14 +45,14 @@ def in_files(host, paths, key):
     return found
 
 
-def _unquoted(raw):
+def _unquoted(raw: str) -> str:
     parts = []
     for double, single, escaped, plain in _PART.findall(raw.strip()):
         parts.append(_ESCAPED.sub(r"\1", double) + single + escaped + plain)
     return "".join(parts)
 
 
-def environment(host, unit, without_ours=False):
+def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, tuple[str, str]]:
     """Return ``{name: (value, path)}`` of those of :data:`VARIABLES` that a unit's files set, with the path of the file that counts.
 
     ``without_ours``: but for our drop-in.
@@ -68,14 +70,14 @@ def environment(host, unit, without_ours=False):
     return found
 
 
-def _readable(line, name):
+def _readable(line: tuple[str, str], name: str) -> list[tuple[str, str]]:
     try:
         return in_settings([line], name)
     except ValueError:
         return []  # systemd ignores such a line
 
 
-def _specified(text, unit):
+def _specified(text: str, unit: str) -> str:
     """Return a value with the specifiers that name the unit put in; others stay as they are."""
     stem = unit.rpartition(".")[0]
     prefix, _at, instance = stem.partition("@")
@@ -83,11 +85,11 @@ def _specified(text, unit):
     return _SPECIFIER.sub(lambda match: known[match.group(1)], text)
 
 
-def _unescaped(text):
+def _unescaped(text: str) -> str:
     return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text.replace("-", "/"))
 
 
-def set_elsewhere(host, unit):
+def set_elsewhere(host: Host, unit: str) -> dict[str, Any]:
     """Return ``{name: {value, file, wins}}`` of :func:`environment` without our drop-in; ``wins``: whether it counts in spite of ours."""
     return {
         name: {"value": value, "file": path, "wins": not _is_read_before_ours(path)}
@@ -95,7 +97,7 @@ def set_elsewhere(host, unit):
     }
 
 
-def _is_read_before_ours(path):
+def _is_read_before_ours(path: str) -> bool:
     """Whether a file is the unit's own, or a drop-in that systemd reads before ours; an environment file is neither."""
     folder, name = posixpath.split(path)
     if folder.endswith(".d") and name.endswith(".conf"):
@@ -103,7 +105,7 @@ def _is_read_before_ours(path):
     return name.endswith(".service")
 
 
-def agrees(name, found, wanted):
+def agrees(name: str, found: str, wanted: str) -> bool:
     """Whether a value is what is wanted, or names some of the devices that are wanted."""
     ids = found.replace(" ", "").split(",") if name in VISIBLE else []
     return found == wanted or bool(ids) and set(ids) <= set(wanted.split(","))

@@ -11,8 +11,10 @@ This module is private to the collection.
 from __future__ import annotations
 
 import posixpath
+from typing import Iterator, Mapping
 
 from .._cpulist import expand
+from .._host import Host
 from .systemd import UNIT_FOLDER
 
 FOLDERS = (
@@ -33,27 +35,27 @@ LISTS = ("CPUAffinity", "NUMAMask", "AllowedCPUs", "AllowedMemoryNodes")
 OURS = "50-npu-affinity.conf"
 
 
-def drop_in_of(unit):
+def drop_in_of(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, OURS)
 
 
-def fragment(host, unit):
+def fragment(host: Host, unit: str) -> str | None:
     """Return the path of a unit's own file, for an instance also that of its template, or None when the unit does not exist."""
     names = [unit] + ([_template(unit)] if _template(unit) else [])
     return next((path for name in names for folder in FOLDERS for path in ["%s/%s" % (folder, name)] if host.exists(path)), None)
 
 
-def _template(unit):
+def _template(unit: str) -> str | None:
     name, at, rest = unit.partition("@")
     return "%s@.%s" % (name, rest.rpartition(".")[2]) if at else None
 
 
-def drop_ins(host, unit):
+def drop_ins(host: Host, unit: str) -> list[str]:
     """Return the paths of all drop-ins of a unit in the order in which systemd reads them."""
     stem, _dot, kind = unit.rpartition(".")
     parts = stem.split("@")[0].split("-")
     names = [unit, _template(unit)] + ["-".join(parts[:count]) + "-." + kind for count in range(len(parts) - 1, 0, -1)] + [kind]
-    found = {}
+    found: dict[str, str] = {}
     for name in filter(None, names):
         for folder in FOLDERS:
             inner = "%s/%s.d" % (folder, name)
@@ -62,10 +64,10 @@ def drop_ins(host, unit):
     return [found[file] for file in sorted(found)]
 
 
-def values(host, unit):
+def values(host: Host, unit: str) -> dict[str, list[tuple[str, str]]]:
     """Return ``{key: [(path, value)]}`` of what a unit's files say together, without what a later empty value of the key resets."""
     own = fragment(host, unit)
-    found = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for path in ([own] if own else []) + drop_ins(host, unit):
         for line in (host.read(path) or "").replace("\\\n", " ").splitlines():
             key, equals, value = line.partition("=")
@@ -75,7 +77,7 @@ def values(host, unit):
     return found
 
 
-def numbers(value):
+def numbers(value: str) -> set[int] | None:
     """Return the set that a list setting means, or None for one that is no list of numbers (``numa``)."""
     try:
         return set(expand(value.replace(" ", ",")))
@@ -83,20 +85,20 @@ def numbers(value):
         return None
 
 
-def others(host, unit, key):
+def others(host: Host, unit: str, key: str) -> list[tuple[str, str]]:
     """Return ``[(path, value)]`` of the files that count for a key of a unit besides ours."""
     mine = (drop_in_of(unit), "%s/%s" % (UNIT_FOLDER, unit))
     return [(path, value) for path, value in values(host, unit).get(key, ()) if path not in mine]
 
 
-def differences(host, unit, wanted):
+def differences(host: Host, unit: str, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str, str | None]]:
     """Yield ``(key, value wanted, value found, path of the file that makes the difference or None)`` of the settings of our drop-in."""
     said = values(host, unit)
     for key, value in wanted.items():
         parts = said.get(key, [])
         if key in LISTS:
-            sets = [numbers(text) for _path, text in parts]
-            right = None not in sets and set().union(*sets) == numbers(value)
+            sets = [found for found in (numbers(text) for _path, text in parts) if found is not None]
+            right = len(sets) == len(parts) and set().union(*sets) == numbers(value)
         else:
             right = bool(parts) and parts[-1][1] == value
         if not right:
