@@ -369,6 +369,6 @@ class _Undo:
         if self.still_running:
             previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.programs])
         for name in self.recorded.keys() - self.report.kept:
-            before = previous.recorded(self.host).get(name)
+            before = previous.recorded(self.host).get(name, {})
             left = {path: values for path, values in before.items() if path not in self.recorded[name]} if name == "files" else None
             previous.replace(self.host, name, left or None)
