@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Mapping, NamedTuple
 
 from ._cpulist import expand
 from ._host import Host
@@ -21,6 +21,24 @@ SETS = ("pool", "irq", "main", "acl", "release", "mems")
 _TEXTS = SETS + ("pci", "slice", "kind")
 _NUMBERS = ("chip", "phy_id")
 _SLICE = re.compile(r"[A-Za-z0-9:_.\\-]+\.slice\Z")
+
+
+class Device(NamedTuple):
+    """What an entry of a plan, or of a topology, is about: an NPU or GPU (``kind``) by its logic id and PCI function, '' where unknown."""
+
+    kind: str
+    id: int
+    pci: str
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Device:
+        gpu = entry.get("kind") == "gpu" or str(entry.get("slice")).startswith("gpu-")
+        return cls("gpu" if gpu else "npu", entry["id"], entry.get("pci") or "")
+
+    @property
+    def title(self) -> str:
+        """How sentences call it."""
+        return "%s %s" % (self.kind.upper(), self.id)
 
 
 class Newer(ValueError):
@@ -103,11 +121,15 @@ def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
     return plan
 
 
+def parsed(text: str | None) -> dict[str, Any]:
+    """Return what a text of plan.json says, nothing where it is no plan: a bind writes that anew, and an unbind removes it."""
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 def refuse_newer_plan(host: Host) -> None:
     """Raise :class:`Newer` where the plan in force is that of a newer version; any other one can be written anew."""
-    try:
-        refuse_newer(PATH, json.loads(host.read(PATH) or "{}"))
-    except Newer:
-        raise
-    except ValueError:
-        return
+    refuse_newer(PATH, parsed(host.read(PATH)))

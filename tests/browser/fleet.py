@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding

@@ -19,7 +19,8 @@ from .._irq.affinity import KINDS, Row, grouped
 from .._irq.binding import SQ, bind, choices
 from .._irq.irqbalance import irqbalance, processes, told, until_first_pass
 from . import causes
-from .findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, Cause, Device, Findings, Value
+from .._plan_file import Device
+from .findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, Cause, Findings, Value
 
 _LONGEST_WAIT = 30
 _NO_ANSWER = Cause(UNREADABLE, "it gave no answer to compare; see what 'npu-smi info' says")

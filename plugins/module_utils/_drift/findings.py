@@ -8,7 +8,9 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import NamedTuple, Sequence
+
+from .._plan_file import Device
 
 KINDS = (
     "plan",
@@ -47,24 +49,6 @@ class Cause(NamedTuple):
 
     word: str
     remark: str
-
-
-class Device(NamedTuple):
-    """The NPU or GPU (``kind``) that a finding belongs to, by its logic id and PCI function; '' where that is not known."""
-
-    kind: str
-    id: int
-    pci: str
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> Device:
-        """Return that of an entry of a plan, or of a topology."""
-        gpu = entry.get("kind") == "gpu" or str(entry.get("slice")).startswith("gpu-")
-        return cls("gpu" if gpu else "npu", entry["id"], entry.get("pci") or "")
-
-    @property
-    def title(self) -> str:
-        return "%s %s" % (self.kind.upper(), self.id)
 
 
 class Value(NamedTuple):

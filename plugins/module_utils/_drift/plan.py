@@ -14,10 +14,10 @@ from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import PATH as PLAN
-from .._plan_file import Broken, Newer, plan_npus, read
+from .._plan_file import Broken, Device, Newer, plan_npus, read
 from .._state import previous
 from .._transaction.host_files import Request, compare
-from .findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Device, Findings, Value
+from .findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Findings, Value
 
 _IN_FORCE = "the plan in force"
 _SETS = ("pool", "irq", "mems")

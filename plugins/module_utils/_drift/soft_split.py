@@ -17,7 +17,8 @@ from typing import Any, Iterable, Mapping, Sequence
 from .._host import Host
 from .._kernel.holders import User, in_group, processes_below, users_of_accelerators
 from .._vnpu_layout import IN_CONTAINER, LIBRARY, PRELOAD
-from .findings import EDIT, OLD_PROCESS, Cause, Device, Findings
+from .._plan_file import Device
+from .findings import EDIT, OLD_PROCESS, Cause, Findings
 
 QUOTA = "NPU_MEM_QUOTA="
 """How the variable begins that every container with a share has, whoever started it."""

@@ -13,7 +13,8 @@ from typing import Any, Sequence
 from .._host import Host
 from .._processes.placing import place
 from .._processes.tasks import titles_of
-from .findings import CHANGED_CPUSET, EDIT, Cause, Device, Findings, Value
+from .._plan_file import Device
+from .findings import CHANGED_CPUSET, EDIT, Cause, Findings, Value
 
 _MOVED = "started since the timer last looked, or the worker places it itself (vLLM-Ascend: enable_cpu_binding=false)"
 

@@ -18,7 +18,8 @@ from .._state.systemd import Systemd, slice_path
 from .._vnpu_layout import Layout, complete
 from .driver import check_device_share, check_interrupts
 from .files import check_files, check_folders, check_layout, check_programs
-from .findings import Device, Findings
+from .._plan_file import Device
+from .findings import Findings
 from .plan import check_new_npus, check_npus, check_plan
 from .soft_split import check_soft_split
 from .threads import check_threads

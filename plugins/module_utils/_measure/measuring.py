@@ -19,8 +19,9 @@ from .._host import Host
 from .._irq.binding import share_out
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import interrupt_names, vectors
+from .._plan_file import Device
 from .._processes.memory import tables
-from .._processes.tasks import Process, find, groups_of, title_of, titles_of
+from .._processes.tasks import Process, find, groups_of, titles_of
 from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches
 
 UNITS = {
@@ -60,10 +61,10 @@ def workloads(plan: Mapping[str, Any], found: Iterable[Process], online: set[int
     """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
     together: dict[tuple[str, ...], list[Process]] = {}
     for process in found:
-        together.setdefault(tuple(title_of(npu) for npu in process.npus), []).append(process)
+        together.setdefault(tuple(Device.of(npu).title for npu in process.npus), []).append(process)
     result = [Workload(processes[0].npus, processes, online) for _key, processes in sorted(together.items())]
     covered = {title for key in together for title in key}
-    return result + [Workload([npu], [], online) for npu in plan["npus"] if title_of(npu) not in covered]
+    return result + [Workload([npu], [], online) for npu in plan["npus"] if Device.of(npu).title not in covered]
 
 
 class _Others:
@@ -121,7 +122,7 @@ def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
     for npu in plan["npus"]:
         functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
     shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
-    return {title_of(npu): {vector.irq for vector in own} for npu, _number, own in shares}
+    return {Device.of(npu).title: {vector.irq for vector in own} for npu, _number, own in shares}
 
 
 def _tell_interrupts(
@@ -209,7 +210,7 @@ def measure(
     found = find(host, plan, groups_of(plan, wanted), pods=True)
     loads = workloads(plan, found.processes, read_list(host, CPU_FOLDER + "/online"))
     numbers = _vectors(host, plan)
-    own = {load.title: {irq for npu in load.npus for irq in numbers[title_of(npu)]} for load in loads}
+    own = {load.title: {irq for npu in load.npus for irq in numbers[Device.of(npu).title]} for load in loads}
     counts = {load.title: interrupts(host, own[load.title]) for load in loads}
     involuntary = {load.title: switches(host, load.pids) for load in loads}
     moves = _Moves(host, loads, seconds)

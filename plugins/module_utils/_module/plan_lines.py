@@ -8,8 +8,9 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict
+
+from .._plan_file import parsed
 
 Entry = Dict[str, Any]
 """An NPU of a plan, or a plan."""
@@ -20,7 +21,7 @@ _TOLD = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
 
 def lines(before: str | None, after: str | None) -> list[str]:
     """Return what differs between two texts of plan.json, either of which can be None."""
-    now, then = _read(before), _read(after)
+    now, then = parsed(before), parsed(after)
     told = [_of_host(now, then)]
     old, new = _entries(now), _entries(then)
     matched = [(_find(entry, old), entry) for entry in new]
@@ -28,15 +29,6 @@ def lines(before: str | None, after: str | None) -> list[str]:
     told += [_of_npu(record, entry) for record, entry in matched]
     told += ["- %s" % _title(record) + _all_of(record) for record in old if id(record) not in known]
     return [line for line in told if line]
-
-
-def _read(text: str | None) -> Entry:
-    """Return a plan; an empty one for a text that is none, which a bind writes anew and an unbind removes."""
-    try:
-        plan = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return plan if isinstance(plan, dict) else {}
 
 
 def _entries(plan: Entry) -> list[Entry]:

@@ -81,8 +81,9 @@ def role_of(name: str, patterns: Patterns) -> str:
 
 def cpus_of_roles(
     npus: Sequence[Mapping[str, Any]], online: set[int], granted: set[int] | None = None
-) -> tuple[dict[str, set[int]], list[str]]:
-    """Return ``({role: CPUs}, sentences)`` for processes of these entries of the plan: sets, within their pools, of what they may use.
+) -> tuple[dict[str, set[int]], list[tuple[str, str]]]:
+    """Return ``({role: CPUs}, [(role, sentence)])`` for processes of these entries of the plan: sets, within their pools, of what
+    they may use.
 
     That is what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which none
     may be used give way to those of main, and then of the pool (a slice inside that of the NPU has a part of it); the sets are empty when
@@ -98,7 +99,7 @@ def cpus_of_roles(
         for lost, why in ((planned - online, "offline"), ((planned & online) - there, "not granted by the cgroup")):
             if lost and roles[role]:
                 found = (compress(lost), role, why, compress(roles[role]))
-                sentences.append("CPU %s of role %s is %s; its threads get CPUs %s" % found)
+                sentences.append((role, "CPU %s of role %s is %s; its threads get CPUs %s" % found))
     return roles, sentences
 
 
@@ -112,7 +113,7 @@ class _Process:
         self.patterns = patterns
         self.granted = cpuset(host, process.pid)
         self.entries: dict[int, dict[str, Any]] = {}
-        self.sentences: list[str] = []
+        self.sentences: list[tuple[str, str]] = []
         if release:
             self.roles = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted)
         else:
@@ -190,7 +191,7 @@ class _Process:
     def remarks(self) -> list[str]:
         """Return a sentence for every role of its threads that does not have the CPUs of the plan."""
         roles = {entry["role"] for entry in self.entries.values()}
-        return ["%s: %s" % (self.process.title, text) for text in self.sentences if any(" of role %s is " % role in text for role in roles)]
+        return ["%s: %s" % (self.process.title, text) for role, text in self.sentences if role in roles]
 
 
 class Report:

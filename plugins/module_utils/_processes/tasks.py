@@ -18,7 +18,7 @@ import posixpath
 import re
 import stat
 import sys
-from typing import Any, Iterable, Mapping, Sequence, Tuple
+from typing import Any, Iterable, Mapping, Sequence
 
 from .._cpulist import expand
 from .._host import Host
@@ -26,12 +26,11 @@ from .._irq.binding import share_out
 from .._kernel.interrupts import interrupt_names, vectors
 from .._kernel.machine import CGROUPS
 from .._plan_file import PATH as PLAN
-from .._plan_file import plan_npus, read
+from .._plan_file import Device, plan_npus, read
 
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 ROLES = ("main", "acl", "release")
-Key = Tuple[str, int]
 
 
 class Process:
@@ -64,18 +63,8 @@ def plan_in_force(host: Host, path: str = PLAN) -> dict[str, Any]:
     return plan
 
 
-def _key(npu: Mapping[str, Any]) -> Key:
-    """Return what tells an entry of the plan from all others: a host can have an NPU and a GPU of the same number."""
-    return "GPU" if (npu.get("slice") or "").startswith("gpu") else "NPU", npu["id"]
-
-
-def title_of(npu: Mapping[str, Any]) -> str:
-    """Return how sentences call an entry of the plan."""
-    return "%s %s" % _key(npu)
-
-
 def titles_of(npus: Iterable[Mapping[str, Any]]) -> str:
-    return " and ".join(title_of(npu) for npu in npus)
+    return " and ".join(Device.of(npu).title for npu in npus)
 
 
 class Group:
@@ -88,7 +77,7 @@ class Group:
         self.npus = npus
         self.unit = unit
         self.pids = pids
-        self.keys = {_key(npu) for npu in npus}
+        self.keys = {Device.of(npu) for npu in npus}
 
     @property
     def by_device(self) -> bool:
@@ -138,10 +127,10 @@ def groups_of(plan: Mapping[str, Any], wanted: Iterable[Mapping[str, Any]] = ())
 
 
 def _refuse_outside(npu: Mapping[str, Any]) -> None:
-    pool = set(expand(npu["pool"], "pool of %s" % title_of(npu)))
+    pool = set(expand(npu["pool"], "pool of %s" % Device.of(npu).title))
     for role in ROLES:
-        if not set(expand(npu.get(role) or "", "%s of %s" % (role, title_of(npu)))) <= pool:
-            found = (role, title_of(npu), npu[role], npu["pool"])
+        if not set(expand(npu.get(role) or "", "%s of %s" % (role, Device.of(npu).title))) <= pool:
+            found = (role, Device.of(npu).title, npu[role], npu["pool"])
             raise ValueError("role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again" % found)
 
 
@@ -167,7 +156,7 @@ def depth_of(paths: Iterable[list[str]], unit: str) -> int | None:
     return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
 
 
-def _devices_of(host: Host, plan: Mapping[str, Any]) -> dict[str, Key]:
+def _devices_of(host: Host, plan: Mapping[str, Any]) -> dict[str, Device]:
     """Return ``{name: key}`` of the device files below ``/dev``: ``davinci<N>`` and ``nvidia<N>``.
 
     N is the driver's number of an NPU, see :func:`_irq.binding.share_out`, where a number that interrupts tell takes precedence of one that
@@ -178,13 +167,13 @@ def _devices_of(host: Host, plan: Mapping[str, Any]) -> dict[str, Key]:
     devices = {}
     for npu in plan["npus"]:
         pci = (npu.get("pci") or "").lower()
-        if _key(npu)[0] == "GPU":
+        if Device.of(npu).kind == "gpu":
             minor = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci) or "")
-            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = _key(npu)
+            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = Device.of(npu)
         else:
             functions.setdefault(pci, []).append(npu)
     shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
-    devices.update(("davinci%s" % number, _key(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
+    devices.update(("davinci%s" % number, Device.of(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
     return devices
 
 
@@ -227,7 +216,7 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
     """
     by_device = [group for group in groups if group.by_device]
     files = _device_files(host)
-    devices: dict[str, Key] = {}
+    devices: dict[str, Device] = {}
     processes: list[Process] = []
     in_pods: list[Process] = []
     warnings = []
@@ -245,13 +234,13 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
         near = near or [group for group in by_device if opened & group.keys]
         if not near:
             continue
-        npus = {_key(npu): npu for group in near for npu in group.npus}
+        npus = {Device.of(npu): npu for group in near for npu in group.npus}
         chosen = sorted(opened & set(npus)) or sorted(npus)
         process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[key] for key in chosen], near[0].title)
         if opened and not opened & set(npus):
-            others = ", ".join("%s %s" % key for key in sorted(opened))
+            others = ", ".join(device.title for device in sorted(opened))
             text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
-            warnings.append(text % (process.title, process.found_by, others, min(opened)[0]))
+            warnings.append(text % (process.title, process.found_by, others, min(opened).kind.upper()))
         (in_pods if of_kubernetes(paths or ()) and not pods else processes).append(process)
     warnings += [
         "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods

@@ -13,8 +13,9 @@ import yaml
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift import causes, findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.files import differing_lines
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import KINDS, Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import KINDS, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.modules import binding_info
 
 

@@ -16,7 +16,7 @@ from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_dev
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Device
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding

@@ -11,8 +11,9 @@ import pytest
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.junit import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 
 junit = FilterModule().filters()["junit"]
 

@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Device, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
 
