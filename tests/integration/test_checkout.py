@@ -9,13 +9,15 @@ With make and an inventory of the user's, the user's ansible.cfg and collections
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import REPOSITORY
+from tests.integration.conftest import REPOSITORY, touched
 
 CALLBACK = """
 from ansible.plugins.callback import CallbackBase
@@ -49,6 +51,21 @@ def test_ansible_playbook_from_a_checkout(fleet):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed=0" in done.stdout
     assert "no group npu_hosts, so that all its 1 hosts are taken" in done.stderr
+
+
+def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
+    hosts = fleet(node001="i310_pro")
+    before = hosts.snapshot("node001")
+    section = (REPOSITORY / "README.md").read_text().partition("## From the demo")[2].partition("\n## ")[0]
+    lines = re.findall(r"^ansible-playbook -i hosts.yml npu[.]affinity[.](\w+)(.*?) +#", section, re.MULTILINE)
+    assert {playbook for playbook, _options in lines} == {"plan", "measure", "bind", "verify", "report", "unbind"}
+    places = {"npu_affinity_measures": str(tmp_path / "measures"), "npu_affinity_report": str(tmp_path / "report.html")}
+    for playbook, options in lines:
+        run = hosts.play(playbook, *shlex.split(options), npu_affinity_measure_seconds=1, **places)
+        assert run.status == 0, run.output
+    assert sorted(path.name for path in tmp_path.glob("measures/node001/*")) == ["after.json", "before.json"]
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert {path for path in touched(before, hosts.snapshot("node001")) if path.startswith(("/etc", "/usr"))} == set()
 
 
 NOTHING = [
