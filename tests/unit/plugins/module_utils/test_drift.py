@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-import re
 
 import pytest
-import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift import causes, findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift import causes
 from ansible_collections.npu.affinity.plugins.module_utils._drift.files import differing_lines
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import KINDS, Cause, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
-from ansible_collections.npu.affinity.plugins.modules import binding_info
 
 
 def said(cause):
@@ -171,11 +168,3 @@ DEVICES = [
 @pytest.mark.parametrize("entry, device, title", DEVICES)
 def test_whose_a_finding_is(entry, device, title):
     assert Device.of(entry) == device and Device.of(entry).title == title
-
-
-def test_the_module_documents_every_kind_and_every_cause():
-    (returned,) = yaml.safe_load_all(binding_info.RETURN)
-    fields = returned["drift"]["contains"]
-    causes_there = {value for name, value in vars(findings).items() if name.isupper() and isinstance(value, str)}
-    for name, known in (("kind", set(KINDS)), ("cause", causes_there)):
-        assert set(re.findall(r"V\(([^)]*)\)", str(fields[name]["description"]))) == known

@@ -6,9 +6,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
+import yaml
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift import findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import KINDS
+from ansible_collections.npu.affinity.plugins.modules import binding_info
 
 simulator = pytest.importorskip("tests.simulator.generate")
 from tests.simulator.reboot import reboot  # noqa: E402
@@ -126,3 +132,11 @@ def test_what_cannot_be_compared_fails_the_task(look, bound):
     (bound / SLICE[1:]).unlink()
     (bound / SLICE[1:]).mkdir()
     assert "Is a directory" in look()["msg"]
+
+
+def test_the_module_documents_every_kind_and_every_cause():
+    (returned,) = yaml.safe_load_all(binding_info.RETURN)
+    fields = returned["drift"]["contains"]
+    causes_there = {value for name, value in vars(findings).items() if name.isupper() and isinstance(value, str)}
+    for name, known in (("kind", set(KINDS)), ("cause", causes_there)):
+        assert set(re.findall(r"V\(([^)]*)\)", str(fields[name]["description"]))) == known
