@@ -100,7 +100,7 @@ style: setup-test ## ruff, yamllint, ansible-lint (production), changelog fragme
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
 
-types: setup-test ## mypy on module_utils, plugin_utils and filters
+types: setup-test ## mypy, strict, on all code of modules, filters and lookups
 	$(BIN)/mypy
 
 docs docs-site: setup-test ## check the documentation of plugins and roles; build the site below build/docs

@@ -382,6 +382,8 @@ remarks:
   sample: ["NPU 0 (0000:c1:00.0): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 144-167"]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
@@ -418,7 +420,7 @@ AS_GIVEN = (
 )
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
@@ -453,7 +455,7 @@ def argument_spec():
     }
 
 
-def with_state(params):
+def with_state(params: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what the desired state adds to them."""
     state = params["state"]
     if not state:
@@ -473,7 +475,7 @@ def with_state(params):
     )
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = with_state(module.params)
     share = params["device_share"] and dict(params["device_share"], recover=RECOVER[params["device_share"]["recover"]])

@@ -176,6 +176,8 @@ removed:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
@@ -187,12 +189,13 @@ from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import RECOVER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 UNIT = "npu-affinity-device-share.service"
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "enabled": {"type": "bool", "required": True},
         "npus": {"type": "list", "elements": "raw", "default": []},
@@ -208,7 +211,7 @@ def argument_spec():
     }
 
 
-def run(module, host):
+def run(module: AnsibleModule, host: Host) -> tuple[Report, Files]:
     """Return the reports on device share and on files; the unit is written first, so that a busy card is tried again at boot."""
     params, topology = module.params, module.params["topology"]
     if topology and not params["npus"] and not Cards.of_topology(topology).chips:
@@ -223,7 +226,7 @@ def run(module, host):
     return switch(host, tool, cards, params["enabled"], check=module.check_mode, **options), written
 
 
-def write_unit(host, text, check):
+def write_unit(host: Host, text: str | None, check: bool) -> Files:
     """Bring the boot unit to a text ('' removes it, None leaves it alone), with the host code that it runs."""
     path = "%s/%s" % (UNIT_FOLDER, UNIT)
     if not text:
@@ -232,7 +235,7 @@ def write_unit(host, text, check):
     return apply(host, Request(files=files, owned=_runtime.OWNED, enabled=[UNIT]), check)
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     try:
         host = Host(module.params["root"], module.params["timeout"])
@@ -242,13 +245,15 @@ def main():
         module.fail_json(msg=str(error))
     for sentence in report.warnings:
         module.warn(sentence)
-    ignored = {card: text for card, text in report.failed.items() if module.params["ignore_busy"] and card in report.busy}
+    ignored: dict[int | None, str] = {
+        card: text for card, text in report.failed.items() if module.params["ignore_busy"] and card in report.busy
+    }
     failed = {card: text for card, text in report.failed.items() if card not in ignored}
     for sentence in diffs.card_sentences(ignored):
         module.warn(sentence)
     chips = diffs.chips_of(report)
     recover = diffs.recover_of(report)
-    result = {
+    result: dict[str, Any] = {
         "changed": report.changed or written.changed,
         "chips": chips,
         "recover": recover,

@@ -100,6 +100,8 @@ failures:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
@@ -108,7 +110,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module import diffs,
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict", "required": True},
@@ -117,7 +119,7 @@ def argument_spec():
     }
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     given = module.params
     try:

@@ -98,6 +98,8 @@ diff:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
@@ -106,7 +108,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -118,7 +120,7 @@ def argument_spec():
     }
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), required_if=[("state", "present", ["path", "content"])], supports_check_mode=True)
     params = module.params
     absent = params["state"] == "absent"

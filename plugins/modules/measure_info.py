@@ -115,6 +115,7 @@ remarks:
 """
 
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -124,7 +125,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.arguments imp
 from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import plan_in_force
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
@@ -135,7 +136,7 @@ def argument_spec():
     }
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     for name in ("seconds", "interval"):

@@ -185,6 +185,8 @@ failures:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
@@ -196,7 +198,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks impo
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
@@ -209,7 +211,7 @@ def argument_spec():
     }
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     migration, diff = None, diffs.Diff()
@@ -226,7 +228,7 @@ def main():
             migration.carry_out()
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    result = {
+    result: dict[str, Any] = {
         "changed": report.changed,
         "processes": [dict(row, threads=grouped(row["threads"])) for row in report.processes],
         "failures": report.failed,

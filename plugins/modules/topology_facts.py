@@ -409,13 +409,15 @@ ansible_facts:
           sample: [{cgroup: /system.slice/docker-4f5e.scope, processes: [4711 python], devices: [/dev/davinci0]}]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "device_share": {"type": "bool", "default": False},
@@ -427,7 +429,7 @@ def argument_spec():
     }
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
         module.fail_json(msg="timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])

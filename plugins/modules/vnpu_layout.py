@@ -107,6 +107,8 @@ folders:
   sample: [/usr/local/hami-shared-region]
 """
 
+from typing import Any, Mapping
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
@@ -115,11 +117,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import ch
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {"root": {"type": "path", "default": "/"}, **VNPU_LAYOUT}
 
 
-def diff_of(folders):
+def diff_of(folders: Mapping[str, tuple[int | None, int]]) -> dict[str, str]:
     """Return the diff of ``{path: (permission bits before or None, after)}``: a line for every directory."""
     lines = [("absent" if before is None else "%04o" % before, "%04o" % after) for before, after in folders.values()]
     return {
@@ -130,7 +132,7 @@ def diff_of(folders):
     }
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     try:
         host, layout = Host(module.params["root"]), layout_of(module.params)
