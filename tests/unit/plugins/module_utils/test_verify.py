@@ -788,6 +788,18 @@ def test_device_share_is_compared_card_by_card(tmp_path, shared, wanted, expecte
     assert box.sets == []
 
 
+def test_a_card_of_one_npu_is_drift_of_that_npu(tmp_path):
+    box = Box(tmp_path, "a2")
+    box.switch(True, 0)
+    put_plan(box.host, {**SHARED, "options": {"npus": []}})
+    npus = [{"kind": "npu", "id": 5 - card, "card": card, "chip": 0, "pci": "0000:0%d:00.0" % card} for card in range(3)]
+    findings = verify(box.host, Wanted(device_share=ON, topology={"npus": npus}))[1]
+    assert [(entry.object, entry.device) for entry in findings.drift if entry.kind == "device_share"] == [
+        ("card 1", ("npu", 4, "0000:01:00.0")),
+        ("card 2", ("npu", 3, "0000:02:00.0")),
+    ]
+
+
 def test_a_card_that_others_switched_on_may_stay_on(tmp_path):
     box = Box(tmp_path, "a2")
     box.switch(True, 1)
