@@ -3,14 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
-``python -m tests.lab.image`` builds it where none is kept that is made of the same files: a minute, five for the other architecture.
-``LAB_ARCH`` is amd64 (default) or arm64. Needs root, for mmdebstrap keeps file owners.
+``python -m tests.lab.image`` builds it in a minute or two where none is kept that is made of the same files. ``LAB_ARCH`` is amd64
+(default) or arm64. Needs root, for mmdebstrap keeps file owners.
+
+Nothing of the guest runs while its image is built, so that one of another architecture takes no longer. What packages write when they are
+set up is the same on all of them: they are set up with the programs of this machine, and those of the guest take their place.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import uuid
 from pathlib import Path
@@ -24,8 +28,15 @@ SUITE = "bookworm"
 BUILD_SECONDS = 7200
 SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}.get(ARCHITECTURE, "")
-PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "make"]
-PACKAGES += ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "numactl", "procps"]
+PLATFORMS = {"amd64": "x86_64", "arm64": "aarch64"}
+"""What all but Debian calls an architecture."""
+FOREIGN = PLATFORMS.get(ARCHITECTURE) != os.uname().machine
+PROGRAMS = ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "numactl", "procps"]
+KERNEL_PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "busybox-static"]
+TRIPLET = f"{PLATFORMS.get(ARCHITECTURE)}-linux-gnu"
+TOOLS = ["make", "linux-kbuild-6.1", f"gcc-{TRIPLET.replace('_', '-')}" if FOREIGN else "gcc"]
+"""What compiles the driver, and goes again."""
+MACHINE_OF_ELF = {"amd64": 62, "arm64": 183}
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
 KEPT = 4
 """Images that stay in the cache, of 700 MB each."""
@@ -33,7 +44,7 @@ LINES = 20
 """Of the build's log, in the message when it fails."""
 
 _KIND = "lab"
-_MADE_OF = [ARCHITECTURE, SUITE, *PACKAGES, *LEFT_OUT]
+_MADE_OF = [ARCHITECTURE, SUITE, *PROGRAMS, *KERNEL_PACKAGES, *TOOLS, *LEFT_OUT]
 _MADE_OF += [path.name + path.read_text() for path in [Path(__file__), BYTECODE, *sorted((HERE / "guest").iterdir())]]
 FOLDER = cache.place(_KIND, _MADE_OF)
 DISK, KERNEL, INITRD, KEY, FIRMWARE, IDENTITY = (
@@ -47,7 +58,7 @@ def missing():
         return f"LAB_ARCH is {ARCHITECTURE}; it must be amd64 or arm64."
     programs = [QEMU, "qemu-img", "ssh", "ssh-keygen", "setpriv"]
     if not cache.is_made(FOLDER):
-        programs += ["mmdebstrap", "mke2fs"]
+        programs += ["mmdebstrap", "mke2fs", "cpio", "gzip"]
         if os.geteuid() != 0:
             return "The lab's image is built by root only; run make lab as root once."
     lacking = [name for name in programs if not shutil.which(name, path=SEARCH_PATH)]
@@ -70,38 +81,71 @@ def _build_logged(folder):
 
 
 def _build(folder, output):
-    environment = {**os.environ, "PATH": SEARCH_PATH, "LAB_KEY": f"{KEY}.pub"}
+    parts, root = folder / "parts", folder / "root"
+    environment = {**os.environ, "PATH": SEARCH_PATH, "LAB_KEY": f"{KEY}.pub", "LAB_PARTS": str(parts), "LAB_INITRD": str(INITRD)}
+    environment |= {"LAB_TRIPLET": TRIPLET, "LAB_TOOLS": " ".join(TOOLS)}
 
     def run(*command):
         words = [str(word) for word in command]
         streams = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
         subprocess.run(words, env=environment, timeout=BUILD_SECONDS, check=True, **streams)
 
-    root = folder / "root"
+    def extract(target, suite, *packages):
+        """Unpack packages of the guest's architecture, and all that they depend on."""
+        includes = [f"--include={words}" for words in packages]
+        run("mmdebstrap", "--variant=extract", f"--architectures={ARCHITECTURE}", *_left_out(), *includes, suite, target)
+
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", KEY)
+    extract(parts, SUITE, ",".join(KERNEL_PACKAGES), *(["?essential", ",".join(PROGRAMS)] if FOREIGN else []))
+    (kernel,) = (parts / "boot").glob("vmlinuz-*")
+    shutil.copy(kernel, KERNEL)
     run(
         "mmdebstrap",
         "--variant=minbase",
-        f"--architectures={ARCHITECTURE}",
-        f"--include={','.join(PACKAGES)}",
-        *[f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT],
-        f'--setup-hook=install -D -m 644 "{HERE}/guest/initramfs.conf" "$1/etc/initramfs-tools/conf.d/lab"',
+        f"--include={','.join([*PROGRAMS, *TOOLS])}",
+        *_left_out(),
         f'--customize-hook="{HERE}/guest/customize" "$1"',
         SUITE,
         root,
     )
-    for wanted, pattern in ((KERNEL, "vmlinuz-*"), (INITRD, "initrd.img-*")):
-        (found,) = (root / "boot").glob(pattern)
-        shutil.copy(found, wanted)
+    if FOREIGN:
+        _replace_programs(root, parts, run)
+    shutil.rmtree(parts)
     if ARCHITECTURE == "arm64":
         # The firmware of Debian 12 (edk2 2022.11) shows its flash as memory of no NUMA node, and the kernel then gives up on NUMA.
         firmware = folder / "firmware"
-        run("mmdebstrap", "--variant=extract", "--include=qemu-efi-aarch64", "trixie", firmware)
+        extract(firmware, "trixie", "qemu-efi-aarch64")
         shutil.copy(firmware / "usr/share/qemu-efi-aarch64/QEMU_EFI.fd", FIRMWARE)
         shutil.rmtree(firmware)
     run("mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", root, DISK, "2G")
     shutil.rmtree(root)
     IDENTITY.write_text(uuid.uuid4().hex)
+
+
+def _left_out():
+    return [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+
+
+def _replace_programs(root, parts, run):
+    """Put the guest's programs and libraries where those of this machine are, and remove what is left of those."""
+    for name in ("boot", "usr/src", "var/lib/dpkg"):
+        shutil.rmtree(parts / name)
+    archive = parts.with_suffix(".tar")
+    run("tar", "--create", "--file", archive, "--directory", parts, ".")
+    run("tar", "--extract", "--file", archive, "--directory", root, "--keep-directory-symlink", "--exclude=./etc")
+    archive.unlink()
+    (root / "etc/ld.so.cache").unlink()
+    for folder, _folders, names in os.walk(root):
+        for path in (Path(folder, name) for name in names):
+            if path.is_file() and not path.is_symlink() and _machine(path) not in (None, MACHINE_OF_ELF[ARCHITECTURE]):
+                path.unlink()
+
+
+def _machine(path):
+    """The machine that a program or library is for, by its number in ELF; ``None`` for all other files."""
+    with path.open("rb") as file:
+        start = file.read(20)
+    return struct.unpack_from("<H", start, 18)[0] if start[:4] == b"\x7fELF" else None
 
 
 if __name__ == "__main__":
