@@ -13,6 +13,7 @@ from typing import NamedTuple
 SUMMARY = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in \d[\d.]*s\b", re.MULTILINE)
 """How pytest ends. Programs of ours that count something end so, too."""
 NOT_RUN = ("deselected", "warning", "warnings")
+LAST_FAILED = "ARGS=--last-failed --last-failed-no-failures=none"
 
 
 class Part(NamedTuple):
@@ -23,8 +24,10 @@ class Part(NamedTuple):
     """The arguments of make."""
     alone: bool = False
     """Whether it keeps all cores busy."""
-    setup: str = ""
-    """A program that installs what the part needs, or says why it cannot."""
+    beside: bool = False
+    """Whether it takes one core for long, and so is begun first and runs beside all others, also beside those that keep all cores busy."""
+    setup: tuple[str, ...] = ()
+    """A program that installs what the part needs, or says why it cannot, with its arguments."""
     retry: tuple[str, ...] = ()
     """The arguments of make that run once more what failed, where that may be the machine's fault."""
     kept: int = 0
@@ -50,18 +53,18 @@ TEST = (
 )
 REST = (
     Part("whole sanity", ("sanity",)),
-    Part("browser", ("browser",), setup="tests/browser/setup"),
+    Part("browser", ("browser",), setup=("tests/browser/setup",)),
     Part("site", ("docs-site",)),
     Part("matrix", ("matrix",), alone=True),
-    Part("molecule", ("molecule",), alone=True, setup="extensions/molecule/setup"),
+    Part("molecule", ("molecule",), alone=True, setup=("extensions/molecule/setup",)),
     Part("long tests", ("long",), alone=True),
     Part("20000 machines", ("properties", "MACHINES=20000"), alone=True),
     Part(
         "lab",
         ("lab",),
         alone=True,
-        setup="tests/lab/setup",
-        retry=("lab", "LAB_MINUTES=5", "ARGS=--last-failed --last-failed-no-failures=none"),
+        setup=("tests/lab/setup", "amd64"),
+        retry=("lab", "LAB_MINUTES=5", LAST_FAILED),
         kept=20,
     ),
 )

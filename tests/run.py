@@ -5,9 +5,10 @@
 
 ``python -m tests.run [--minutes N] [--shared DIR] test|test-all ...``
 
-A part that fails does not stop the others. Parts that keep one core busy run beside each other. What a part prints is kept in build/logs,
-and the end of it is shown when the part fails, and again after the table. Nothing is left out in silence: a part that this machine cannot
-run, or that the minutes did not allow, is in the table and fails the run. Only what passed on the same tree before may lack time.
+A part that fails does not stop the others. Parts that keep one core busy run beside each other, and the longest of them beside all. What a
+part prints is kept in build/logs, and the end of it is shown when the part fails, and again after the table. Nothing is left out in
+silence: a part that this machine cannot run, or that the minutes did not allow, is in the table and fails the run. Only what passed on the
+same tree before may lack time.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Runner:
         self._running: list[Running] = []
         self._waiting = [row for row in rows if not row.result]
         # What passed on this tree before has least to lose when time runs out.
-        self._waiting.sort(key=lambda row: (row.part.kept, until != float("inf") and green.passed(row.part.name, self._tree)))
+        self._waiting.sort(
+            key=lambda row: (row.part.kept, until != float("inf") and green.passed(row.part.name, self._tree), not row.part.beside)
+        )
         self._kept = sum(row.part.kept for row in self._waiting)
 
     def run(self) -> None:
@@ -99,9 +102,12 @@ class Runner:
                 self._running.append(Running(row, self._begin(row.part, row.part.target), time.monotonic()))
 
     def _fits(self, part: Part) -> bool:
+        others = [running.row.part for running in self._running if not running.row.part.beside]
+        if part.beside:
+            return True
         if part.alone:
-            return not self._running
-        return len(self._running) < self._cores and not any(running.row.part.alone for running in self._running)
+            return not others
+        return len(self._running) < self._cores and not any(other.alone for other in others)
 
     def _begin(self, part: Part, target: Sequence[str], again: bool = False) -> subprocess.Popen:
         print(f"{part.name}{' once more' if again else ''} ...", flush=True)
@@ -198,7 +204,7 @@ def prepare(rows: Iterable[Row]) -> None:
     for row in rows:
         if row.part.setup:
             done = subprocess.run(
-                [row.part.setup],
+                row.part.setup,
                 cwd=green.REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -207,7 +213,7 @@ def prepare(rows: Iterable[Row]) -> None:
                 check=False,
             )
             if done.returncode:
-                lines = done.stdout.strip().splitlines() or [f"{row.part.setup} failed"]
+                lines = done.stdout.strip().splitlines() or [f"{row.part.setup[0]} failed"]
                 row.result = f"not run: {lines[-1]}"
                 print("\n".join([f"{row.part.name} cannot run here:", *lines]), flush=True)
 

@@ -67,6 +67,21 @@ def test_parts_of_one_core_run_beside_each_other(results, tmp_path, alone, cores
     assert [row.good for row in found] == [both, both]
 
 
+def test_a_long_part_of_one_core_is_begun_first_and_runs_beside_all(results, tmp_path, capsys):
+    waits = f"for try in $(seq 100); do sleep 0.1; if [ -e {tmp_path}/two ]; then exit; fi; done; exit 1"
+    touch = f"touch {tmp_path}/$0"
+    rows = results(Part("one", (touch, "one"), alone=True), Part("two", (touch, "two"), alone=True), Part("long", (waits,), beside=True))
+    assert [row.good for row in rows] == [True] * 3
+    assert re.findall(r"^(\w+) \.\.\.$", capsys.readouterr().out, re.MULTILINE) == ["long", "one", "two"]
+
+
+def test_parts_of_all_cores_keep_the_others_off_beside_a_long_one(results, tmp_path):
+    waits = f"for try in $(seq 100); do sleep 0.1; if [ -e {tmp_path}/small ]; then exit; fi; done; exit 1"
+    alone = f"sleep 0.5; [ ! -e {tmp_path}/small ]"
+    rows = results(Part("unit", (alone,), alone=True), Part("small", (f"touch {tmp_path}/small",)), Part("long", (waits,), beside=True))
+    assert [row.good for row in rows] == [True] * 3
+
+
 def test_a_part_says_how_much_cpu_its_processes_took(results):
     busy = "import time\nwhile time.process_time() < 0.5: pass"
     (row,) = results(Part("unit", (f"{sys.executable} -c '{busy}'; true",)))
@@ -151,7 +166,7 @@ def test_a_part_that_the_machine_cannot_run_says_why_and_is_not_begun(tmp_path, 
     setup = tmp_path / "setup"
     setup.write_text("#!/bin/sh\necho apt-get says no; echo 'The lab needs root.' >&2; exit 1\n")
     setup.chmod(0o755)
-    rows = [Row(Part("lab", ("false",), setup=str(setup))), Row(Part("unit", (PASSES,)))]
+    rows = [Row(Part("lab", ("false",), setup=(str(setup),))), Row(Part("unit", (PASSES,)))]
     run.prepare(rows)
     assert [row.result for row in rows] == ["not run: The lab needs root.", ""]
     assert "apt-get says no" in capsys.readouterr().out
@@ -182,7 +197,7 @@ def test_every_part_is_a_target_of_the_makefile():
     names = {name for words in targets for name in words.split()}
     for part in (*parts.TEST, *parts.REST, parts.conformance("shared")):
         assert part.target[0] in names
-        assert not part.setup or Path(green.REPOSITORY, part.setup).is_file()
+        assert not part.setup or Path(green.REPOSITORY, part.setup[0]).is_file()
     assert len({part.log for part in (*parts.TEST, *parts.REST)}) == len(parts.TEST) + len(parts.REST)
 
 
