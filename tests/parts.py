@@ -52,6 +52,7 @@ TEST = (
     Part("integration", ("integration",), alone=True),
 )
 REST = (
+    Part("aarch64", ("arm",), beside=True, setup=("tests/lab/setup", "arm64"), retry=("arm", LAST_FAILED)),
     Part("whole sanity", ("sanity",)),
     Part("browser", ("browser",), setup=("tests/browser/setup",)),
     Part("site", ("docs-site",)),

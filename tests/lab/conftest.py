@@ -29,6 +29,7 @@ from tests.lab.shapes import A2, A3, HYBRID, NONE, NVME, ODD, V1
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, A2]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
+collect_ignore = [] if ARCHITECTURE == "arm64" else ["test_aarch64.py"]
 BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
 PLAN = "/etc/npu-affinity/plan.json"
@@ -224,7 +225,8 @@ def record_of(test):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "architecture: what make lab-arm runs on an aarch64 machine")
+    config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines")
+    config.addinivalue_line("markers", "aarch64: what make arm runs on one of them")
 
 
 def pytest_addoption(parser):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import socket
@@ -25,8 +26,10 @@ from . import image, shapes
 
 PATIENCE = 300
 """Seconds after which a wait counts as a fault: many times what a quiet host needs."""
-BOOT_SECONDS = 1800
+BOOT_SECONDS = 600
 BOOT_ATTEMPTS = 3
+LINES = 20
+"""Of a guest's console, in the message when it does not answer."""
 BOOTED = "booted"
 """The saved state of a guest right after its first boot."""
 KEPT = 12
@@ -137,7 +140,13 @@ class Machine:
 
     def _alive(self):
         if not self.runs:
-            raise RuntimeError(f"guest {self.shape.name} has ended: {(self._folder / 'qemu.log').read_text()}, see {self.serial}")
+            raise RuntimeError(f"guest {self.shape.name} has ended: {(self._folder / 'qemu.log').read_text()}{self._console()}")
+
+    def _console(self):
+        """How the guest's console ends."""
+        text = re.sub(r"\x1b\[[0-9;=]*[A-Za-z]", "", self.serial.read_text(errors="replace")) if self.serial.exists() else ""
+        lines = [line for line in text.splitlines() if line.strip()] or ["(nothing)"]
+        return "\n".join(["", f"The end of its console ({self.serial}):", *lines[-LINES:]])
 
     def _described(self):
         """What tests/simulator/npu_smi.py wants to know; physical ids are the driver's numbers of the devices."""
@@ -154,7 +163,7 @@ class Machine:
             }
             for number, bdf in sorted((function["number"], bdf) for bdf, function in self.look()["functions"].items())
         ]
-        architecture = {"amd64": "x86_64", "arm64": "aarch64"}[image.ARCHITECTURE]
+        architecture = image.PLATFORMS[image.ARCHITECTURE]
         described = {"family": self.shape.family, "architecture": architecture, "version": "25.5.1", "npu_smi": "25.5.1"}
         described |= {"layout": "release", "mesh": None, "affinity": None, "chips": chips, "processes": [], "faults": {}}
         return described
@@ -247,7 +256,7 @@ class Machine:
         while self._ssh("true", timeout=60).returncode != 0:
             self._alive()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"guest {self.shape.name} does not answer {when}, see {self.serial}")
+                raise RuntimeError(f"guest {self.shape.name} does not answer {when} within {seconds} s.{self._console()}")
             time.sleep(0.5)
 
     def _disconnect(self):
@@ -267,7 +276,10 @@ class Machine:
 
     def _boot_again(self):
         self._disconnect()
-        self._qemu.communicate(timeout=PATIENCE)
+        try:
+            self._qemu.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"guest {self.shape.name} has not shut down within {PATIENCE} s.{self._console()}") from None
         self._start()
         self.run("systemctl is-system-running --wait || true", timeout=BOOT_SECONDS)
         self._give_compiled()
