@@ -85,7 +85,7 @@ def applied(host: Host) -> dict[str, Any]:
 def settle(host: Host, wanted: Mapping[str, Any], check: bool = False) -> list[Step]:
     """Bring the host to ``{setting: value}`` and return the steps ``[{path, before, after}]``, only what differs.
 
-    When a step fails, those before it are undone. Raises ``ValueError`` with a sentence.
+    When a step fails, those before it are taken back. Raises ``ValueError`` with a sentence.
     """
     steps = look(host, wanted)
     if not check:
@@ -148,7 +148,7 @@ def carry_out(host: Host, steps: Sequence[Step]) -> None:
 
 
 def put_back(host: Host, steps: Sequence[Step]) -> list[str]:
-    """Undo steps that were taken, and return a sentence for every one that could not be."""
+    """Take back steps that were taken, and return a sentence for every one that could not be."""
     sentences = []
     for step in reversed(steps):
         try:

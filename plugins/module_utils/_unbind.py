@@ -98,20 +98,20 @@ def unbind(
     """
     recorded = previous.verified(host)
     refuse_newer_plan(host)
-    undo = _Undo(host, recorded, move_memory, features)
-    undo.look()
-    report = undo.report
+    unbinding = _Unbinding(host, recorded, move_memory, features)
+    unbinding.look()
+    report = unbinding.report
     if not (recorded or report.changed):
         report.bound = False
         return report
     if not check:
-        undo.carry_out()
-    undo.restore_share(npu_smi, device_share, check)
-    undo.finish(check)
+        unbinding.carry_out()
+    unbinding.restore_share(npu_smi, device_share, check)
+    unbinding.finish(check)
     return report
 
 
-class _Undo:
+class _Unbinding:
     """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
 
     def __init__(self, host: Host, recorded: dict[str, Any], move_memory: bool, features: Sequence[str]) -> None:

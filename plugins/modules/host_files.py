@@ -35,7 +35,7 @@ options:
   state:
     description:
       - What filter P(npu.affinity.desired_state#filter) returns. The other options add to it.
-      - What an earlier run did for a feature that is absent is undone first, as module P(npu.affinity.unbind#module) does it, with its files,
+      - What an earlier run did for a feature that is absent is unbound first, as module P(npu.affinity.unbind#module) does it, with its files,
         its units and what it set on the running host.
     type: dict
   files:
@@ -495,7 +495,7 @@ def done_by_undoing(report):
     """Return ``(done, warnings)`` of features that were undone. Raises ``ValueError`` for what could not be."""
     failures = report.failed + diffs.card_sentences(report.share.failed if report.share else {})
     if failures:
-        raise ValueError("what is switched off could not all be undone: %s" % "; ".join(failures))
+        raise ValueError("what is switched off could not all be unbound: %s" % "; ".join(failures))
     done = dict(done_to_files(report), changed=report.changed, interrupts=None)
     return done, report.warnings + (report.share.warnings if report.share else [])
 

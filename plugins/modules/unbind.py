@@ -29,7 +29,7 @@ options:
     default: /
   features:
     description:
-      - What is undone, by default everything. With some features only, the files, units and settings of these go, and the plan, the host code
+      - What is unbound, by default everything. With some features only, the files, units and settings of these go, and the plan, the host code
         and the record of the others stay.
       - Their roles put them back at the next bind, unless they are switched off.
     type: list
@@ -93,7 +93,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 bound:
-  description: Whether there was anything to undo.
+  description: Whether there was anything to unbind.
   returned: success
   type: bool
   sample: true
@@ -212,9 +212,9 @@ def argument_spec():
 def message_of(report, features):
     """Return what became of the host, in one sentence."""
     if features and report.bound and not report.kept:
-        return "Undone on this host: %s." % ", ".join(features)
+        return "Unbound on this host: %s." % ", ".join(features)
     if not report.bound:
-        return "This host is not bound: there is nothing to undo."
+        return "This host is not bound: there is nothing to unbind."
     if report.kept:
         return "What is left is in /etc/npu-affinity/previous.json (%s), for a later run." % ", ".join(sorted(report.kept))
     return "This host is as it was before the first bind."

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``/etc/npu-affinity/previous.json``: what a host was like before the first bind, so that undo is real.
+"""``/etc/npu-affinity/previous.json``: what a host was like before the first bind, so that unbind can restore it.
 
-What is recorded was there before the first change of its kind, and is never overwritten; only undo removes the file.
+What is recorded was there before the first change of its kind, and is never overwritten; only unbind removes the file.
 
 This module is private to the collection.
 """
@@ -20,8 +20,8 @@ from . import sections as _sections
 from .files import MARKER, atomic_write
 
 PATH = "/etc/npu-affinity/previous.json"
-_ABOUT = MARKER + ": the state before the first bind, which undo restores."
-_ADVICE = "undo could not restore this host; correct or remove it by hand first"
+_ABOUT = MARKER + ": the state before the first bind, which unbind restores."
+_ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 
 
 def recorded(host: Host) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def recorded(host: Host) -> dict[str, Any]:
 
 
 def verified(host: Host) -> dict[str, Any]:
-    """Return :func:`recorded` after a look at every section; one that could not be undone raises ``ValueError``.
+    """Return :func:`recorded` after a look at every section; one that could not be restored raises ``ValueError``.
 
     Whoever changes a host comes here first, so that a record of another version is found before the first write.
     """
@@ -52,7 +52,7 @@ def verified(host: Host) -> dict[str, Any]:
             _sections.check(name, data)
         except ValueError as error:
             raise ValueError(
-                "%s: section '%s' cannot be undone (%s). Nothing was touched; use the version of the collection that bound this host, or "
+                "%s: section '%s' cannot be restored (%s). Nothing was touched; use the version of the collection that bound this host, or "
                 "correct the file by hand" % (PATH, name, error)
             )
     return sections

@@ -43,5 +43,5 @@ def tags_refusal(tags: Iterable[str], skipped: Iterable[str], roles: Collection[
         return ""
     return (
         f"{option}: the playbooks of npu.affinity have no tags, because a host is bound as a whole. Switch a role off or on with its "
-        "variable, such as npu_affinity_irq_enabled: false, and undo one alone with npu_affinity_features of the playbook unbind."
+        "variable, such as npu_affinity_irq_enabled: false, and unbind one alone with npu_affinity_features of the playbook unbind."
     )

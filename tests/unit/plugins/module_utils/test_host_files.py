@@ -112,7 +112,7 @@ def test_settings_that_a_failed_run_had_not_come_to_are_not_written(tmp_path):
     assert host.writes == ()
 
 
-def test_a_foreign_file_in_the_way_is_kept_for_undo(tmp_path):
+def test_a_foreign_file_in_the_way_is_kept_for_unbind(tmp_path):
     host = Host(str(tmp_path))
     theirs = tmp_path / PARENT[1:]
     theirs.parent.mkdir(parents=True)

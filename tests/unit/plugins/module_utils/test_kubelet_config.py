@@ -197,5 +197,5 @@ def test_unbind_leaves_a_drop_in_that_kubelet_runs_with_and_says_so(tree):
 
 def test_a_strange_section_of_previous_json_stops_unbind(tree):
     tree.write({previous.PATH: json.dumps({"kubelet": {"path": "relative", "folders": []}})})
-    with pytest.raises(ValueError, match="section 'kubelet' cannot be undone"):
+    with pytest.raises(ValueError, match="section 'kubelet' cannot be restored"):
         _unbind.unbind(tree.host)

@@ -150,7 +150,7 @@ def test_a_feature_is_undone_alone(bind, root, run_module, feature):
     never = without(feature, bind, root)
     bind()
     result = run_module("unbind", root=str(root), features=[feature])
-    assert result["changed"] and result["message"] == f"Undone on this host: {feature}."
+    assert result["changed"] and result["message"] == f"Unbound on this host: {feature}."
     now = files_of(root)
     assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {"/etc/npu-affinity/previous.json"}
     assert not run_module("unbind", root=str(root), features=[feature])["changed"]
@@ -171,7 +171,7 @@ def test_a_feature_that_cannot_be_undone_fails_the_bind_in_words(bind, root, run
     tool = root / "usr/local/Ascend/driver/tools/npu-smi"
     tool.write_text("#!/bin/sh\necho broken\nexit 1\n")
     result = bind()
-    assert result["failed"] and "what is switched off could not all be undone: device share could not be put back" in result["msg"]
+    assert result["failed"] and "what is switched off could not all be unbound: device share could not be put back" in result["msg"]
 
 
 def test_device_share_that_is_switched_off_is_put_back(bind, root, run_module):

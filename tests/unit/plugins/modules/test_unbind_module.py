@@ -78,7 +78,7 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     assert lines[-2:] == ["  ~ card 0 chip 0: on -> off", "  ~ card 1 chip 0: on -> off"]
     again = run_module("unbind", root=str(root))
     assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
-    assert again["message"] == "This host is not bound: there is nothing to undo."
+    assert again["message"] == "This host is not bound: there is nothing to unbind."
 
 
 def test_a_diff_shows_no_file_that_not_everybody_may_read(run_module, root):
@@ -114,7 +114,7 @@ def test_a_broken_record_is_refused_in_a_sentence(run_module, bound):
     touched = files_of(root)
     result = run_module("unbind", root=str(root))
     assert result["failed"]
-    assert "previous.json: section 'interrupts' cannot be undone" in result["msg"] and "Nothing was touched" in result["msg"]
+    assert "previous.json: section 'interrupts' cannot be restored" in result["msg"] and "Nothing was touched" in result["msg"]
     assert files_of(root) == touched
 
 
