@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.filter import binding, plan, plan_table
+from ansible_collections.npu.affinity.plugins.filter import binding, difference, plan, plan_table, plan_tables
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
@@ -121,6 +121,21 @@ def plan_lines() -> list[str]:
     return plan_table.plan_table(made, topology, binding.binding(topology, made)["summary"])
 
 
+def plan_tables_lines() -> list[str]:
+    """Return what playbook plan prints of three such hosts, one of which is bound already."""
+    topology = _topology("a2_8x24")
+    made = plan.plan(topology)
+    found = {
+        "plan": made,
+        "topology": topology,
+        "summary": binding.binding(topology, made)["summary"],
+        "remarks": [],
+        "difference": difference.difference(topology, made),
+    }
+    bound = {**found, "difference": difference.difference({**topology, "applied": made}, made)}
+    return plan_tables.plan_tables({"node01": found, "node02": found, "node03": bound})
+
+
 def diff_lines() -> list[str]:
     """Return the beginning of what a first bind with ``--diff`` shows of an Atlas 800 A2: its first NPUs and slices."""
     made = plan.plan(_topology("a2_8x24"))
@@ -141,7 +156,8 @@ def documents() -> Iterator[tuple[str, str]]:
     lines = [f"{line}\n" for line in plan_lines()]
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
-    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=    msg: \|-\n).*?(?=^```)", textwrap.indent("".join(lines), " " * 8))
+    tables = "".join(f"{line}\n" for line in plan_tables_lines())
+    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=    msg: \|-\n).*?(?=^```)", textwrap.indent(tables, " " * 8))
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
 
 

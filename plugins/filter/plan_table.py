@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Draws one line for every NPU, and below them why the strategy was chosen, what was repaired and what to look at.
-positional: topology, summary, remarks
+positional: topology, summary, remarks, difference
 options:
   _input:
     description: The fact C(npu_affinity_plan).
@@ -31,15 +31,21 @@ options:
     type: list
     elements: str
     default: []
+  difference:
+    description: What filter P(npu.affinity.difference#filter) returns, for services and workloads, and the plan in force beside this one.
+    type: dict
+    version_added: 1.0.0
 """
 
 EXAMPLES = r"""
 ---
 - name: Show the plan of a host
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, summary=binding.summary, remarks=[]) }}"
+    msg: >-
+      {{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, summary=binding.summary, remarks=[], difference=difference) }}
   vars:
     binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_plan) }}"
+    difference: "{{ npu_affinity_topology | npu.affinity.difference(npu_affinity_plan) }}"
 """
 
 RETURN = r"""

@@ -387,6 +387,11 @@ ansible_facts:
           type: list
           elements: str
           sample: []
+        drop_ins:
+          description: The text of each drop-in that a bind has given a service.
+          returned: always
+          type: dict
+          sample: {"tp.service": "# Managed by npu.affinity: changes are overwritten.\\n[Service]\\nSlice=npu-0.slice"}
         missing_units:
           description: Those of O(units) that no folder of systemd has a file of.
           returned: with O(units)

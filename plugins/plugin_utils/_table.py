@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice")
+ROLES = ("pool", "irq", "main", "acl", "release", "mems", "slice")
 
 TITLE_WIDTH = 11
 REMARK_WIDTH = 72
@@ -25,31 +26,86 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "", remarks: Iterable[str] = ()) -> list[str]:
+def plan_table(
+    plan: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    summary: str = "",
+    remarks: Iterable[str] = (),
+    difference: Mapping[str, Any] | None = None,
+) -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
     ``summary`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound; ``remarks`` are those of
-    filter ``remarks``.
+    filter ``remarks``, and ``difference`` is that of filter ``difference``: services and workloads, and the plan in force beside this one.
     """
+    table = rows(plan, topology, difference)
+    return table + [
+        line for title, sentence in sentences(plan, topology, summary, remarks, difference) for line in wrapped(title, sentence)
+    ]
+
+
+def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the lines with the NPUs, and those with their users."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
-    rows: list[tuple[str, ...]] = [HEADINGS]
+    now = _now(difference)
+    cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
-        rows.append(
-            (
-                str(entry["id"]),
-                str(npu.get("name") or "?"),
-                str(entry["pci"] or "?"),
-                "?" if npu.get("numa") is None else str(npu["numa"]),
-                *(entry[role] or "-" for role in ("pool", "irq", "main", "acl", "release", "mems", "slice")),
-            )
-        )
-    table = columns(rows) if plan["npus"] else ["no NPU"]
-    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *(("remark", sentence) for sentence in remarks)]
-    return table + [line for title, sentence in told for line in _wrapped(title, sentence)]
+        numa = "?" if npu.get("numa") is None else str(npu["numa"])
+        first = (str(entry["id"]), str(npu.get("name") or "?"), str(entry["pci"] or "?"), numa)
+        cells.append((*first, *now.get(entry["slice"], ()), *(entry[role] or "-" for role in ROLES)))
+    if now and difference:
+        gone = [row for row in difference["npus"] if row["then"] is None]
+        cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * 6, row["slice"]) for row in gone]
+    headings = (*HEADINGS[:4], *(["now"] if now else []), *HEADINGS[4:])
+    return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
 
 
-def _wrapped(title: str, sentence: str) -> list[str]:
+def _now(difference: Mapping[str, Any] | None) -> dict[str, tuple[str]]:
+    """Return the pools in force by slice; none where there is no plan in force, or the same."""
+    if not difference or not difference["in_force"] or all(row["now"] == row["then"] for row in difference["npus"]):
+        return {}
+    return {row["slice"]: (row["now"] or "-",) for row in difference["npus"] if row["then"] is not None}
+
+
+def _users(difference: Mapping[str, Any] | None) -> list[str]:
+    if not difference or not difference["users"]:
+        return []
+    is_moved = difference["in_force"] and any(row["now"] not in (None, row["cpus"]) for row in difference["users"])
+    headings = ("used by", "NPU", *(["now"] if is_moved else []), "CPUs", "memory", "slice")
+    cells = [
+        (row["user"], row["npus"], *([row["now"] or "-"] if is_moved else []), *(row[key] or "-" for key in ("cpus", "mems", "slice")))
+        for row in difference["users"]
+    ]
+    return columns([headings, *cells])
+
+
+def sentences(
+    plan: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    summary: str = "",
+    remarks: Iterable[str] = (),
+    difference: Mapping[str, Any] | None = None,
+) -> list[tuple[str, str]]:
+    """Return what is said below the table, each sentence with its title. What the table shows of moves is not said again."""
+    shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
+    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference)]
+    return told + [("remark", sentence) for sentence in remarks if sentence not in shown]
+
+
+def _only_pool_moves(row: Mapping[str, Any]) -> bool:
+    """Whether an NPU is in both plans, in one slice."""
+    return None not in (row["now"], row["then"]) and row["now"] != row["then"] and ".slice" not in row["sentence"]
+
+
+def _in_force(difference: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
+        yield "in force", "a plan with the same CPUs: a bind moves no NPU."
+    if difference and difference["restart"]:
+        yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
+
+
+def wrapped(title: str, sentence: str) -> list[str]:
     return textwrap.wrap(
         sentence,
         width=REMARK_WIDTH,

@@ -150,11 +150,12 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert touched(before, hosts.snapshot("a2")) == set()
     assert {path.name for path in (tmp_path / "some/pictures").iterdir()} == {"a2.svg", "overlapping.svg"}
     assert not run.of("a2", "failed") and "share CPUs" in run.failure("overlapping")
-    (refused,) = (entry["result"]["msg"] for entry in run.of("overlapping", "ok") if entry["task"].endswith("The plan"))
+    (text,) = (entry["result"]["msg"] for entry in run.results if entry["task"].endswith("The plan"))
+    shown, refused = text.split("\n\n")
+    assert refused.startswith("overlapping:\n")
     assert "pools OVERLAP" in refused and "violation" in refused and "A bind refuses this plan." in refused
-    (text,) = (entry["result"]["msg"] for entry in run.of("a2") if entry["task"].endswith("The plan"))
-    table = text.splitlines()
-    assert table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
+    title, *table = shown.splitlines()
+    assert title == "a2:" and table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
     assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
     assert "remark     npu_affinity_governor has no effect here, because" in table

@@ -95,6 +95,8 @@ def test_a_service_that_does_not_exist_is_said_before_during_and_after_the_bind(
     assert verified.status == 0 and "remark: tp.service does not exist: no folder of systemd has a file of it" in said(verified)
     put(hosts.tree("host"), UNITS + "tp.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     assert "does not exist" not in said(hosts.play("verify", **SERVICES))
+    shown = said(hosts.play("plan", **{**SERVICES, "npu_affinity_services": SERVICES["npu_affinity_services"][:1]}))
+    assert "a bind moves no NPU." in shown and "follow when you restart them: tp.service" in shown, shown
 
 
 @pytest.mark.parametrize("playbook, arguments", [("plan", ()), ("bind", ("--check",)), ("bind", ())])

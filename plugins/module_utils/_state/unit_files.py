@@ -39,6 +39,13 @@ def drop_in_of(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, OURS)
 
 
+def drop_ins_of_services(host: Host) -> dict[str, str]:
+    """Return the texts of our drop-ins by service, without blanks around them."""
+    units = [name[:-2] for name in host.names(UNIT_FOLDER, "*.service.d")]
+    texts = {unit: host.read(drop_in_of(unit)) for unit in units}
+    return {unit: text for unit, text in texts.items() if text is not None}
+
+
 def fragment(host: Host, unit: str) -> str | None:
     """Return the path of a unit's own file, for an instance also that of its template, or None when the unit does not exist."""
     names = [unit] + ([_template(unit)] if _template(unit) else [])

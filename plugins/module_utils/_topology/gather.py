@@ -20,7 +20,7 @@ from .._kernel.holders import groups_of_holders
 from .._kernel.machine import machine
 from .._kubelet.facts import kubelet
 from .._state.unit_environment import set_elsewhere
-from .._state.unit_files import fragment
+from .._state.unit_files import drop_ins_of_services, fragment
 from . import gpus as _gpus
 from . import npus as _npus
 
@@ -63,12 +63,13 @@ def gather(
         "irqbalance": irqbalance(host),
         "kubelet": kubelet(host, online),
         "applied": _attempt(problems, None, applied, host),
+        "drop_ins": drop_ins_of_services(host),
         "problems": problems,
     }
     if units:
         facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
-        found = {unit: set_elsewhere(host, unit) for unit in units}
-        facts["unit_environment"] = {unit: variables for unit, variables in found.items() if variables}
+        elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
+        facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
     if holders:
         facts["holders"] = groups_of_holders(host)
     return facts

@@ -42,7 +42,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     )
     files = [unit(entry["name"], _parent(entry)) for entry in bound["parents"]]
     files += [unit(entry["name"], slice_text(entry)) for entry in bound["slices"]]
-    files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _service(entry)) for entry in bound["services"]]
+    files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", drop_in_text(entry)) for entry in bound["services"]]
     for vnpu in bound["vnpus"]:
         files.append(managed(vnpu["file"], _environment(vnpu)))
         if vnpu["limiter"]:
@@ -79,7 +79,8 @@ def _sets(entry: Mapping[str, Any]) -> str:
     return assignments({"AllowedCPUs": entry["cpus"], "AllowedMemoryNodes": entry["mems"]})
 
 
-def _service(entry: Mapping[str, Any]) -> str:
+def drop_in_text(entry: Mapping[str, Any]) -> str:
+    """Return the drop-in of a service, without the line that says whose it is."""
     needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
     resets = assignments((key, "") for key in entry["settings"] if key in LISTS)
     environment = "".join(f"Environment={key}={value}\n" for key, value in entry["environment"].items())

@@ -17,41 +17,54 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 Entry = Mapping[str, Any]
 SETS = {"pool": "CPUs", "irq": "irq", "acl": "acl", "release": "release", "mems": "memory nodes"}
 
+Pair = tuple[Entry | None, Entry | None]
+"""An NPU in the plan in force, and in the plan that would follow; None where it has no entry."""
+
+
+def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
+    """Return the NPUs of both plans, matched by PCI function and chip, those that go last; none where that cannot be told."""
+    before = with_slices(applied)["npus"] if applied else []
+    records = [*before, *((applied or {}).get("lost") or ())]
+    entries = [*plan["npus"], *(plan.get("lost") or ())]
+    if not before or not all(entry.get("pci") for entry in [*records, *entries]):
+        return []
+    cards = {keep.card_of(entry): entry for entry in entries}
+    matched = {cards[card]["slice"]: record for card, record in keep.match(cards, records).items()}
+    kept = [id(record) for record in matched.values()]
+    return [(matched.get(entry["slice"]), entry) for entry in entries] + [(record, None) for record in before if id(record) not in kept]
+
 
 def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequence[Any]]] = ()) -> list[str]:
     """Return a sentence for every NPU, service, workload and vNPU that a bind of ``plan`` would move; none on a first bind.
 
     ``users`` are names with the NPUs that the settings name for them, which are resolved in both plans.
     """
-    if not applied or not applied.get("npus"):
+    both = pairs(applied, plan)
+    if not applied or not both:
         return []
-    before = {**applied, "npus": [_with_slice(entry) for entry in applied["npus"]]}
-    records = [*before["npus"], *(before.get("lost") or ())]
-    entries = [*plan["npus"], *(plan.get("lost") or ())]
-    if not all(entry.get("pci") for entry in [*records, *entries]):
-        return []
-    cards = {keep.card_of(entry): entry for entry in entries}
-    matched = {cards[card]["slice"]: record for card, record in keep.match(cards, records).items()}
-    sentences = [sentence for entry in entries for sentence in _of_npu(matched.get(entry["slice"]), entry)]
-    kept = [id(record) for record in matched.values()]
-    sentences += [
-        f"A bind takes {title(record)} (PCI {record['pci']}, CPUs {record['pool']}) out of the plan."
-        for record in before["npus"]
-        if id(record) not in kept
-    ]
+    sentences = [sentence for pair in both for sentence in of_npu(*pair)]
+    before = with_slices(applied)
+    matched = {entry["slice"]: record for record, entry in both if entry}
     for user, names in users:
         then, _unknown = members(before, names)
         now, _unknown = members(plan, names)
-        if then and now and [id(record) for record in then] != [id(matched.get(entry["slice"])) for entry in now]:
+        if then and now and list(then) != [matched[entry["slice"]] for entry in now]:
             sentences.append(f"A bind moves {user} from {_places(then)} to {_places(now)}.")
     return sentences
 
 
-def _with_slice(entry: Entry) -> Entry:
-    return {"slice": f"{entry.get('kind') or 'npu'}-{entry['id']}.slice", **entry}
+def with_slices(applied: Entry) -> Entry:
+    """Return a plan in force whose entries all have a slice, which those of earlier versions have not."""
+    npus = [{"slice": f"{entry.get('kind') or 'npu'}-{entry['id']}.slice", **entry} for entry in applied.get("npus") or ()]
+    return {**applied, "npus": npus}
 
 
-def _of_npu(record: Entry | None, entry: Entry) -> Iterator[str]:
+def of_npu(record: Entry | None, entry: Entry | None) -> Iterator[str]:
+    """Yield the sentence on one of :func:`pairs`, where it differs."""
+    if entry is None:
+        if record is not None:
+            yield f"A bind takes {title(record)} (PCI {record['pci']}, CPUs {record['pool']}) out of the plan."
+        return
     name = f"{title(entry)} (PCI {entry['pci']})"
     if record is None:
         yield f"A bind adds {name} with CPUs {entry['pool']}."

@@ -552,6 +552,14 @@ def test_the_plan_in_force_without_what_the_next_plan_does_not_need(tree):
     assert (facts["applied"], facts["problems"]) == (dict(values, npus=[npu]), [])
 
 
+def test_the_drop_ins_of_services_that_a_bind_wrote(tree):
+    tree.write(machine())
+    ours, folder = "# Managed by npu.affinity\n[Service]\nSlice=npu-0.slice", "/etc/systemd/system/"
+    tree.write({folder + "a@0.service.d/50-npu-affinity.conf": ours, folder + "b.service.d/10-mine.conf": "[Service]\n"})
+    tree.write({folder + "system.slice.d/50-npu-affinity.conf": ours})
+    assert gather(tree.host)["drop_ins"] == {"a@0.service": ours}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"npus": 5}', '{"npus": [5]}', "null"])
 def test_a_broken_plan_is_a_problem(tree, text):
     tree.write(machine())

@@ -1,0 +1,35 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plans of a fleet as text: each distinct table once, with the hosts that have it, and each sentence with the hosts that it holds for.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils import _table
+
+
+def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the lines for ``{host: {plan, topology, summary, remarks, difference}}``, which are options of :func:`_table.plan_table`."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, host in hosts.items():
+        alike.setdefault(tuple(_table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)
+    return [line for table, names in alike.items() for line in _group(table, {name: hosts[name] for name in names})][:-1]
+
+
+def _group(table: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of hosts with one table; an empty one is the last."""
+    yield f"{', '.join(hosts)}:"
+    yield from table
+    said: dict[tuple[str, str], list[str]] = {}
+    for name, host in hosts.items():
+        for sentence in dict.fromkeys(_table.sentences(**host)):
+            said.setdefault(sentence, []).append(name)
+    for (title, text), names in said.items():
+        yield from _table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({', '.join(names)})")
+    yield ""

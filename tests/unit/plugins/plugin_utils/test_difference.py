@@ -1,0 +1,131 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A plan beside the plan in force, and the plans of a fleet as tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.plans import plan_tables
+
+NODES = [6, 4, 6, 4, 0, 2, 0, 2]
+FRESH = {**host(NODES), "machine": {"cgroup": "v2", "systemd": 255}}
+FIRST = plan(FRESH)
+ONE, TWO = {"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp2.service", "npus": [0, 2]}
+PAIR = {"name": "pair", "npus": [4, 6], "units": ["pair.service"]}
+
+
+def bound(**others):
+    return {**FRESH, "applied": json.loads(json.dumps(FIRST)), **others}
+
+
+def drop_in(text):
+    return (FIRST_LINE + text).strip()
+
+
+IN_SLICE_0 = drop_in("# CPUs and memory of NPU 0.\n[Service]\nSlice=npu-0.slice\nEnvironment=ASCEND_RT_VISIBLE_DEVICES=0\n")
+
+
+def of(found, key="npus"):
+    return {row["npu" if key == "npus" else "user"]: row for row in found[key]}
+
+
+def test_a_first_bind_has_nothing_beside_it():
+    found = difference(FRESH, FIRST, [ONE], workloads=[PAIR])
+    assert not found["in_force"]
+    assert {(row["now"], row["sentence"]) for row in found["npus"]} == {(None, None)}
+    assert [row["then"] for row in found["npus"]] == [entry["pool"] for entry in FIRST["npus"]]
+    assert of(found, "users")["vllm@0.service"] == {
+        "user": "vllm@0.service",
+        "npus": "0",
+        "cpus": FIRST["npus"][0]["pool"],
+        "mems": FIRST["npus"][0]["mems"],
+        "slice": "npu-0.slice",
+        "now": None,
+    }
+    assert (of(found, "users")["workload pair"]["npus"], of(found, "users")["workload pair"]["slice"]) == ("4,6", "npu-pair.slice")
+    assert found["restart"] == ["pair.service", "vllm@0.service"]
+
+
+def test_other_pools_are_beside_those_in_force():
+    topology = bound()
+    second = plan(topology, housekeeping="1")
+    found = difference(topology, second, [ONE])
+    row = of(found)["NPU 0"]
+    assert (row["now"], row["then"]) == (FIRST["npus"][0]["pool"], second["npus"][0]["pool"])
+    assert row["sentence"] == f"A bind moves NPU 0 (PCI {row['pci']}) from CPUs {row['now']} to CPUs {row['then']}."
+    assert of(found, "users")["vllm@0.service"]["now"] == row["now"]
+    again = difference(topology, plan(topology))
+    assert again["in_force"] and not any(row["sentence"] for row in again["npus"])
+
+
+def test_a_lost_card_is_in_both_and_one_that_is_planned_without_it_goes():
+    topology = bound()
+    left = [{**npu, "id": number} for number, npu in enumerate(npu for npu in topology["npus"] if npu["id"] != 3)]
+    topology = {**topology, "npus": left}
+    kept = difference(topology, plan(topology))
+    assert len(kept["npus"]) == 8 and not any(row["sentence"] for row in kept["npus"])
+    anew = difference(topology, plan(topology, replan=True))
+    (gone,) = (row for row in anew["npus"] if row["then"] is None)
+    assert (gone["npu"], gone["now"]) == ("NPU 3", FIRST["npus"][3]["pool"])
+
+
+# what: drop-ins on the host, services named, whether role slices is on, services that have to be restarted
+RESTARTS = {
+    "as it is": ({"vllm@0.service": IN_SLICE_0}, [ONE], True, []),
+    "another slice": ({"vllm@0.service": drop_in("[Service]\nSlice=npu-1.slice\n")}, [ONE], True, ["vllm@0.service"]),
+    "one more": ({"vllm@0.service": IN_SLICE_0}, [ONE, TWO], True, ["tp2.service"]),
+    "one less": ({"vllm@0.service": IN_SLICE_0}, [], True, ["vllm@0.service"]),
+    "no slices": ({"vllm@0.service": IN_SLICE_0}, [ONE], False, ["vllm@0.service"]),
+    "one that is not on the host": ({}, [{"unit": "absent.service", "npus": [0]}], True, []),
+}
+
+
+@pytest.mark.parametrize(("found", "services", "slices", "restart"), RESTARTS.values(), ids=list(RESTARTS))
+def test_services_whose_drop_in_changes_have_to_be_restarted(found, services, slices, restart):
+    topology = bound(drop_ins=found, missing_units=["absent.service"])
+    assert difference(topology, plan(topology), services, slices=slices)["restart"] == restart
+
+
+def test_a_plan_that_is_refused_is_compared_all_the_same():
+    found = difference(bound(), FIRST, [ONE, {"unit": "a.service", "npus": [77]}])
+    assert [row["user"] for row in found["users"]] == ["vllm@0.service"] and found["users"][0]["slice"] is None
+    assert found["restart"] == []
+
+
+def shown(topology, made, **others):
+    return {"plan": made, "topology": topology, "summary": "", "remarks": [], "difference": difference(topology, made), **others}
+
+
+def test_hosts_with_one_table_share_it_and_sentences_name_those_for_which_they_hold():
+    topology = bound()
+    other = plan(topology, housekeeping="1")
+    moved = [row["sentence"] for row in difference(topology, other)["npus"]]
+    lines = plan_tables(
+        {
+            "a": shown(FRESH, FIRST),
+            "b": shown(FRESH, FIRST, remarks=["Look here."]),
+            "c": shown(topology, other, remarks=[*moved, "Look there."]),
+        }
+    )
+    text = "\n".join(lines)
+    assert [line for line in lines if line.endswith(":")] == ["a, b:", "c:"]
+    assert "remark     Look here. (b)" in lines and "remark     Look there." in lines
+    assert "A bind moves" not in text and "" in lines and lines[-1]
+    first, second = (line for line in lines if line.startswith("NPU "))
+    assert "now" not in first.split() and second.split()[4:6] == ["now", "pool"]
+    row = lines[lines.index(second) + 1].split()
+    assert row[4:6] == [FIRST["npus"][0]["pool"], other["npus"][0]["pool"]]
+
+
+def test_a_host_as_planned_says_so():
+    topology = bound()
+    lines = plan_tables({"a": shown(topology, plan(topology))})
+    assert "in force   a plan with the same CPUs: a bind moves no NPU." in lines
