@@ -13,6 +13,7 @@ SITE := build/site
 INVENTORY ?=
 ARGS ?=
 SHARED ?=
+TO ?=
 FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
 VERSION ?=
 REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
@@ -74,6 +75,12 @@ report: setup $(if $(INVENTORY),,fleet) ## one HTML page of the fleet, build/rep
 
 unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
 	$(PLAYBOOK) playbooks/unbind.yml
+
+history: setup $(if $(INVENTORY),,fleet) ## what was applied to every host: who, when, why, and what changed
+	$(PLAYBOOK) playbooks/history.yml
+
+rollback: setup $(if $(INVENTORY),,fleet) ## every host back to a state of its history: TO=-1 (the one before the last change), an id or a time
+	$(PLAYBOOK) -e '{"npu_affinity_to": "$(TO)"}' playbooks/rollback.yml
 
 measure: setup $(if $(INVENTORY),,fleet) ## count what disturbs the workloads, beside what was counted before; kept in build/measures
 	$(PLAYBOOK) -e npu_affinity_measures=$(CURDIR)/build/measures $(if $(INVENTORY),,-e npu_affinity_measure_seconds=1) playbooks/measure.yml
@@ -169,7 +176,7 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 
 release: setup-test ## CHANGELOG.rst from the fragments, which go, for the version of galaxy.yml, or VERSION=1.1.0; commit it and tag it v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
-	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_runtime.py)
+	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_version.py)
 	cd $(COLLECTIONS)/npu/affinity && PATH="$(CURDIR)/$(BIN):$$PATH" antsibull-changelog release --update-existing --reload-plugins
 	$(BIN)/antsibull-changelog lint && $(BIN)/antsibull-changelog lint-changelog-yaml changelogs/changelog.yaml
 

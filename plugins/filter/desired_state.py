@@ -54,6 +54,7 @@ RETURN = r"""
 _value:
   description:
     - C(features) says whether each feature is V(present) or V(absent). C(plan) is the plan for C(/etc/npu-affinity/plan.json), or null.
+    - C(hardware) says which machine it is for, by NPUs, CPUs and NUMA nodes; P(npu.affinity.hardware_changes#filter) reads it.
     - C(files), C(owned), C(enabled), C(started), C(stopped), C(released), C(restarted), C(expected), C(programs) and C(runtime) are the
       options of P(npu.affinity.host_files#module), those of all features together.
     - C(live) is what each feature wants of the running host. C(notes) are sentences for the user.

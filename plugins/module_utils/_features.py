@@ -1,21 +1,23 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each feature owns on a host: the paths of its files, its sections of previous.json, its units that run programs.
+"""What each feature owns on a host: the paths of its files, its sections of previous.json, its units that run programs. And a desired state
+without some of them.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import fnmatch
+from typing import Any, Iterable, NamedTuple
 
 from . import _tuning, _vnpu_layout
 from ._device_share import switching
 from ._irq import binding, irqbalance
 from ._kubelet import drop_in
 from ._processes import memory, placing
-from ._state.systemd import UNIT_FOLDER
+from ._state.systemd import UNIT_FOLDER, unit_of
 
 IRQBALANCE = irqbalance.UNIT
 IRQBALANCE_FILES = (
@@ -93,3 +95,30 @@ FEATURES = {
     "kubelet": Feature(sections=(drop_in.SECTION,)),
 }
 """The features of the collection by name, those of the roles."""
+
+
+def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
+    gone = {name: FEATURES[name] for name in names}
+    patterns = [pattern for feature in gone.values() for pattern in feature.owned]
+    files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
+    units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
+    units |= {section for feature in gone.values() for section in feature.sections}
+    left = dict(
+        state,
+        files=files,
+        features=dict(state["features"], **dict.fromkeys(gone, "absent")),
+        live={name: wanted for name, wanted in state["live"].items() if name not in gone},
+        absent=dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
+        runtime=any("ExecStart=" in entry["content"] and "npu_affinity." in entry["content"] for entry in files),
+    )
+    for key in ("enabled", "started", "stopped", "released"):
+        left[key] = [unit for unit in state[key] if unit not in units]
+    for key in ("restarted", "expected"):
+        left[key] = [entry for entry in state[key] if entry["unit"] not in units]
+    return dict(left, programs=[], soft_split="") if "slices" in gone else left
+
+
+def traces(feature: Feature) -> dict[str, list[str]]:
+    """Return by which paths and sections of previous.json one finds what an earlier bind did for a feature."""
+    return {"owned": list(feature.owned), "sections": list(feature.sections)}

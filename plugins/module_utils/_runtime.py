@@ -16,9 +16,8 @@ import re
 
 from ._host import Host
 from ._state.files import MARKER
+from ._version import VERSION
 
-VERSION = "1.0.0"
-"""The version of the collection, which the installed package has as well."""
 FILES = (
     "__init__.py",
     "_cpulist.py",
@@ -26,6 +25,7 @@ FILES = (
     "_npu_smi.py",
     "_plan_file.py",
     "_tuning.py",
+    "_version.py",
     "_device_share/__init__.py",
     "_device_share/calls.py",
     "_device_share/program.py",
@@ -55,6 +55,7 @@ FILES = (
     "_state/__init__.py",
     "_state/files.py",
     "_state/lock.py",
+    "_state/log.py",
     "_state/previous.py",
     "_state/sections.py",
 )

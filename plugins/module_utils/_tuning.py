@@ -22,7 +22,9 @@ from ._host import Host
 from ._state import previous
 from ._state.files import MARKER
 from ._state.lock import changing
+from ._state.log import tell
 
+PROGRAM = "npu_affinity._tuning"
 FILE = "/etc/npu-affinity/tuning.json"
 ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
 SECTION = "tuning"
@@ -170,17 +172,20 @@ def _write(host: Host, path: str, value: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Set what the installed file holds; role tuning's unit runs it at boot. Returns 0, or 1 with a sentence when a setting was refused."""
-    parser = argparse.ArgumentParser(prog="npu_affinity._tuning", description="Set what concerns NPUs on this host, as it was applied.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Set what concerns NPUs on this host, as it was applied.")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     host = Host(parser.parse_args(argv).root)
     try:
-        with changing(host, "npu_affinity._tuning"):
+        with changing(host, PROGRAM):
             wanted = applied(host)
             steps = settle(host, wanted)
     except (OSError, ValueError) as error:
         sys.stdout.write("%s\n" % error)
         return 1
-    for sentence in missing(host, wanted) + ["%(path)s: %(before)s -> %(after)s" % step for step in steps]:
+    done = ["%(path)s: %(before)s -> %(after)s" % step for step in steps]
+    if done:
+        tell(host, "rebind", PROGRAM, "%d changes of settings" % len(done), done)
+    for sentence in missing(host, wanted) + done:
         sys.stdout.write("%s\n" % sentence)
     return 0
 

@@ -22,6 +22,7 @@ from . import _runtime, _tuning, _vnpu_layout
 from ._device_share import switching
 from ._device_share.tool import Refusal, ShareTool
 from ._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
+from ._history import entries
 from ._host import CommandError, Host
 from ._irq import affinity, binding
 from ._kubelet import drop_in
@@ -38,13 +39,14 @@ from ._transaction.host_files import INTERRUPTED, Request, apply
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
 _SHARED = (
     PLAN,
+    entries.OWNED,
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
 ) + _runtime.OWNED
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", posixpath.dirname(binding.MEMORY), _LIBRARY]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(binding.MEMORY), _LIBRARY]
 T = TypeVar("T")
 Placed = Tuple[Dict[str, Any], List[Dict[str, Any]], Dict[str, Any]]
 """The plan, the processes and the patterns by which role threads placed threads."""

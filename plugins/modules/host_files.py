@@ -24,6 +24,9 @@ description:
     Units whose last run failed run again at the end; one that fails again is a warning.
   - Foreign files and links that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
   - A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
+  - When something changed, O(state) is kept in C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and
+    O(reason), as far as it is not the state that was applied last. The newest 10 are kept, and module P(npu.affinity.history_info#module) lists
+    them. The journal of systemd gets a line with fields such as C(NPU_AFFINITY_ACTION).
 options:
   root:
     description:
@@ -178,6 +181,19 @@ options:
         MB/s, and the processes stall.
     type: bool
     default: false
+  action:
+    description: What this is called in the history and in the journal.
+    type: str
+    choices: [bind, rollback]
+    default: bind
+  author:
+    description: Who applies O(state), for the history and the journal.
+    type: str
+    default: ''
+  reason:
+    description: Why O(state) is applied, for the history and the journal.
+    type: str
+    default: ''
   npu_smi:
     description: The C(npu-smi) command, for device share that is switched off. By default it is searched where Ascend drivers put it.
     type: str
@@ -283,6 +299,9 @@ EXAMPLES = r"""
 - name: What the settings of some roles want, in one transaction
   npu.affinity.host_files:
     state: "{{ npu_affinity_topology | npu.affinity.desired_state(npu_affinity_plan, settings) }}"
+    action: bind
+    author: "{{ lookup('ansible.builtin.env', 'USER') }}"
+    reason: More memory bandwidth for the second service
   vars:
     settings:
       tuning:
@@ -344,6 +363,11 @@ restart_needed:
   type: list
   elements: str
   sample: [vllm@0.service]
+history:
+  description: The id of the entry that the history got, or null.
+  returned: success
+  type: int
+  sample: 7
 untried:
   description: Below another O(root), a sentence for each interpreter of the collection's units, which only that machine itself can try.
   returned: success
@@ -356,6 +380,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
@@ -364,6 +389,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.arguments imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import tell
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply, compare, require_programs
 
@@ -410,6 +436,9 @@ def argument_spec():
         "programs": STRINGS,
         "soft_split": {"type": "path"},
         "move_memory": {"type": "bool", "default": False},
+        "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
+        "author": {"type": "str", "default": ""},
+        "reason": {"type": "str", "default": ""},
         "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 90},
     }
@@ -476,6 +505,22 @@ def with_our_own(params):
     return files + params["files"], owned, tuning
 
 
+def applied_state(params):
+    """Return what the history is given of this run, or None without a state."""
+    if not params["state"]:
+        return None
+    return Applied(params["action"], dict(params["state"], plan=params["plan"]), params["author"], params["reason"])
+
+
+def log(host, params, done):
+    """Say in the journal of the host what was changed."""
+    moved = (done["interrupts"] or {}).get("npus", [])
+    changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
+    changes += ["%(path)s: %(before)s -> %(after)s" % step for step in done["settings"]]
+    changes += binding.moves(moved)
+    tell(host, params["action"], params["author"], "%d changes" % len(changes), changes, params["reason"], done["history"])
+
+
 def done_to_files(report):
     return {
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
@@ -496,7 +541,7 @@ def done_by_undoing(report):
     failures = report.failed + diffs.card_sentences(report.share.failed if report.share else {})
     if failures:
         raise ValueError("what is switched off could not all be unbound: %s" % "; ".join(failures))
-    done = dict(done_to_files(report), changed=report.changed, interrupts=None)
+    done = dict(done_to_files(report), changed=report.changed, interrupts=None, history=None)
     return done, report.warnings + (report.share.warnings if report.share else [])
 
 
@@ -506,7 +551,8 @@ def main():
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
-    done, diff, warnings = {"changed": False, "settings": [], "interrupts": None}, diffs.Diff(), []
+    done, diff, warnings = {"changed": False, "settings": [], "interrupts": None, "history": None}, diffs.Diff(), []
+    applied = applied_state(params)
     try:
         host = Host(params["root"], params["timeout"])
         require_programs(host, params["programs"])
@@ -518,8 +564,12 @@ def main():
                 done, warnings = done_by_undoing(undone)
                 diffs.add_unbind(diff, undone)
             looked = interrupts.look(host, plan, check=check) if plan else (None, {})
-            report = apply(host, Request(files=files, owned=owned, previous=looked[1], tuning=tuning, **wanted), check=check)
-            done = {**done, **joined(done, done_to_files(report)), "untried": report.untried, "changed": done["changed"] or report.changed}
+            request = Request(files=files, owned=owned, previous=looked[1], tuning=tuning, applied=applied, **wanted)
+            report = apply(host, request, check=check)
+            if applied and done["changed"] and not (report.changed or check):
+                report.history = keep(host, applied)
+            done = {**done, **joined(done, done_to_files(report)), "untried": report.untried, "history": report.history}
+            done["changed"] = done["changed"] or report.changed
             diff.add(diffs.SETTINGS, diffs.settings(report.settings))
             diff.add_files(report.changes, report.actions, report.restart_needed)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
@@ -535,8 +585,12 @@ def main():
             done["changed"] = done["changed"] or bool(again)
         if not check:
             warnings += programs.run_again(host, again)
+            if done["changed"]:
+                log(host, params, done)
     except interrupts.Unbound as error:
         done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
+        if done["changed"] and not check:
+            log(host, params, done)
         module.fail_json(msg=str(error), warnings=warnings, **done)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error), warnings=warnings, **done)

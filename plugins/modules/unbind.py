@@ -20,6 +20,7 @@ description:
   - Leaves a host alone that was never bound.
   - A step that cannot be done, such as starting a unit that is masked since, prevents no other. The task fails at its end with a sentence for
     each, and the record keeps what is left (RV(kept)).
+  - With some O(features) only, the history (module P(npu.affinity.history_info#module)) gets an entry. With all of them it goes.
   - A run that was killed, or in which something could not be done, is finished by the next one. The record is removed last.
 options:
   root:
@@ -50,6 +51,14 @@ options:
         unit file of others that names memory nodes is written back.
     type: bool
     default: false
+  author:
+    description: Who unbinds, for the history and for the line in the journal of systemd.
+    type: str
+    default: ''
+  reason:
+    description: Why, for the history and for the line in the journal of systemd.
+    type: str
+    default: ''
   npu_smi:
     description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
     type: str
@@ -76,6 +85,8 @@ EXAMPLES = r"""
 - name: Interrupts as they were, and slices as they are
   npu.affinity.unbind:
     features: [irq]
+    author: "{{ lookup('ansible.builtin.env', 'USER') }}"
+    reason: The vendor's tool moves interrupts on these hosts
 
 - name: Everything but device share
   npu.affinity.unbind:
@@ -189,11 +200,13 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, without
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest_state
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS, grouped
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import tell
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 
 
@@ -204,6 +217,8 @@ def argument_spec():
         "device_share": {"type": "bool", "default": True},
         "ignore_busy": {"type": "bool", "default": False},
         "move_memory": {"type": "bool", "default": False},
+        "author": {"type": "str", "default": ""},
+        "reason": {"type": "str", "default": ""},
         "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 90},
     }
@@ -220,6 +235,16 @@ def message_of(report, features):
     return "This host is as it was before the first bind."
 
 
+def log(host, params, report):
+    """Say in the journal of the host what was unbound, and in its history that some features are gone; with all of them it goes, too."""
+    unbound, number = params["features"] or tuple(FEATURES), None
+    state = newest_state(host)
+    if state:
+        number = keep(host, Applied("unbind", without(state, unbound), params["author"], params["reason"]))
+    changes = ["restore or remove " + path for path in report.changes] + report.actions
+    tell(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number)
+
+
 def main():
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
@@ -234,6 +259,8 @@ def main():
                 module.check_mode,
                 params["features"] or tuple(FEATURES),
             )
+            if report.changed and not module.check_mode:
+                log(host, params, report)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
     share, npus = report.share, report.affinities.npus if report.affinities else []

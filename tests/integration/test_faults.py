@@ -34,6 +34,7 @@ VARIABLES = {
     "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}],
 }
 RECORD = "/etc/npu-affinity/previous.json"
+HISTORY = "/etc/npu-affinity/history"
 LOCK = "/run/npu-affinity.lock"
 """A killed run leaves the file; the lock itself ends with the process."""
 MASKS = ("/smp_affinity", "/effective_affinity")
@@ -86,7 +87,8 @@ def run_modules(tree, modules, how="", steps=()):
 
 
 def compared(tree):
-    return {path: found for path, found in state(tree).items() if not path.endswith(MASKS)}
+    """What a tree holds, without the history, which has the time."""
+    return {path: found for path, found in state(tree).items() if not path.endswith(MASKS) and not path.startswith(HISTORY)}
 
 
 def differing(one, other):

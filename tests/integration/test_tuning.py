@@ -69,6 +69,7 @@ def test_settings_are_given_compared_taken_back_and_undone(hosts):
         LINK,
         "/etc/npu-affinity/tuning.json",
         "/etc/npu-affinity/previous.json",
+        "/etc/npu-affinity/history/2.json",
     }
     tuned = {host: hosts.snapshot(host) for host in hosts.hosts}
     again = hosts.play("bind", **TUNED)

@@ -20,6 +20,7 @@ from tests.simulator.generate import generate
 OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-23", "npu_affinity_smt": "threads", "npu_affinity_replan": True}
 UNITS = "/etc/systemd/system"
 RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/run/npu-affinity.lock")
+HISTORY = "/etc/npu-affinity/history"
 CODE = "/usr/local/lib/npu-affinity/npu_affinity"
 GLOBS = f"{UNITS}/npu* {CODE}/*.py {CODE}/*/*.py /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
 COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
@@ -37,12 +38,14 @@ READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc"
 
 
 def ours(files):
-    """The machine's files that carry the collection's name, without the record, which grows, and the lock, which a killed bind leaves."""
-    return {path: state for path, state in files.items() if "npu" in path and path not in RECORD}
+    """The machine's files that carry the collection's name, without the record, which grows, the history, which has the time, and the lock,
+    which a killed bind leaves."""
+    return {path: state for path, state in files.items() if "npu" in path and path not in RECORD and not path.startswith(HISTORY)}
 
 
 def differing(files, others):
-    return sorted({path for path, _state in files.items() ^ others.items()} - set(RECORD))
+    paths = {path for path, _state in files.items() ^ others.items()} - set(RECORD)
+    return sorted(path for path in paths if not path.startswith(HISTORY))
 
 
 def sound(claims, machine, wanted):

@@ -22,10 +22,12 @@ from .._kernel.pci import accelerators
 from .._smi.driver import installed_version
 from .._state import previous
 from .._state.lock import changing
+from .._state.log import tell
 from .calls import State, Wanted, is_older, select
 from .recovery import Recovery
 from .tool import Cards, Refusal, ShareTool
 
+PROGRAM = "npu_affinity._device_share"
 SECTION = "device_share"
 _PAUSE = 5
 
@@ -179,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns 0 when every chosen chip is on, else 1. What is not there or not on is tried again for as long as ``--wait`` says: drivers
     come up one card after another. Unlike the module, it does what it can for the cards that are there.
     """
-    parser = argparse.ArgumentParser(prog="npu_affinity._device_share", description="Switch on the device share of NPUs.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Switch on the device share of NPUs.")
     parser.add_argument("cards", nargs="*", metavar="CARD[:CHIP]", help="NPU IDs, with a chip id where chips differ (default: all)")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     parser.add_argument("--npu-smi", help="the npu-smi command (default: looked for)")
@@ -202,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _attempt(host: Host, npu_smi: str | None, chosen: Sequence[Mapping[str, str]]) -> list[str]:
     """Switch on the chosen chips that are there, and return a line for everything that is not as wanted."""
     try:
-        with changing(host, "npu_affinity._device_share"):
+        with changing(host, PROGRAM):
             return _switch_on(host, ShareTool(host, npu_smi), chosen)
     except (OSError, Refusal, ValueError) as error:
         return [str(error)]
@@ -219,10 +221,12 @@ def _switch_on(host: Host, tool: ShareTool, chosen: Sequence[Mapping[str, str]])
     if chosen and not there:
         return lines
     report = switch(host, tool, cards, True, there)
-    for card, state in sorted(report.after.items()):
-        for chip, enabled in sorted(state.items()):
-            if enabled and not report.before[card].get(chip):
-                sys.stdout.write("card %d chip %d: device share is on\n" % (card, chip))
+    chips = [(card, chip, on) for card, state in sorted(report.after.items()) for chip, on in sorted(state.items())]
+    done = ["card %d chip %d: device share is on" % (card, chip) for card, chip, on in chips if on and not report.before[card].get(chip)]
+    for sentence in done:
+        sys.stdout.write("%s\n" % sentence)
+    if done:
+        tell(host, "rebind", PROGRAM, "device share of %d chips" % len(done), done)
     for sentence in report.warnings:
         sys.stdout.write("%s\n" % sentence)
     return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]

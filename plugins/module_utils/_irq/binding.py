@@ -42,7 +42,8 @@ from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import PATH as PLAN
 from .._plan_file import plan_npus, read
 from .._state.lock import changing
-from .affinity import KINDS, Report, Row, Step, settle, subject
+from .._state.log import tell
+from .affinity import KINDS, Report, Row, Step, grouped, settle, subject
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -52,6 +53,7 @@ POLL_THREAD = "uvb_poll_window"
 keeps 15 characters)."""
 HOST = "host"
 """In the place of a PCI function: what belongs to no NPU."""
+PROGRAM = "npu_affinity._irq"
 SECTION = "interrupts"
 MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
@@ -377,9 +379,20 @@ def lines(bound: Report) -> Iterator[str]:
         for kind in KINDS:
             for entry in npu[kind]:
                 if entry["before"] != entry["after"]:
-                    yield "%s: %s moved from CPUs %s to %s" % (title, subject(kind, entry), entry["before"], entry["after"])
+                    yield _move(title, kind, entry)
                 if entry["text"]:
                     yield "%s: %s %s" % (title, subject(kind, entry), entry["text"])
+
+
+def moves(npus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for all interrupts, workqueues and threads of the NPUs of a report that moved together."""
+    titles = [npu["pci"] if npu["id"] is None else "NPU %s (%s)" % (npu["id"], npu["pci"]) for npu in npus]
+    entries = [(title, kind, entry) for title, npu in zip(titles, npus) for kind in KINDS for entry in grouped(npu[kind])]
+    return [_move(*entry) for entry in entries if entry[2]["before"] != entry[2]["after"]]
+
+
+def _move(title: str, kind: str, entry: Mapping[str, Any]) -> str:
+    return "%s: %s moved from CPUs %s to %s" % (title, subject(kind, entry), entry["before"], entry["after"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -388,7 +401,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns 0 when everything is bound but for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI
     function, for then nothing is wanted; 1 otherwise, unless ``--failure warn`` says that this is no failure.
     """
-    parser = argparse.ArgumentParser(prog="npu_affinity._irq", description="Bind the interrupts of NPUs to the CPUs of the plan.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Bind the interrupts of NPUs to the CPUs of the plan.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     parser.add_argument("--pci", help="only the NPUs of this PCI function, e.g. 0000:c1:00.0")
@@ -401,7 +414,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         early = read(host, options.plan) if options.wait else None
         if early is not None:
             await_vectors(host, early, options.wait, options.pci)
-        with changing(host, "npu_affinity._irq"):  # what was waited for may have taken long: the plan can be another one, or gone
+        with changing(host, PROGRAM):  # what was waited for may have taken long: the plan can be another one, or gone
             plan = read(host, options.plan)
             bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant)
     except (OSError, ValueError) as error:
@@ -412,6 +425,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not bound.npus:
         sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
+    if bound.changed:
+        moved = moves(bound.npus)
+        tell(host, "rebind", PROGRAM, "%d changes of interrupts" % len(moved), moved)
     for line in lines(bound):
         sys.stdout.write("%s\n" % line)
     return 1 if bound.failed and not tolerant else 0

@@ -17,6 +17,7 @@ import re
 from typing import Iterable, Mapping, Tuple
 
 from .. import _runtime
+from .._version import VERSION
 from .._state.files import FileState, is_ours
 from .._state.systemd import UNIT_FOLDER
 
@@ -41,7 +42,7 @@ def programs(changes: Mapping[str, States]) -> list[str]:
         return []
     first = ours.get(_runtime.FOLDER + "/__init__.py")
     mark = _mark([before.text for before, _after in ours.values()], [after.text for _before, after in ours.values()])
-    then = "none" if mark == "-" else "version %s" % _runtime.VERSION
+    then = "none" if mark == "-" else "version %s" % VERSION
     now = "none" if mark == "+" else "version %s" % (_runtime.installed_version(first and first[0].text) or "unknown") if first else then
     now = "other texts" if now == then else now
     return ["%s %d program files in %s: %s -> %s" % (mark, len(ours), _runtime.FOLDER, now, then)]

@@ -28,9 +28,11 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import Thread
 from .._plan_file import PATH as PLAN
 from .._state.lock import changing
+from .._state.log import tell
 from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
+PROGRAM = "npu_affinity._processes"
 SETTINGS = "/etc/npu-affinity/threads.json"
 PATTERNS = {"acl": ["acl_thread*"], "release": ["release_thread*"], "leave": ["uvb_poll_window*"]}
 """Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
@@ -266,11 +268,14 @@ def subject(group: Mapping[str, Any]) -> str:
 
 def lines(report: Report) -> Iterator[str]:
     """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
-    for row in report.processes:
-        for group in grouped(row["threads"]):
-            if group["before"] != group["after"]:
-                yield "%s: %s moved from CPUs %s to %s" % (row["title"], subject(group), group["before"], group["after"])
+    yield from moves(report.processes)
     yield from (report.warnings if report.changed else []) + report.failed
+
+
+def moves(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for all threads of the processes of a report that moved together."""
+    groups = [(row["title"], group) for row in processes for group in grouped(row["threads"]) if group["before"] != group["after"]]
+    return ["%s: %s moved from CPUs %s to %s" % (title, subject(group), group["before"], group["after"]) for title, group in groups]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -278,14 +283,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns 0 when every thread is placed, and when there is no plan, for then nothing is wanted; 1 otherwise.
     """
-    parser = argparse.ArgumentParser(prog="npu_affinity._processes", description="Place the threads of NPU processes on their CPUs.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Place the threads of NPU processes on their CPUs.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--settings", default=SETTINGS, help="which processes, and which threads have which role (default: %(default)s)")
     parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
     options = parser.parse_args(argv)
     host = Host(options.root)
     try:
-        with changing(host, "npu_affinity._processes"):
+        with changing(host, PROGRAM):
             if not host.exists(options.plan):
                 sys.stdout.write("There is no %s: no thread is placed.\n" % options.plan)
                 return 0
@@ -294,6 +299,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         sys.stdout.write("No thread is placed: %s\n" % error)
         return 1
+    if report.changed:
+        moved = moves(report.processes)
+        tell(host, "rebind", PROGRAM, "%d changes of threads" % len(moved), moved)
     for line in lines(report):
         sys.stdout.write("%s\n" % line)
     return 1 if report.failed else 0

@@ -5,9 +5,9 @@
 
 Order: compare, refuse what is unsafe, record what was there before the first bind, start what a killed run had stopped, set what concerns
 the whole host, widen live CPU sets whose setting goes, write, try the programs of our units, reload, stop slices that are gone and idle,
-enable, start, read back what the kernel grants. When a step fails, every file and setting is put back, what was stopped is started, and
-systemd is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: what a killed
-run began the next one finishes.
+enable, start, read back what the kernel grants, add to the history. When a step fails, every file and setting is put back, what was
+stopped is started, and systemd is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has
+followed: what a killed run began the next one finishes.
 
 This module is private to the collection.
 """
@@ -19,6 +19,7 @@ import posixpath
 
 from .. import _tuning
 from .._cpulist import compress, expand
+from .._history import entries
 from .._host import CommandError
 from .._irq import irqbalance
 from .._state import journal
@@ -40,7 +41,8 @@ class Request:
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
     processes may change; ``previous``: ``{section: state}`` of previous.json, recorded before the first write because what is written may
     change it; ``tuning``: settings of the whole host as :func:`_tuning.look` has them, None to leave them alone; ``tolerant``: whether a
-    unit that cannot be restarted is left for the next run, instead of failing this one.
+    unit that cannot be restarted is left for the next run, instead of failing this one; ``applied``: what goes into the history when
+    something changed, None for what is no state of the host.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Request:
         previous=None,
         tuning=None,
         tolerant=False,
+        applied=None,
     ):
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
@@ -70,6 +73,7 @@ class Request:
         self.previous = previous or {}
         self.tuning = tuning
         self.tolerant = tolerant
+        self.applied = applied
 
     def concerns(self, path):
         return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
@@ -81,7 +85,7 @@ class Report:
     ``settings``: the steps of :func:`_tuning.look`; ``restart_needed``: running units that follow only at their next start;
     ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
     that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
-    programs of units that only another machine can run, and ``warnings``.
+    programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None.
     """
 
     def __init__(self):
@@ -94,6 +98,7 @@ class Report:
         self.not_started = []
         self.untried = []
         self.warnings = []
+        self.history = None
 
     @property
     def changed(self):
@@ -292,6 +297,8 @@ class _Apply:
             self._stop(unit)
         for unit, before in self.released.items():
             self._release(unit, before)
+        if self.request.applied:  # last: what fails after it would be undone, and the entry not
+            self.report.history = entries.keep(self.host, self.request.applied)
 
     def _widen(self):
         if self.interrupted:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, traces
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import device_share, irq, kubelet, slices, threads, tuning, vnpu
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
 
 FEATURES = {
     "vnpu": vnpu.wanted,
@@ -35,10 +36,11 @@ def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, s
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
 
-    Keys of the result: ``schema``, ``features`` (``{name: present or absent}``), ``plan`` (what goes to plan.json, or None), ``live`` (what
-    features want of the running host, by feature), ``absent`` (by which paths and sections of previous.json one finds what an earlier bind
-    did for a feature that is absent), and what :meth:`Feature.document` returns, of all
+    Keys of the result: ``schema``, ``features`` (``{name: present or absent}``), ``hardware`` (for which machine it is), ``plan`` (what
+    goes to plan.json, or None), ``live`` (what features want of the running host, by feature), ``absent`` (by which paths and sections of
+    previous.json one finds what an earlier bind did for a feature that is absent), and what :meth:`Feature.document` returns, of all
     features together.
+
     Raises ``ValueError`` with a sentence when a feature is not known, or when the plan must not be applied.
     """
     if unknown := settings.keys() - FEATURES.keys():
@@ -53,5 +55,12 @@ def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, s
             live[name] = found.live
     state = together.document()
     absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT}
-    traces = {name: {"owned": list(feature.owned), "sections": list(feature.sections)} for name, feature in absent.items()}
-    return {"schema": 1, "features": features, "plan": plan if together.needs_plan else None, "live": live, "absent": traces} | state
+    return {
+        "schema": 1,
+        "features": features,
+        "hardware": hardware(topology),
+        "plan": plan if together.needs_plan else None,
+        "live": live,
+        "absent": {name: traces(feature) for name, feature in absent.items()},
+        **state,
+    }

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
 from tests import documents
 
 
@@ -61,7 +61,7 @@ def test_a_release_is_called_by_one_version_everywhere():
     environment = yaml.safe_load((documents.REPOSITORY / "docs/examples/rollout/execution-environment.yml").read_text())
     (collection,) = environment["dependencies"]["galaxy"]["collections"]
     assert collection == {"name": "npu.affinity", "version": galaxy["version"]}
-    assert galaxy["version"] == _runtime.VERSION
+    assert galaxy["version"] == VERSION
     added = {
         version
         for folder in ("plugins", "roles")

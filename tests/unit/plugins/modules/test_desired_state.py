@@ -28,6 +28,7 @@ MACHINE = {
     },
 }
 PYTHON = "/usr/bin/python3"
+HISTORY = "/etc/npu-affinity/history"
 SETTINGS = {
     "slices": {
         "enabled": True,
@@ -105,7 +106,8 @@ def state_of(topology, *off):
 
 
 def files_of(root):
-    vendor = ("/simulator", "/var/log", "/run/npu-smi")
+    """The files of a host, without those of the vendor and the history, in which a detour is seen."""
+    vendor = ("/simulator", "/var/log", "/run/npu-smi", HISTORY)
     paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink() and not path.is_dir()]
     return {path: (root / path[1:]).read_text() if (root / path[1:]).is_file() else "" for path in paths if not path.startswith(vendor)}
 
@@ -162,7 +164,7 @@ def test_all_of_it_is_undone_after_features_went_one_by_one(bind, root, run_modu
     for feature in APPLIED:
         run_module("unbind", root=str(root), features=[feature])
     run_module("unbind", root=str(root))
-    assert files_of(root) == before
+    assert files_of(root) == before and not (root / HISTORY[1:]).exists()
 
 
 def test_a_feature_that_cannot_be_undone_fails_the_bind_in_words(bind, root, run_module):

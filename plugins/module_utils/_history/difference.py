@@ -1,0 +1,51 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""In what two applied states differ, as lines to read.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .entries import Entry
+
+
+def lines(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
+    """Return a line for everything that differs: the strategy, the CPUs of NPUs, features, and files. ``before`` None: all of it is new."""
+    if before is None:
+        return ["%d NPUs, %d files" % (len(_npus(after)), len(after["files"]))]
+    found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
+    found += _changed("CPUs of NPU", _npus(before), _npus(after))
+    found += _changed("feature", before["features"], after["features"])
+    files_before, files_after = ({entry["path"]: entry for entry in state["files"]} for state in (before, after))
+    for path in sorted(files_before.keys() | files_after.keys()):
+        if path not in files_before:
+            found.append("file %s: added" % path)
+        elif path not in files_after:
+            found.append("file %s: removed" % path)
+        elif files_before[path] != files_after[path]:
+            found.append("file %s: changed" % path)
+    return found or ["nothing but settings of the run"]
+
+
+def paragraph(entry: Entry, difference: list[str]) -> list[str]:
+    """Return what there is to say of an entry: who applied it when and why, and below that its difference from the one before."""
+    who = " by %s" % entry.author if entry.author else ""
+    why = ": %s" % entry.reason if entry.reason else ""
+    return ["%d  %s  %s%s, npu.affinity %s%s" % (entry.id, entry.time, entry.action, who, entry.version, why)] + [
+        "     " + line for line in difference
+    ]
+
+
+def _npus(state: dict[str, Any]) -> dict[str, Any]:
+    npus = (state["plan"] or {}).get("npus", [])
+    return {"%s (%s)" % (npu["id"], npu.get("pci") or "no PCI function"): npu["pool"] for npu in npus}
+
+
+def _changed(title: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    pairs = [(name, before.get(name), after.get(name)) for name in list(before) + [name for name in after if name not in before]]
+    texts = [((title + " " + name).strip(), old or "none", new or "none") for name, old, new in pairs if old != new]
+    return ["%s: %s -> %s" % text for text in texts]

@@ -1,0 +1,125 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The states that were applied to a host, the newest ones: when, by whom, why, and what is needed to apply each of them again.
+
+An entry is a file of its own, readable by root only. It has no host code: that is the one of the collection that applies it.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, NamedTuple
+
+from .._host import Host
+from .._plan_file import SCHEMA, refuse_newer
+from .._state.files import MARKER, atomic_write, remove_empty
+from .._state.previous import dump
+from .._version import VERSION
+
+FOLDER = "/etc/npu-affinity/history"
+OWNED = FOLDER + "/*.json"
+LIMIT = 10
+"""How many entries are kept."""
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+_ABOUT = MARKER + ": a state that was applied to this host."
+
+
+class Applied(NamedTuple):
+    """A state that is being applied. ``action``: bind, rollback or unbind; ``author``: who started it on the controller."""
+
+    action: str
+    state: dict[str, Any]
+    author: str = ""
+    reason: str = ""
+
+
+class Entry(NamedTuple):
+    """One state of the history; ``time`` is in UTC, as :data:`TIME` has it."""
+
+    id: int
+    time: str
+    version: str
+    action: str
+    author: str
+    reason: str
+    state: dict[str, Any]
+
+
+def ids(host: Host) -> list[int]:
+    """Return the ids of the entries of a host, oldest first."""
+    stems = [name[: -len(".json")] for name in host.names(FOLDER, "*.json")]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def read(host: Host, number: int) -> Entry:
+    """Return an entry. Raises ``ValueError`` with a sentence where it is none of ours, or one of a newer version."""
+    path = _path(number)
+    text = host.read(path)
+    if text is None:
+        raise ValueError("%s cannot be read; run as root (become: true)" % path)
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ValueError("%s is not valid JSON (%s); remove it" % (path, error))
+    refuse_newer(path, document)
+    try:
+        entry = Entry(number, *[document[name] for name in Entry._fields[1:]])
+        time.strptime(entry.time, TIME)
+        missing = {"features", "files", "plan", "live", "absent", "hardware"} - set(entry.state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("%s is no entry of the history (%s: %s); remove it" % (path, type(error).__name__, error))
+    if missing:
+        raise ValueError("%s is no entry of the history (its state lacks %s); remove it" % (path, ", ".join(sorted(missing))))
+    return entry
+
+
+def readable(host: Host) -> tuple[list[Entry], list[str]]:
+    """Return the entries of a host, oldest first, and a sentence for each that cannot be read."""
+    entries, sentences = [], []
+    for number in ids(host):
+        try:
+            entries.append(read(host, number))
+        except ValueError as error:
+            sentences.append(str(error))
+    return entries, sentences
+
+
+def newest_state(host: Host) -> dict[str, Any] | None:
+    """Return the state that was applied last, or None where that is not known."""
+    known = ids(host)
+    try:
+        return read(host, known[-1]).state if known else None
+    except ValueError:
+        return None
+
+
+def keep(host: Host, applied: Applied) -> int | None:
+    """Add an entry, drop the oldest ones, and return its id; None where the newest one has that state already: it was only repaired.
+
+    Raises ``ValueError`` with a sentence, and leaves no new entry, where that cannot be done.
+    """
+    if applied.state == newest_state(host):
+        return None
+    known = ids(host)
+    number = known[-1] + 1 if known else 1
+    entry = Entry(number, time.strftime(TIME, time.gmtime()), VERSION, applied.action, applied.author, applied.reason, applied.state)
+    try:
+        os.makedirs(host.path(FOLDER), mode=0o700, exist_ok=True)
+        atomic_write(host, _path(number), dump(_ABOUT, dict(entry._asdict(), schema=SCHEMA)), 0o600)
+        for old in (known + [number])[:-LIMIT]:
+            os.unlink(host.path(_path(old)))
+    except OSError as error:
+        if host.exists(_path(number)):
+            os.unlink(host.path(_path(number)))
+        remove_empty(host, [FOLDER])
+        raise ValueError("%s cannot be written: %s" % (FOLDER, error.strerror or error))
+    return number
+
+
+def _path(number: int) -> str:
+    return "%s/%d.json" % (FOLDER, number)

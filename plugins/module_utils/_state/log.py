@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A line in the journal of systemd for everything that changed a host, with fields that can be searched for.
+
+``journalctl NPU_AFFINITY_ACTION=rebind`` finds them. The text goes to journald's own socket (systemd.io/JOURNAL_NATIVE_PROTOCOL), because
+boot units need nothing but Python.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import TYPE_CHECKING, Sequence
+
+from .._version import VERSION
+
+if TYPE_CHECKING:
+    from .._host import Host
+
+SOCKET = "/run/systemd/journal/socket"
+MESSAGE_ID = "7b7a5b2e0f6c4f0d9a4f6f2f3d1c8e55"
+"""What all these lines have in common, whatever they say."""
+_MOST_CHANGES = 200
+_NOTICE = "5"
+_SECONDS = 2
+
+
+def tell(
+    host: Host, action: str, author: str, what: str, changes: Sequence[str] = (), reason: str = "", history: int | None = None
+) -> None:
+    """Write a line. ``action``: bind, rebind, rollback or unbind; ``author``: who began it, a person on the controller or one of our
+    programs; ``what``: what was done, in few words; ``changes``: a line for everything that changed; ``history``: the id of the entry that
+    was made.
+
+    Below another root nothing is written: that machine does not run. Nothing fails where there is no journald.
+    """
+    if not host.live:
+        return
+    import socket  # for those who write nothing its import would be the longest part of a run
+
+    sentence = "%s%s: %s%s" % (action, " by " + author if author else "", what, ": " + reason if reason else "")
+    line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": _NOTICE, "SYSLOG_IDENTIFIER": "npu-affinity"}
+    ours = {"ACTION": action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION, "CHANGES": "\n".join(changes[:_MOST_CHANGES])}
+    ours["HISTORY"] = "" if history is None else str(history)
+    line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(_SECONDS)
+        sender.sendto(b"".join(_field(name, value.encode("utf-8", "replace")) for name, value in line.items()), host.path(SOCKET))
+
+
+def _field(name: str, value: bytes) -> bytes:
+    if b"\n" in value:
+        return name.encode() + b"\n" + struct.pack("<Q", len(value)) + value + b"\n"
+    return name.encode() + b"=" + value + b"\n"

@@ -1,0 +1,171 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: history_info
+short_description: The states that were applied to a host
+version_added: 1.0.0
+description:
+  - Lists what binds, rollbacks and unbinds of single features applied to a host, with who, when, why, and the difference from the state before,
+    out of C(/etc/npu-affinity/history/).
+  - Finds one of these states, so that M(npu.affinity.host_files) can apply it again.
+options:
+  root:
+    description: Directory below which the machine's tree lies.
+    type: path
+    default: /
+  to:
+    description:
+      - The entry to return whole, as RV(entry).
+      - V(-1) is the one before the newest, V(-2) the one before that. A number is an id. A time, such as V(2026-11-22 13:30) in UTC, is the
+        entry that was in force then.
+      - The module fails where a bound host has no such entry.
+    type: str
+extends_documentation_fragment:
+  - npu.affinity._attributes
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - This module does not modify the target.
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: What was applied to this host
+  npu.affinity.history_info:
+
+- name: The state before the last change
+  npu.affinity.history_info:
+    to: '-1'
+  register: history
+
+- name: Apply it again
+  npu.affinity.host_files:
+    state: "{{ history.entry.state }}"
+    action: rollback
+    reason: Rollback to {{ history.entry.id }}
+"""
+
+RETURN = r"""
+bound:
+  description: Whether there is a plan in force.
+  returned: success
+  type: bool
+  sample: true
+entries:
+  description: The history, newest first.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: The number of the entry on this host.
+      type: int
+    time:
+      description: When it was applied, in UTC.
+      type: str
+    action:
+      description: One of V(bind), V(rollback) and V(unbind).
+      type: str
+    author:
+      description: Who started it on the controller.
+      type: str
+    reason:
+      description: Why, as far as that was given.
+      type: str
+    version:
+      description: The version of the collection.
+      type: str
+    features:
+      description: Which features were V(present) and which V(absent).
+      type: dict
+    difference:
+      description: A line for everything in which it differs from the entry before.
+      type: list
+      elements: str
+  sample:
+    - id: 7
+      time: '2026-11-22T13:30:00Z'
+      action: bind
+      author: alice
+      reason: More memory bandwidth for the second service
+      version: 1.0.0
+      features: {slices: present, irq: present}
+      difference: ["CPUs of NPU 0 (0000:c1:00.0): 144-167 -> 144-165"]
+lines:
+  description: The same for a reader.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - "7  2026-11-22T13:30:00Z  bind by alice, npu.affinity 1.0.0: More memory bandwidth for the second service"
+    - "     CPUs of NPU 0 (0000:c1:00.0): 144-167 -> 144-165"
+entry:
+  description: The entry that O(to) names, with its C(state); null without O(to), and on a host without history that is not bound.
+  returned: success
+  type: dict
+  contains:
+    id:
+      description: The number of the entry on this host.
+      type: int
+    time:
+      description: When it was applied, in UTC.
+      type: str
+    state:
+      description: The state, as filter P(npu.affinity.desired_state#filter) returned it.
+      type: dict
+"""
+
+from typing import Any, Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils import _plan_file
+from ansible_collections.npu.affinity.plugins.module_utils._history import difference
+from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Entry, readable
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+
+
+def argument_spec() -> dict[str, Any]:
+    return {"root": {"type": "path", "default": "/"}, "to": {"type": "str"}}
+
+
+def listed(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return what is said of each entry, newest first."""
+    states = [None, *(entry.state for entry in entries)]
+    rows = [
+        dict(entry._asdict(), features=entry.state["features"], difference=difference.lines(before, entry.state))
+        for before, entry in zip(states, entries)
+    ]
+    return [{key: value for key, value in row.items() if key != "state"} for row in reversed(rows)]
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    to = module.params["to"]
+    try:
+        host = Host(module.params["root"])
+        bound = host.exists(_plan_file.PATH)
+        entries, unreadable = readable(host)
+        for sentence in unreadable:
+            module.warn(sentence)
+        if to and bound and not entries:
+            raise ValueError("this host is bound and has no history yet: what was applied is kept from the next change on")
+        entry = choose(entries, to) if to and entries else None
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    rows = listed(entries)
+    texts = [text for row, entry in zip(rows, reversed(entries)) for text in difference.paragraph(entry, row["difference"])]
+    module.exit_json(changed=False, bound=bound, entries=rows, lines=texts, entry=entry and entry._asdict())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""For which machine a desired state is: one of another machine, or of this one before a card was exchanged, must not be applied.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def hardware(topology: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a plan depends on: the PCI functions of NPUs and GPUs, the CPUs, and the CPUs of each node."""
+    return {
+        "npus": sorted({npu["pci"] for npu in topology.get("npus", []) if npu.get("pci")}),
+        "cpus": topology.get("cpus", {}).get("online", ""),
+        "nodes": [{"id": node["id"], "cpus": node["cpus"]} for node in topology.get("numa", [])],
+    }
+
+
+def hardware_changes(then: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for everything in which the machine differs from what it was ``then``, as :func:`hardware` returned it."""
+    now = hardware(topology)
+    sentences = [f"the NPU at {pci} is not there any more" for pci in then["npus"] if pci not in now["npus"]]
+    sentences += [f"the NPU at {pci} is new" for pci in now["npus"] if pci not in then["npus"]]
+    if then["cpus"] != now["cpus"]:
+        sentences.append(f"the CPUs online were {then['cpus'] or 'none'} and are {now['cpus'] or 'none'}")
+    nodes_then, nodes_now = ({node["id"]: node["cpus"] for node in found["nodes"]} for found in (then, now))
+    for node in sorted(nodes_then.keys() | nodes_now.keys()):
+        before, after = nodes_then.get(node), nodes_now.get(node)
+        if before != after:
+            sentences.append(f"NUMA node {node} {_had(before)} and {_has(after)}")
+    return sentences
+
+
+def _had(cpus: str | None) -> str:
+    return "was not there" if cpus is None else f"had CPUs {cpus or 'none'}"
+
+
+def _has(cpus: str | None) -> str:
+    return "is not there any more" if cpus is None else f"has CPUs {cpus or 'none'}"

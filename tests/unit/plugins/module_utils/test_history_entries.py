@@ -1,0 +1,75 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which entry of a history is meant, and in what two states differ."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._history import difference
+from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Entry
+
+TIMES = {3: "2026-11-20T09:00:00Z", 4: "2026-11-21T10:30:00Z", 6: "2026-11-22T13:30:15Z"}
+ENTRIES = [Entry(number, time, "0.1.0", "bind", "", "", {}) for number, time in TIMES.items()]
+CHOICES = [
+    ("-1", 4),
+    ("-2", 3),
+    ("3", 3),
+    ("6", 6),
+    ("2026-11-22", 4),
+    ("2026-11-22 13:30", 4),
+    ("2026-11-22T13:30:15Z", 6),
+    ("2027-01-01", 6),
+]
+REFUSED = [
+    ("-3", "there is no entry -3 in the history; this host has entries 3, 4, 6 of 2026-11-20T09:00:00Z to 2026-11-22T13:30:15Z"),
+    ("5", "there is no entry 5 in the history"),
+    ("2026-11-20 08:59", "there is no entry 2026-11-20 08:59 in the history"),
+    ("yesterday", "'yesterday' is neither -1, nor an id, nor a time such as 2026-11-22 13:30 (UTC)"),
+    ("-0", "'-0' is neither -1"),
+]
+
+
+@pytest.mark.parametrize(("to", "number"), CHOICES)
+def test_the_entry_that_is_meant(to, number):
+    assert choose(ENTRIES, to).id == number
+
+
+@pytest.mark.parametrize(("to", "sentence"), REFUSED)
+def test_an_entry_that_there_is_not(to, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        choose(ENTRIES, to)
+
+
+def state(files=(), features=None, npus=(), strategy="topo_affinity"):
+    plan = {"strategy": strategy, "npus": [{"id": number, "pci": pci, "pool": pool} for number, pci, pool in npus]}
+    return {"files": [{"path": path, "content": text} for path, text in files], "features": features or {}, "plan": plan}
+
+
+DIFFERENCES = [
+    (None, state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]), ["1 NPUs, 1 files"]),
+    (
+        state(npus=[(0, "0000:c1:00.0", "0-3"), (1, "0000:01:00.0", "4-7")]),
+        state(npus=[(0, "0000:c1:00.0", "0-5")], strategy="even_split"),
+        [
+            "strategy: topo_affinity -> even_split",
+            "CPUs of NPU 0 (0000:c1:00.0): 0-3 -> 0-5",
+            "CPUs of NPU 1 (0000:01:00.0): 4-7 -> none",
+        ],
+    ),
+    (
+        state(files=[("/a", "1"), ("/b", "1")], features={"irq": "present"}),
+        state(files=[("/b", "2"), ("/c", "1")], features={"irq": "absent"}),
+        ["feature irq: present -> absent", "file /a: removed", "file /b: changed", "file /c: added"],
+    ),
+    ({**state(), "plan": None}, {**state(), "plan": None}, ["nothing but settings of the run"]),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "lines"), DIFFERENCES)
+def test_the_difference_of_two_states(before, after, lines):
+    assert difference.lines(before, after) == lines

@@ -1,0 +1,133 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The history of a simulated host: what gets an entry, what it says, and that the state of each entry can be applied again."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from test_desired_state import HISTORY, MACHINE, files_of, simulator, state_of
+
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import LIMIT
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+
+SLICE = "etc/systemd/system/npu-0.slice"
+
+
+@pytest.fixture
+def machine(tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def bind(run_module, machine):
+    """Bind with some features switched off, and return what module host_files answers."""
+    topology = gather(Host(str(machine)))
+
+    def run(*off, check=False, **options):
+        return run_module("host_files", root=str(machine), state=state_of(topology, "tuning", *off), _ansible_check_mode=check, **options)
+
+    return run
+
+
+@pytest.fixture
+def history(run_module, machine):
+    return lambda **options: run_module("history_info", root=str(machine), **options)
+
+
+def kept(machine):
+    return sorted(int(path.stem) for path in (machine / HISTORY[1:]).glob("*"))
+
+
+def test_each_state_that_is_new_gets_an_entry(bind, machine, run_module):
+    assert bind(check=True)["history"] is None and kept(machine) == []
+    assert bind()["history"] == 1
+    assert bind()["history"] is None, "converged"
+    (machine / SLICE).write_text("# Managed by npu.affinity: changes are overwritten.\n")
+    repaired = bind()
+    assert repaired["changed"] and repaired["history"] is None, "the same state, repaired"
+    assert bind("irq", check=True)["history"] is None
+    assert bind("irq")["history"] == 2
+    assert run_module("unbind", root=str(machine), features=["threads"])["changed"] and kept(machine) == [1, 2, 3]
+    assert not run_module("unbind", root=str(machine), features=["threads"])["changed"] and kept(machine) == [1, 2, 3]
+    modes = [path.stat().st_mode & 0o777 for path in (machine / HISTORY[1:], machine / HISTORY[1:] / "1.json")]
+    assert modes == [0o700, 0o600]
+    assert run_module("unbind", root=str(machine))["changed"] and not (machine / HISTORY[1:]).exists()
+
+
+def test_the_newest_entries_are_kept(bind, machine, history):
+    bind()
+    folder = machine / HISTORY[1:]
+    for number in range(2, LIMIT + 1):
+        (folder / f"{number}.json").write_text((folder / "1.json").read_text())
+    bind("irq", reason="one more")
+    assert kept(machine) == list(range(2, LIMIT + 2))
+    assert history()["entries"][0]["reason"] == "one more"
+
+
+def test_who_when_why_and_what(bind, history, run_module, machine):
+    assert history() == {**history(), "bound": False, "entries": [], "lines": [], "entry": None}
+    bind(author="alice", reason="first nodes")
+    bind("irq")
+    run_module("unbind", root=str(machine), features=["threads"], author="bob")
+    found = history()
+    assert [(entry["id"], entry["action"], entry["author"], entry["reason"]) for entry in found["entries"]] == [
+        (3, "unbind", "bob", ""),
+        (2, "bind", "", ""),
+        (1, "bind", "alice", "first nodes"),
+    ]
+    assert (
+        found["entries"][0]["features"]["threads"] == "absent" and "feature threads: present -> absent" in found["entries"][0]["difference"]
+    )
+    assert "file /etc/udev/rules.d/90-npu-affinity.rules: removed" in found["entries"][1]["difference"]
+    assert re.fullmatch(r"1  \S+Z  bind by alice, npu.affinity [\d.]+: first nodes", found["lines"][-2])
+
+
+def test_the_state_of_an_entry_can_be_applied_again(bind, history, machine, run_module):
+    bind("threads")
+    first = files_of(machine)
+    bind("slices")
+    run_module("unbind", root=str(machine), features=["threads"])
+    third = files_of(machine)
+    bind()
+    for to, number, files in (("-1", 5, third), ("1", 6, first)):
+        entry = history(to=to)["entry"]
+        back = run_module("host_files", root=str(machine), state=entry["state"], action="rollback")
+        assert back["changed"] and back["history"] == number
+        now = files_of(machine)
+        assert {path for path in now.keys() | files.keys() if now.get(path) != files.get(path)} <= {"/etc/npu-affinity/previous.json"}
+        newest = history(to=str(number))
+        assert newest["entries"][0]["action"] == "rollback" and newest["entry"]["state"] == entry["state"]
+
+
+def test_a_bind_whose_entry_cannot_be_written_is_put_back(bind, machine):
+    bind("threads")
+    before = files_of(machine)
+    (machine / HISTORY[1:]).rename(machine / "elsewhere")
+    (machine / HISTORY[1:]).write_text("in the way\n")
+    result = bind()
+    assert "/etc/npu-affinity/history cannot be written: File exists" in result["msg"] and "All files were put back" in result["msg"]
+    after = {path: text for path, text in files_of(machine).items() if not path.startswith("/elsewhere")}
+    assert {path for path in after.keys() | before.keys() if after.get(path) != before.get(path)} == set()
+
+
+def test_what_cannot_be_found_is_said(bind, history, machine):
+    bind()
+    assert "there is no entry 7 in the history; this host has entry 1" in history(to="7")["msg"]
+    (machine / HISTORY[1:] / "1.json").write_text("{")
+    assert "1.json is not valid JSON" in str(history()["warnings"])
+    assert bind("irq")["history"] == 2, "a broken entry holds up no bind"
+    for path in (machine / HISTORY[1:]).iterdir():
+        path.unlink()
+    assert "this host is bound and has no history yet" in history(to="-1")["msg"]
+
+
+def test_an_entry_has_no_host_code(bind, machine):
+    bind()
+    entry = json.loads((machine / HISTORY[1:] / "1.json").read_text())
+    assert entry["state"]["runtime"] and not [file for file in entry["state"]["files"] if file["path"].endswith(".py")]
