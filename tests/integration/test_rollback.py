@@ -1,0 +1,51 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts that go back to a state that was applied before, with the playbooks that an operator types."""
+
+from __future__ import annotations
+
+from tests.integration.conftest import touched
+from tests.integration.test_unbind import state
+from tests.simulator.faults import lose_card
+
+ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
+OWN = ("/etc/npu-affinity/history", "/etc/npu-affinity/previous.json")
+
+
+def differing(before, after):
+    paths = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    return {path for path in paths if not path.startswith((*OWN, "/var/log", "/simulator"))}
+
+
+def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(fleet):
+    hosts = fleet(first="a2_4x48", second="a2_4x48", unbound="a2_4x48")
+    bind = {"npu_affinity_hosts": "all:!unbound", **ALL_AT_ONCE}
+    assert hosts.play("bind", npu_affinity_author="alice", **bind).status == 0
+    before = state(hosts.tree("first"))
+    changes = {"npu_affinity_housekeeping": "1", "npu_affinity_irq_enabled": False, "npu_affinity_reason": "one core for the system"}
+    assert hosts.play("bind", npu_affinity_author="bob", **changes, **bind).status == 0
+    changed = state(hosts.tree("first"))
+    assert differing(before, changed)
+    lose_card(hosts.tree("second"), 3)
+
+    shown = hosts.play("history", "--limit", "first,unbound")
+    assert shown.status == 0 and "bind by bob" in shown.output and ": one core for the system" in shown.output, shown.output
+    assert "feature irq: present -> absent" in shown.output and "This host is not bound." in shown.output
+
+    nowhere = hosts.play("rollback", "--limit", "first")
+    assert nowhere.status != 0 and "Say where to go back to" in nowhere.failure("first")
+
+    looked = hosts.snapshot("first")
+    check = hosts.play("rollback", "--check", "--limit", "first", npu_affinity_to="-1", **ALL_AT_ONCE)
+    assert check.status == 0 and touched(looked, hosts.snapshot("first")) == set(), check.output
+
+    run = hosts.play("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
+    assert "Entry 1 of " in run.failure("second") and "the NPU at 0000:82:00.0 is not there any more" in run.failure("second"), run.output
+    assert differing(before, state(hosts.tree("first"))) == set()
+    assert "Rolled back to entry 1 of" in run.output and "0 of" in run.output
+    assert run.files("first") == check.files("first")
+    assert [entry for entry in run.of("unbound", "ok") if entry["result"].get("changed")] == []
+
+    forth = hosts.play("rollback", "--limit", "first", npu_affinity_to="-1", **ALL_AT_ONCE)
+    assert forth.status == 0 and differing(changed, state(hosts.tree("first"))) == set(), forth.output
