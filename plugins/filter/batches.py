@@ -11,7 +11,7 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Returns what belongs into C(serial) of a play, and refuses what would run into no host or into a riddle.
+  - Returns what belongs in C(serial) of a play, and refuses what would run on no host, or not on those that were meant.
   - C(serial) is templated once, in the process from which Ansible forks a worker for every host and task. This filter loads the code that
     plans there, so that the workers have it; Ansible compiles a collection's code anew in every process that loads it.
 options:

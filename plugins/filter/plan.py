@@ -82,8 +82,8 @@ options:
     default: true
   replan:
     description:
-      - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there, told by PCI function and chip,
-        keep what they have. CPUs of kept pools that are offline are left out until they are back.
+      - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there, identified by PCI function and
+        chip, keep what they have. CPUs of kept pools that are offline are left out until they are back.
       - Where pools cannot be kept, because options changed, a card was added, or too few CPUs of a pool are online, they are planned anew,
         and the slices keep their names.
     type: bool

@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Draws every CPU of a host in its NUMA node, coloured by the NPU that it is planned for and marked by its role.
-  - The picture stands for itself. It loads nothing, follows the light or dark scheme of its viewer, and several of them can be put
+  - The picture is self-contained. It loads nothing, follows the light or dark scheme of its viewer, and several of them can be put
     into one HTML page.
 positional: topology
 options:

@@ -15,7 +15,7 @@ description:
 positional: plan
 options:
   needs_driver:
-    description: The oldest driver with which device share may be switched on, where that is wanted. Empty takes any.
+    description: The oldest driver with which device share may be switched on, where that is wanted. Empty means any.
     type: str
     default: ''
   pods_stay:

@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Makes one page of any number of hosts, with a table to sort and search and a picture of every host that is drawn when it is opened.
-  - The page stands for itself and loads nothing. Its content security policy allows its own style and script and nothing else, and what it
+  - The page is self-contained and loads nothing. Its content security policy allows its own style and script and nothing else, and what it
     shows of a host is text and never markup.
   - Machines and plans that several hosts share are held once.
 options:

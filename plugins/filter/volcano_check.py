@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: volcano_check
-short_description: Why Volcano's numa-aware plugin would pass a manifest by
+short_description: Why Volcano's numa-aware plugin would ignore a manifest
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Looks at a manifest of yours and says what keeps its pods from CPUs of their own on the right NUMA nodes.
-  - That is a scheduler other than C(volcano), a topology policy that is missing or unknown, CPUs that are no whole number, and requests
+  - That is a scheduler other than C(volcano), a topology policy that is missing or unknown, CPUs that are not a whole number, and requests
     that differ from limits.
   - Nothing is sent to a cluster.
 positional: hosts
@@ -53,7 +53,7 @@ _value:
   type: list
   elements: str
   sample:
-    - "Deployment llm, container llm: 1500m CPUs are no whole number, and the kubelet gives CPUs of their own only to whole ones."
+    - "Deployment llm, container llm: 1500m CPUs are not a whole number, and the kubelet gives CPUs of their own only to whole ones."
 """
 
 from collections.abc import Callable, Mapping

@@ -11,10 +11,10 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Returns what belongs into C(hosts) of a play. Without a pattern of the user it is the group C(npu_hosts) where the inventory has one,
+  - Returns what belongs in C(hosts) of a play. Without a pattern of the user it is the group C(npu_hosts) where the inventory has one,
     and otherwise all hosts, with a warning.
-  - Refuses an inventory without hosts, a pattern that matches none, and tags on the command line of a playbook of this collection, which
-    would all be a run that does nothing and ends well.
+  - Refuses an inventory without hosts, a pattern that matches none, and tags on the command line of a playbook of this collection. All
+    of these would be runs that do nothing and succeed.
 options:
   _terms:
     description: The pattern of the user. Empty when there is none.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: settings
-short_description: What a host's settings name that would be ignored in silence
+short_description: Settings of a host that would be ignored silently
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

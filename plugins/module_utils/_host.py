@@ -47,13 +47,13 @@ class Host:
     """A machine's file tree: the running one (root ``/``), a chroot, an image, a captured or a simulated tree.
 
     All paths are absolute paths of the machine; ``timeout`` is in seconds per command. Below another root links are followed as they would
-    be after a chroot: an absolute one begins at the root. Raises ``ValueError`` for a root that is no directory, and for every path that
+    be after a chroot: an absolute one begins at the root. Raises ``ValueError`` for a root that is not a directory, and for every path that
     leads out of it.
     """
 
     def __init__(self, root: str = "/", timeout: float = 30) -> None:
         if not posixpath.isabs(root) or not os.path.isdir(root):
-            why = "is no directory" if posixpath.isabs(root) else "is not absolute" if root else "is empty"
+            why = "is not a directory" if posixpath.isabs(root) else "is not absolute" if root else "is empty"
             raise ValueError(
                 "npu_affinity_root '%s' %s: name the directory of the machine's tree, or / for the running machine" % (root, why)
             )

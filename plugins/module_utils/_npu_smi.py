@@ -59,7 +59,7 @@ _BOARD_KEYS = {
 def parse_mapping(text: str) -> list[dict[str, Any]]:
     """Return the chips of ``info -m``: ``[{card, chip, logic_id, phy_id, name}]``.
 
-    Rows without an id are no usable NPU: controllers, and chips that are dead or held by a container. A5 prints
+    Rows without an id are not usable NPUs: controllers, and chips that are dead or held by a container. A5 prints
     physical ids only, older products logic ids only.
     """
     titles = None

@@ -54,7 +54,7 @@ class Broken(ValueError):
 
 
 def plan_npus(plan: Any) -> list[dict[str, Any]]:
-    """Return the plan's NPUs. Raises ``ValueError`` with what is wrong when it is no plan, its kind :class:`Newer` for a newer schema."""
+    """Return the plan's NPUs. Raises ``ValueError`` with what is wrong when it is not a plan, :class:`Newer` for a newer schema."""
     npus = plan.get("npus") if isinstance(plan, dict) else None
     refuse_newer("the plan", plan)
     if not isinstance(npus, list) or not all(isinstance(npu, dict) and {"id", "pool"} <= set(npu) for npu in npus):
@@ -78,18 +78,18 @@ def refuse_newer(title: str, document: object) -> None:
 
 def _check_npu(npu: dict[str, Any]) -> None:
     if not _is_number(npu["id"]):
-        raise ValueError("an NPU of the plan has the id %r, which is no number" % (npu["id"],))
+        raise ValueError("an NPU of the plan has the id %r, which is not a number" % (npu["id"],))
     title = "NPU %s" % npu["id"]
     for key in _TEXTS:
         if not isinstance(npu.get(key, ""), (str, type(None))):
-            raise ValueError("%s of %s is %r, which is no text" % (key, title, npu[key]))
+            raise ValueError("%s of %s is %r, which is not text" % (key, title, npu[key]))
     for key in _NUMBERS:
         if npu.get(key) is not None and not _is_number(npu[key]):
-            raise ValueError("%s of %s is %r, which is no number" % (key, title, npu[key]))
+            raise ValueError("%s of %s is %r, which is not a number" % (key, title, npu[key]))
     for key in SETS:
         _check_set(npu, key, "%s of %s" % (key, title))
     if npu.get("slice") and not _SLICE.match(npu["slice"]):
-        raise ValueError("slice of %s is %r, which is no name of a slice" % (title, npu["slice"]))
+        raise ValueError("slice of %s is %r, which is not a name of a slice" % (title, npu["slice"]))
 
 
 def _is_number(value: object) -> bool:
@@ -98,7 +98,7 @@ def _is_number(value: object) -> bool:
 
 def _check_set(document: dict[str, Any], key: str, title: str) -> None:
     if not isinstance(document.get(key, ""), (str, type(None))):
-        raise ValueError("%s is %r, which is no cpulist" % (title, document[key]))
+        raise ValueError("%s is %r, which is not a cpulist" % (title, document[key]))
     expand(document.get(key) or "", title)
 
 
@@ -117,12 +117,12 @@ def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
     try:
         plan_npus(plan)
     except ValueError as error:
-        raise Broken(path, "no plan (%s)" % error)
+        raise Broken(path, "not a plan (%s)" % error)
     return plan
 
 
 def parsed(text: str | None) -> dict[str, Any]:
-    """Return what a text of plan.json says, nothing where it is no plan: a bind writes that anew, and an unbind removes it."""
+    """Return what a text of plan.json says, nothing where it is not a plan: a bind writes that anew, and an unbind removes it."""
     try:
         document = json.loads(text or "{}")
     except ValueError:

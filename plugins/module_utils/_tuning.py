@@ -4,7 +4,8 @@
 """Settings of a whole host that concern NPUs: CPU governor, NUMA balancing, transparent huge pages, swappiness.
 
 Kernel ``Documentation/admin-guide/pm/cpufreq.rst``, ``admin-guide/sysctl/kernel.rst``, ``admin-guide/mm/transhuge.rst``,
-``admin-guide/sysctl/vm.rst``. What a host has not (a virtual machine no cpufreq, a kernel no NUMA balancing) is said and is no failure.
+``admin-guide/sysctl/vm.rst``. What a host does not have (cpufreq on a virtual machine, NUMA balancing in
+a kernel) is reported and is not a failure.
 
 This module is private to the collection.
 """
@@ -78,7 +79,7 @@ def applied(host: Host) -> dict[str, Any]:
         found.pop("about", None)
         strange = [key for key, value in found.items() if key not in SETTINGS or not isinstance(value, (str, int))]
         if strange:
-            raise ValueError("'%s' is no setting" % strange[0])
+            raise ValueError("'%s' is not a setting" % strange[0])
     except (TypeError, ValueError) as error:
         raise ValueError("%s is not what role tuning writes (%s); remove it and bind the host again" % (FILE, error))
     return found
@@ -99,7 +100,7 @@ def look(host: Host, wanted: Mapping[str, Any]) -> list[Step]:
     """Return the steps that bring the host to ``{setting: value}``, without a write.
 
     A setting of the last run that is not wanted any more goes back to what it was before the first. Raises ``ValueError`` with a sentence
-    for a value that the host has not, and for a place that cannot be written.
+    for a value that the host does not have, and for a place that cannot be written.
     """
     steps = [step for setting in sorted(wanted) for step in _steps(host, setting, str(wanted[setting]))]
     dropped = set(applied(host)) - set(wanted)

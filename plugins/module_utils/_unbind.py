@@ -231,7 +231,7 @@ class _Unbinding:
             if text is None:
                 self.report.warnings.append("%s was stopped by a bind and is not installed any more" % unit)
                 continue
-            # On a running machine always: what stands for System V's run levels is no link of systemd's.
+            # On a running machine always: what stands for System V's run levels is not a link of systemd's.
             missing = [link for link in enable_links(unit, text) if not self.host.exists(link) and link not in self.request.files]
             if values.get("enabled", True) and (missing or self.host.live):
                 self.enabled.append((unit, text))

@@ -4,7 +4,7 @@
 """The directories and files on a host that soft split of NPUs needs (hami-vnpu-core), and their removal.
 
 Two layouts are known. In the published one an administrator places the library, its preload file and the limiter; in today's, the device
-plugin of HAMi places library and preload file, and there is no limiter. So every file is optional, and what somebody else placed is never
+plugin of HAMi places library and preload file, and there is no limiter. So every file is optional, and what someone else placed is never
 touched: ours are told by their checksums, which are recorded before they are written.
 
 Containers mount the directory as ``/hami-vnpu-core`` and its ``ld.so.preload`` over their own ``/etc/ld.so.preload``. In the host's own
@@ -35,7 +35,7 @@ _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc",
 _FREE = ("/usr/local", "/var/lib", "/var/opt")
 """Folders of the host itself, and those below which others have folders of their own."""
 _NEEDED = {"folder": 0o555, "shared_region": 0o777}
-"""Permission bits without which containers cannot use a directory that somebody else made."""
+"""Permission bits without which containers cannot use a directory that someone else made."""
 
 
 class Layout(NamedTuple):
@@ -110,7 +110,7 @@ def _refuse_system(title: str, path: str, place: str) -> None:
 
 
 def look(host: Host, layout: Layout) -> Report:
-    """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what somebody else placed and is in the way."""
+    """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what someone else placed and is in the way."""
     layout, report = complete(layout), Report()
     recorded = previous.recorded(host).get(SECTION, {})
     for key, mode in (("folder", FOLDER_MODE), ("shared_region", layout.shared_mode)):
@@ -158,7 +158,7 @@ def _mode(host: Host, path: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISDIR(found.st_mode):
-        raise ValueError("%s is no directory (a link does not count); name another place, or move it away" % path)
+        raise ValueError("%s is not a directory (a link does not count); name another place, or move it away" % path)
     return found.st_mode & 0o7777
 
 
@@ -207,7 +207,7 @@ def apply(host: Host, layout: Layout, check: bool = False) -> Report:
 
 
 def leavings(host: Host, recorded: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return ``(paths of files of ours, paths of files that somebody else changed since)`` of a section of previous.json."""
+    """Return ``(paths of files of ours, paths of files that someone else changed since)`` of a section of previous.json."""
     there = {path: checksum(host, path) for path in sorted(recorded["files"])}
     mine = [path for path, digest in there.items() if digest in recorded["files"][path]]
     return mine, [path for path, digest in there.items() if digest is not None and path not in mine]

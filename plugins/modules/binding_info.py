@@ -13,7 +13,7 @@ description:
   - Compares what a host should have with what the kernel, systemd and the driver really do, and says of every difference what was
     expected, what was found, and the likely cause. Reads only; nothing is repaired, and systemd is not asked to reload.
   - By the plan alone it compares the NPUs with the PCI bus, their CPUs with those that are online, and their interrupts, workqueues and
-    kernel threads with the CPUs of the plan. Interrupts that the kernel manages itself are no drift.
+    kernel threads with the CPUs of the plan. Interrupts that the kernel manages itself are not drift.
   - With O(files) it compares files to the letter, with O(binding) the effective CPUs and memory nodes of slices and services and of
     the processes in them, with O(device_share) the state of every chip. The playbook C(npu.affinity.verify) gives all of these.
   - Drift is a result and not a failure of the task. A host that was never bound has none.
@@ -225,7 +225,7 @@ options:
     type: bool
     default: false
   npu_smi:
-    description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
+    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
     type: str
   timeout:
     description: Seconds that each command may take.
@@ -375,7 +375,7 @@ checked:
     cpusets: [npu-0.slice CPUs, npu-0.slice memory nodes]
     interrupts: [NPU 0 cq_update_irq, NPU 0 sq_send_trigger_irq]
 remarks:
-  description: A sentence for everything that is not where the plan wants it and cannot be, or is not yet, which is no drift.
+  description: A sentence for everything that is not where the plan wants it and cannot be, or is not yet, which is not drift.
   returned: success
   type: list
   elements: str

@@ -15,7 +15,7 @@ description:
   - A card that a container holds cannot be changed. That does not stop the other cards; the task fails at the end and names each such card.
   - Both dies of an A3 card change together. The chips of a 300I Duo card can be switched one by one.
   - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
-  - The driver forgets device share at a reboot. With O(boot_unit) a unit of ours sets it again, by the same code.
+  - The driver forgets device share at a reboot. With O(boot_unit), a unit of the collection sets it again, with the same code.
 options:
   enabled:
     description: Whether containers may share the chips.
@@ -55,7 +55,7 @@ options:
   min_driver:
     description:
       - The oldest version of the Ascend driver with which device share may be switched on. Soft slicing needs V(25.5).
-      - Empty means that any will do.
+      - Empty means any.
     type: str
     default: '25.5'
   topology:
@@ -67,7 +67,7 @@ options:
     type: path
     default: /
   npu_smi:
-    description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
+    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
     type: str
   timeout:
     description:

@@ -14,7 +14,7 @@ description:
   - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
     memory nodes the units really have, because the exit status of C(systemctl) does not tell.
   - Everything is looked at and checked before the first write, files, units, memory and O(tuning) alike. When a step fails all the same, all
-    files and settings are put back, units that were stopped are started, and systemd is told again. What O(interrupts) could not bind is no
+    files and settings are put back, units that were stopped are started, and systemd is reloaded. What O(interrupts) could not bind is no
     such step.
   - When an earlier run of the collection was killed after it had stopped a service for a moment, such as the kubelet, that service is
     started.
@@ -22,7 +22,7 @@ description:
     CPU set of their unit was widened.
   - Programs of the collection that units run are tried once when something was written, by the interpreter that the unit names.
     Units whose last run failed run again at the end; one that fails again is a warning.
-  - Foreign files and links that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
+  - Files and links of others that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
   - A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
   - When something changed, O(state) is kept in C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and
     O(reason), as far as it is not the state that was applied last. The newest 10 are kept, and module P(npu.affinity.history_info#module) lists
@@ -195,7 +195,7 @@ options:
     type: str
     default: ''
   npu_smi:
-    description: The C(npu-smi) command, for device share that is switched off. By default it is searched where Ascend drivers put it.
+    description: The C(npu-smi) command, for device share that is switched off. By default it is looked for where Ascend drivers put it.
     type: str
   timeout:
     description: Seconds that each C(systemctl) call may take.
@@ -337,7 +337,7 @@ removed:
   elements: str
   sample: []
 actions:
-  description: What systemd was told besides reloading.
+  description: What systemd was asked to do besides reloading.
   returned: success
   type: list
   elements: str

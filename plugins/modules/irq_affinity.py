@@ -14,7 +14,7 @@ description:
     second, and the driver's workqueues C(dev<N>_sq_send_wq) and C(dev<N>_sq_fair_wq) and its kernel thread C(dev<N>_sq_task) on
     the CPU of the former.
   - Interrupts are found by PCI function and name at the moment of use, because their numbers change when a driver is loaded again.
-  - Reads back what the kernel really does. Interrupts that the kernel manages itself cannot be moved; they are reported, and are no failure.
+  - Reads back what the kernel really does. Interrupts that the kernel manages itself cannot be moved; they are reported, and are not a failure.
   - A CPU that is offline, or has no interrupt vectors left, gives way to another CPU of the role, then of the pool.
   - NPUs without CPUs in the role irq, such as Ascend 950 and GPUs, are left alone.
   - The kernel's threads C(uvb_poll_window) of hosts with Ascend 950 go to the CPUs that the plan has for them (C(poll)).
@@ -87,7 +87,7 @@ npus:
       threads:
         - {name: dev0_sq_task, before: 0-191, wanted: '144', after: '144', state: changed, text: ''}
 unchangeable:
-  description: A sentence for everything that is not on its CPU and cannot be, or is not yet, though that is no failure.
+  description: A sentence for everything that is not on its CPU and cannot be, or is not yet, though that is not a failure.
   returned: always
   type: list
   elements: str

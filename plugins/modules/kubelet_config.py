@@ -31,7 +31,7 @@ options:
     choices: [present, absent]
     default: present
   path:
-    description: The drop-in, in the folder that the kubelet was told of with C(--config-dir). Its name ends in C(.conf).
+    description: The drop-in, in the folder that the kubelet reads (C(--config-dir)). Its name ends in C(.conf).
     type: path
   content:
     description: The whole text. Its first line says whose file it is.

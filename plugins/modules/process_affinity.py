@@ -18,7 +18,7 @@ description:
     some of them open, C(/dev/davinci<N>), those of these.
   - CPUs of a role that are offline, or that the cgroup of a process does not grant, are left out. When none is left, those of role main are
     taken, then those of the pool, with a warning.
-  - A process that may use nothing of the pool is a failure, and is named. A thread that ends meanwhile is none.
+  - A process that may use nothing of the pool is a failure, and is named. A thread that ends meanwhile is not a failure.
   - Threads that start later have the CPUs of the thread that started them; role P(npu.affinity.threads#role) has a timer for them.
   - Needs root and Python only; C(psutil) is not needed.
 options:
@@ -143,7 +143,7 @@ processes:
       type: str
     threads:
       description:
-        - Its threads, those that fare alike as one entry with their C(names), C(tids) (in the notation of cpulists) and number (C(threads)).
+        - Its threads, those in the same state as one entry with their C(names), C(tids) (in the notation of cpulists) and number (C(threads)).
         - C(before), C(wanted) and C(after) are cpulists, C(role) is V(main), V(acl), V(release) or V(leave).
         - C(state) is V(placed) (was right), V(moved), V(left) (by a pattern), V(gone) (it ended meanwhile), V(refused) (by its cpuset) or
           V(failed), with a C(text).

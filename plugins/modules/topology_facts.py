@@ -16,7 +16,7 @@ description:
     for every chip whose PCI function or name these do not tell.
   - NUMA nodes and PCI functions of accelerators are those of sysfs. Where C(npu-smi) says something else, both are returned and the
     contradiction is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
-  - Whatever cannot be read is such a sentence, too, and never a failure of the task. A host without accelerators is no problem.
+  - Whatever cannot be read is such a sentence, too, and never a failure of the task. A host without accelerators is not a problem.
 options:
   root:
     description:
@@ -355,7 +355,7 @@ ansible_facts:
               type: str
               sample: /var/lib/kubelet/config.yaml
             config_dir:
-              description: The folder of drop-ins, or V(null) when the kubelet was not told of one (C(--config-dir)).
+              description: The folder of drop-ins, or V(null) when the kubelet has none (C(--config-dir)).
               type: str
               sample: /etc/kubernetes/kubelet.conf.d
             sources:

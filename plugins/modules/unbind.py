@@ -60,7 +60,7 @@ options:
     type: str
     default: ''
   npu_smi:
-    description: The C(npu-smi) command. By default it is searched where Ascend drivers put it.
+    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
     type: str
   timeout:
     description: Seconds that each command may take.
@@ -126,7 +126,7 @@ removed:
   elements: str
   sample: [/etc/npu-affinity/plan.json, /etc/systemd/system/npu.slice, /etc/npu-affinity/previous.json]
 actions:
-  description: What systemd was told besides reloading.
+  description: What systemd was asked to do besides reloading.
   returned: success
   type: list
   elements: str

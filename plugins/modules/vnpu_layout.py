@@ -13,7 +13,7 @@ description:
   - Makes the directory of hami-vnpu-core and the region that all containers share, with their permissions, and says which files are missing.
   - A directory that is there already keeps its permissions; it is refused where containers could not use it. So are the host's own directories,
     such as C(/usr/bin) and C(/run), and links that lead there.
-  - Files are told by their checksums. What somebody else placed, such as HAMi's device plugin, is never replaced or removed.
+  - Files are identified by their checksums. What someone else placed, such as HAMi's device plugin, is never replaced or removed.
   - Where a library is wanted and no preload file, it writes one that names the library as containers see it. It never writes to C(/etc).
   - M(npu.affinity.unbind) removes what was placed here and leaves the rest.
 options:

@@ -39,7 +39,7 @@ def title(entry: Entry) -> str:
 def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
     """Return the entries that names stand for, by kind and number, lost ones included, and the names that stand for none.
 
-    ``ValueError`` for what is no name.
+    ``ValueError`` for what is not a name.
     """
     found: dict[str, Entry] = {}
     unknown = []
@@ -54,7 +54,7 @@ def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
 def find(plan: Entry, name: Any) -> list[Entry]:
     """Return the entries that one name stands for: several where chips share a PCI function and only that is named.
 
-    On a host with NPUs and GPUs, a number that both have means the NPU. ``ValueError`` for what is no name.
+    On a host with NPUs and GPUs, a number that both have means the NPU. ``ValueError`` for what is not a name.
     """
     entries = [*plan["npus"], *(plan.get("lost") or ())]
     number = int(name) if isinstance(name, str) and name.strip().isdecimal() else name
@@ -92,7 +92,7 @@ def _value(entry: Entry, key: str) -> Any:
 
 
 def slices_of(plan: Entry, names: Iterable[Any]) -> set[str]:
-    """Return the slices of the NPUs that names stand for; none for what is no name."""
+    """Return the slices of the NPUs that names stand for; none for what is not a name."""
     try:
         return {str(entry["slice"]) for entry in members(plan, names)[0]}
     except ValueError:

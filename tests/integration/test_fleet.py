@@ -212,7 +212,7 @@ REFUSED = {
     "misspelled": (
         {},
         {"npu_affinity_strategey": "even_split"},
-        "npu_affinity_strategey, which is no setting of npu.affinity; did you mean",
+        "npu_affinity_strategey, which is not a setting of npu.affinity; did you mean",
     ),
 }
 

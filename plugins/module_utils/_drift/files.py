@@ -76,7 +76,7 @@ def _readable(text: str) -> str:
 
 
 def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
-    """Compare the directories and files for soft split; a file that somebody else placed is drift with the reason why it stays."""
+    """Compare the directories and files for soft split; a file that someone else placed is drift with the reason why it stays."""
     try:
         report = look(host, layout)
     except ValueError as error:

@@ -81,7 +81,7 @@ class Findings:
     """What was compared so far.
 
     ``checked`` is ``{kind: [object]}``, ``drift`` has the :class:`Finding` list in the order of looking; ``remarks`` are sentences on what
-    is no drift. ``devices`` are those of units, which a finding on the unit then has.
+    is not drift. ``devices`` are those of units, which a finding on the unit then has.
     """
 
     def __init__(self) -> None:

@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
     tuning: Mapping[str, str | int] | None = None
     """``{setting: value}`` as :func:`_tuning.settle` has them."""
     irq_failure: str = "fail"
-    """``warn`` where interrupts that cannot be bound are no drift."""
+    """``warn`` where interrupts that cannot be bound are not drift."""
     programs: Sequence[str] = ()
     """Paths of what units start."""
     soft_split: str | None = None

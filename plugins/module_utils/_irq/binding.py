@@ -399,7 +399,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
 
     Returns 0 when everything is bound but for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI
-    function, for then nothing is wanted; 1 otherwise, unless ``--failure warn`` says that this is no failure.
+    function, for then nothing is wanted; 1 otherwise, unless ``--failure warn`` says that this is not a failure.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Bind the interrupts of NPUs to the CPUs of the plan.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")

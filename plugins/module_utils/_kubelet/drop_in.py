@@ -185,7 +185,9 @@ def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, record
         if running:
             journal.start(host, systemd, settings.UNIT)
     except (OSError, ValueError, CommandError) as second:
-        raise ValueError("%s; going back failed as well: %s. Look at %s and at kubelet by hand" % (error, second, change.path))
+        raise ValueError(
+            "%s; restoring the state before failed as well: %s. Look at %s and at kubelet by hand" % (error, second, change.path)
+        )
     raise ValueError("%s. The drop-in is as it was before, and kubelet was started with that" % error)
 
 

@@ -69,7 +69,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
 
 
 def _reserved(settings: Mapping[str, Any]) -> int:
-    """Return the CPUs that kubeReserved and systemReserved keep together, in thousandths; what is no quantity counts as 0."""
+    """Return the CPUs that kubeReserved and systemReserved keep together, in thousandths; what is not a quantity counts as 0."""
     total = 0
     for key in ("kubeReserved", "systemReserved"):
         match = _QUANTITY.match(settings.get(key, {}).get("cpu", ""))

@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 def parse(text: str, path: str = FILE) -> State:
-    """Return the :class:`State` of a file's text. ``ValueError`` says what is wrong where it is no state at all."""
+    """Return the :class:`State` of a file's text. ``ValueError`` says what is wrong where it is not a state at all."""
     try:
         state = json.loads(text)
         content, checksum = _content(state)
@@ -110,7 +110,7 @@ def fnv1a(text: str) -> int:
 
 def _problems(state: State, path: str) -> Iterator[str]:
     if state.checksum is False:
-        yield "%s does not have the checksum of what it says: it was edited or torn, and kubelet refuses to start with it" % path
+        yield "%s does not have the checksum of what it says: it was edited or truncated, and kubelet refuses to start with it" % path
     if state.policy == "static" and not state.default_cpus:
         yield "%s has an empty default set under the static policy, with which kubelet refuses to start" % path
     owner = dict.fromkeys(expand(state.default_cpus), "the shared pool")

@@ -205,7 +205,7 @@ def measure(
     A workload is ``{title, npus, pool, processes, threads, metrics, interrupts, memory}``: ``metrics`` are ``{value, unit, source,
     missing}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value; ``interrupts`` are per CPU and s; ``memory`` has
     the tables of :func:`_processes.memory.tables`. ``wanted``: see :func:`_processes.tasks.groups_of`; processes in pods are measured, too.
-    ``interval``: seconds between samples. Raises ``ValueError`` for what is no plan, or asks for an NPU that it has not.
+    ``interval``: seconds between samples. Raises ``ValueError`` for what is not a plan, or asks for an NPU that it does not have.
     """
     found = find(host, plan, groups_of(plan, wanted), pods=True)
     loads = workloads(plan, found.processes, read_list(host, CPU_FOLDER + "/online"))

@@ -59,7 +59,7 @@ def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]],
             if wrong:
                 raise ValueError("processes have a strange '%s'" % wrong[0])
         if not all(isinstance(name, str) for names in patterns.values() for name in names or ()):
-            raise ValueError("patterns are no lists of names")
+            raise ValueError("patterns are not lists of names")
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError("%s is not what role threads writes (%s); bind the host again, and it is written anew" % (path, error))
     return processes, patterns
@@ -200,7 +200,7 @@ class Report:
     """What became of threads. ``found`` are the :class:`_processes.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
 
     A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
-    cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is no failure), refused (by its
+    cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is not a failure), refused (by its
     cpuset) and failed.
     """
 
@@ -234,7 +234,7 @@ def place(
     ``wanted``: see :func:`_processes.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
     ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it.
 
-    Raises ``ValueError`` for what is no plan or asks for an NPU that it has not.
+    Raises ``ValueError`` for what is not a plan or asks for an NPU that it does not have.
     """
     patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
     found = find(host, plan, groups_of(plan, wanted))

@@ -98,7 +98,7 @@ def groups_of(plan: Mapping[str, Any], wanted: Iterable[Mapping[str, Any]] = ())
     """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
 
     ``npus`` are logic ids, none means all. An element without slice, unit, pids and devices means the slices of its NPUs. Raises
-    ``ValueError`` for what is no plan, for an NPU that the plan has not, and for roles with CPUs outside their pool.
+    ``ValueError`` for what is not a plan, for an NPU that the plan does not have, and for roles with CPUs outside their pool.
     """
     known = {}
     for npu in reversed(plan_npus(plan)):

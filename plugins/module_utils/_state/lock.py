@@ -65,7 +65,7 @@ def _validate_record(host: Host) -> None:
 
 
 def _missing(host: Host) -> list[str]:
-    """Return the folders that the file needs and a bare tree has not, innermost first."""
+    """Return the folders that the file needs and a bare tree does not have, innermost first."""
     folder, missing = os.path.dirname(host.path(PATH)), []
     while not os.path.isdir(folder):
         missing.append(folder)

@@ -41,7 +41,7 @@ def _check_files(data: dict[str, Any]) -> None:
 
 def _check_path(path: str) -> None:
     if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
-        raise ValueError("'%s' is no absolute path" % path)
+        raise ValueError("'%s' is not an absolute path" % path)
 
 
 def _check_paths(data: list[str]) -> None:
@@ -52,7 +52,7 @@ def _check_paths(data: list[str]) -> None:
 
 def _check_names(data: list[str]) -> None:
     if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
-        raise ValueError("it is no list of names")
+        raise ValueError("it is not a list of names")
 
 
 def _check_interrupts(data: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ def _check_tuning(data: dict[str, Any]) -> None:
     for path, value in data.items():
         _check_path(path)
         if not path.startswith(("/proc/sys/", "/sys/")) or not isinstance(value, str):
-            raise ValueError("'%s' is no setting" % path)
+            raise ValueError("'%s' is not a setting" % path)
 
 
 def _check_device_share(data: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def _check_device_share(data: dict[str, Any]) -> None:
         raise ValueError("recover is %r" % data["recover"])
     for card, chips in data["chips"].items():
         if not all(number.isdigit() for number in [card] + list(chips)):
-            raise ValueError("'%s' is no card with chips" % card)
+            raise ValueError("'%s' is not a card with chips" % card)
         if not all(isinstance(enabled, (bool, type(None))) for enabled in chips.values()):
             raise ValueError("card %s has chips that are neither on nor off" % card)
 

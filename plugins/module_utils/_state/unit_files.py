@@ -85,7 +85,7 @@ def values(host: Host, unit: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def numbers(value: str) -> set[int] | None:
-    """Return the set that a list setting means, or None for one that is no list of numbers (``numa``)."""
+    """Return the set that a list setting means, or None for one that is not a list of numbers (``numa``)."""
     try:
         return set(expand(value.replace(" ", ",")))
     except ValueError:

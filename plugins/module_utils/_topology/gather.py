@@ -86,7 +86,7 @@ def _attempt(problems: list[str], fallback: Any, function: Callable[..., Any], *
 def applied(host: Host) -> dict[str, Any] | None:
     """Return the parts of the plan in force that a later plan must respect, or None when there is none.
 
-    Raises ``ValueError`` when the file is there but is no plan.
+    Raises ``ValueError`` when the file is there but is not a plan.
     """
     plan = _plan_file.read(host)
     if plan is None:

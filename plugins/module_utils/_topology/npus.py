@@ -112,7 +112,7 @@ def _mapping(tool: Tool) -> list[dict[str, Any]] | None:
     def parse(text: str) -> list[dict[str, Any]]:
         dead = len(_DEAD_ROW.findall(text))
         if dead:
-            tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or held by somebody else." % dead)
+            tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or held by someone else." % dead)
         return parse_mapping(text)
 
     return tool.ask(parse, "info", "-m")

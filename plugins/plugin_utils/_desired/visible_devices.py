@@ -22,7 +22,7 @@ Variables = Mapping[str, str]
 Found = Mapping[str, Mapping[str, Any]]
 """What other files of a service than our drop-in set: ``{name: {value, file, wins}}``."""
 NOBODY = -1
-"""An id that no device has: a program whose NPUs are all lost then finds none, in place of somebody else's."""
+"""An id that no device has: a program whose NPUs are all lost then finds none, in place of someone else's."""
 _OF_KIND = {"npu": ("ASCEND_RT_VISIBLE_DEVICES", {}), "gpu": ("CUDA_VISIBLE_DEVICES", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})}
 
 

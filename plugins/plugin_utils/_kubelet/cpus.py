@@ -317,7 +317,7 @@ def allocate(
 def reserve(units: Units, quantity: str | int | float, options: PolicyOptions | None = None) -> int:
     """Return the CPUs that a kubelet keeps for the system, for kube-reserved and system-reserved together such as ``1500m`` or ``2``.
 
-    Part of a CPU is a CPU. Raises ``ValueError`` for what is no quantity, and where there are too few CPUs.
+    Part of a CPU is a CPU. Raises ``ValueError`` for what is not a quantity, and where there are too few CPUs.
     """
     text = str(quantity).strip()
     try:
@@ -325,5 +325,5 @@ def reserve(units: Units, quantity: str | int | float, options: PolicyOptions | 
     except InvalidOperation:
         cpus = Decimal("NaN")
     if not cpus.is_finite() or cpus < 0:
-        raise ValueError(f"reserved CPUs: {quantity!r} is no quantity; expected e.g. 1500m or 2")
+        raise ValueError(f"reserved CPUs: {quantity!r} is not a quantity; expected e.g. 1500m or 2")
     return (options or PolicyOptions()).take(units, units.cpus, math.ceil(cpus))

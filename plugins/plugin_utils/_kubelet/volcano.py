@@ -84,7 +84,7 @@ def volcano(
 ) -> dict[str, Any]:
     """Return ``{scheduler, deployment, job, numatopologies}``, for the cluster ``cce`` with ``addon`` besides.
 
-    ``hosts`` maps names of nodes to topologies; those without a kubelet are no nodes and are left out. ``cpus``, ``npus`` and ``memory``
+    ``hosts`` maps names of nodes to topologies; those without a kubelet are not nodes and are left out. ``cpus``, ``npus`` and ``memory``
     are those of a task. Raises ``ValueError`` for what Kubernetes would not take, or the plugin not look at.
     """
     if not _LABEL.match(name):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why Volcano's numa-aware plugin would pass a manifest by, and why the kubelet would give its pods no CPUs of their own.
+"""Why Volcano's numa-aware plugin would ignore a manifest, and why the kubelet would give its pods no CPUs of their own.
 
 Rules: volcano-sh/volcano@ed72c7c8 ``pkg/scheduler/plugins/numaaware`` (Guaranteed pods with whole CPUs, the same policy as the node);
 Kubernetes, "Control CPU Management Policies on the Node" and "Pod Quality of Service Classes" (every container has limits for CPU and
@@ -95,7 +95,7 @@ def _resources(title: str, resources: Mapping[str, Any]) -> Iterator[str]:
         elif limit != request:
             yield f"{title}: {name} is requested as {requests[name]} and limited to {limits[name]}; a Guaranteed pod has equal ones."
         elif name == "cpu" and limit != int(limit):
-            yield f"{title}: {limits[name]} CPUs are no whole number, and the kubelet gives CPUs of their own only to whole ones."
+            yield f"{title}: {limits[name]} CPUs are not a whole number, and the kubelet gives CPUs of their own only to whole ones."
 
 
 def _quantity(value: object) -> Decimal | None:

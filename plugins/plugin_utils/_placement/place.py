@@ -69,7 +69,7 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     """Return where the tasks of a job can run: ``{request, placed, message, tasks, hosts, fitting, refused, table}``.
 
     ``hosts`` maps names to topologies, to ``{topology, labels}`` or to ``{policy, capacity, free}``. Raises ``ValueError`` for a request
-    or a host that is none; a job that finds no place is no error.
+    or a host that is none; a job that finds no place is not an error.
     """
     wanted = checked(request)
     known, refused = read_all(hosts)

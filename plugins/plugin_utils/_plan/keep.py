@@ -4,7 +4,7 @@
 """What remains of the plan in force when cards have dropped off the bus.
 
 A lost card makes the logic ids of the others close up. Planned anew, everybody would get other CPUs while running. So the cards that
-are still there, told by their PCI functions and chips, keep their pools, roles, memory nodes and slices until somebody asks for a new
+are still there, told by their PCI functions and chips, keep their pools, roles, memory nodes and slices until someone asks for a new
 plan. Where pools cannot be kept, the slices are: settings name NPUs by the numbers of these (:mod:`_entries`).
 
 This module is private to the collection.

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NPUs on the PCI bus that npu-smi does not list: CPUs are kept for them, so that the others do not grow now and shrink later.
 
-They take part from the first plan on. A host that is bound without one is not planned anew because of it, until somebody asks for that.
+They take part from the first plan on. A host that is bound without one is not planned anew because of it, until someone asks for that.
 
 This module is private to the collection.
 """
@@ -94,6 +94,6 @@ def sentences(lost: Iterable[Entry]) -> Iterator[str]:
         if entry.get("unlisted"):
             kept = f"CPUs {entry['pool']} are kept for it" if entry["pool"] else "no CPUs are kept for it"
             yield (
-                f"NPU at {entry['pci']} is on the PCI bus and not listed by npu-smi: {kept}, in {entry['slice']}, so that nobody shrinks "
+                f"NPU at {entry['pci']} is on the PCI bus and not listed by npu-smi: {kept}, in {entry['slice']}, so that no pool shrinks "
                 "when it is listed. Logic ids can change then: name NPUs by PCI address."
             )

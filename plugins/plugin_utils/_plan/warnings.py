@@ -57,7 +57,7 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float
     if idle := spare & machine.usable:
         yield (
             f"{strategy} gives {_beside(machine, pools, idle)} some threads only of cores, and CPUs {text_of(idle)}, the others of these "
-            "cores, to nobody."
+            "cores, to no NPU."
         )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
     if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):

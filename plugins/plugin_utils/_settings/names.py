@@ -33,7 +33,7 @@ def refusals(host: str, names: Iterable[str], specs: Specs) -> list[str]:
             if near
             else f"leave it out, or call a variable of your own something that does not start with {PREFIX}."
         )
-        sentences.append(f"Host {host} has the variable {name}, which is no setting of npu.affinity; {advice}")
+        sentences.append(f"Host {host} has the variable {name}, which is not a setting of npu.affinity; {advice}")
     return sentences
 
 

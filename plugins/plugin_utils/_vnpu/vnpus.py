@@ -185,7 +185,7 @@ def _overcommitted(topology: Mapping[str, Any], entry: Mapping[str, Any], wanted
         if not share:
             least = -(-100 // len(cores)) if cores else 100
             return [
-                f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is no whole core of its pool, which has {len(cores)} "
+                f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is not a whole core of its pool, which has {len(cores)} "
                 f"outside interrupts; ask for {least} or more, or for fewer vNPUs."
             ]
     return []

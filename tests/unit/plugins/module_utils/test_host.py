@@ -116,8 +116,8 @@ ROOTS = [
     ("", "is empty"),
     ("host", "is not absolute"),
     ("./", "is not absolute"),
-    ("/nowhere/host", "is no directory"),
-    ("/etc/passwd", "is no directory"),
+    ("/nowhere/host", "is not a directory"),
+    ("/etc/passwd", "is not a directory"),
 ]
 
 

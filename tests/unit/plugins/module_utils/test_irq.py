@@ -660,11 +660,11 @@ def test_the_unit_of_one_function_leaves_the_others_alone(kernel, capsys):
 ENDINGS = [
     (None, [], 0, "There is no /etc/npu-affinity/plan.json: nothing is bound."),
     ("{", [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is not valid JSON (Expecting"),
-    ("[]", [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is no plan (the plan has no list 'npus'"),
+    ("[]", [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is not a plan (the plan has no list 'npus'"),
     (json.dumps(PLAN_OF_TWO), ["--pci", "0000:7d:00.0"], 0, "/etc/npu-affinity/plan.json has no NPU at 0000:7d:00.0: nothing is bound."),
     (json.dumps({"npus": []}), [], 0, "/etc/npu-affinity/plan.json has no NPU: nothing is bound."),
     (json.dumps({"npus": [npu(pci="0000:30:00.0")]}), [], 1, "NPU 0 (0000:30:00.0): its driver has not requested"),
-    (json.dumps({"npus": [], "poll": "1-x"}), [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is no plan (poll: '1-x' in '1-x'"),
+    (json.dumps({"npus": [], "poll": "1-x"}), [], 1, "Nothing is bound: /etc/npu-affinity/plan.json is not a plan (poll: '1-x' in '1-x'"),
     (json.dumps({"npus": [npu(irq="")]}), [], 0, "NPU 0 (%s): the plan has no IRQ CPUs for it" % FIRST),
 ]
 

@@ -313,7 +313,7 @@ TOPOLOGIES = [
             ("NPU1", 1, "8-15", {}),
             ("NPU2", 2, None, {"NPU0": "SYS", "NPU1": "SYS", "NPU2": "X"}),
         ],
-        id="rows one link short: a shifted row has no links; a backward range is no cpulist",
+        id="rows one link short: a shifted row has no links; a backward range is not a cpulist",
     ),
     pytest.param("NPU5 X HCCS 0-3\n", [("NPU5", 5, "0-3", {})], id="without header the columns are unknown"),
 ]

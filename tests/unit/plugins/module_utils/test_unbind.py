@@ -580,7 +580,7 @@ def test_a_setting_that_the_kernel_refuses_for_now_is_named_and_put_back_by_the_
 
 
 BROKEN = [
-    ({"tuning": {"/etc/passwd": "60"}}, "section 'tuning' cannot be restored .*'/etc/passwd' is no setting"),
+    ({"tuning": {"/etc/passwd": "60"}}, "section 'tuning' cannot be restored .*'/etc/passwd' is not a setting"),
     ({"tuning": {SWAPPINESS: 60}}, "section 'tuning' cannot be restored"),
     ({"vnpu": {"files": {"/usr/local/x": "digest"}, "modes": {}, "folders": []}}, "section 'vnpu' cannot be restored"),
     ({"interrupted": {}}, "section 'interrupted' cannot be restored"),
@@ -603,7 +603,7 @@ BROKEN = [
     ({"irqbalance.service\n": {}}, "it is unknown"),
     ({"irqbalance.service": {"running": "yes"}}, "section 'irqbalance.service' cannot be restored"),
     ({"schema": 2, "interrupts": {}}, "has schema 2, and this version of the collection knows 1"),
-    ({"files": {"relative": {"content": "", "mode": "0644"}}}, "'relative' is no absolute path"),
+    ({"files": {"relative": {"content": "", "mode": "0644"}}}, "'relative' is not an absolute path"),
     ({"of a newer version": {}}, "section 'of a newer version' cannot be restored .* use the version of the collection"),
 ]
 

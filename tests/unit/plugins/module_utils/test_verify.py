@@ -262,9 +262,9 @@ CHANGES = [
     ),
     ("plan.json is not valid JSON", lambda host: host.put(binding.PLAN, "{"), binding.PLAN + ": the plan in force, not "),
     (
-        "plan.json is no plan",
+        "plan.json is not a plan",
         lambda host: host.put(binding.PLAN, "[1]"),
-        binding.PLAN + ": the plan in force, not no plan (the plan has no list 'npus'",
+        binding.PLAN + ": the plan in force, not not a plan (the plan has no list 'npus'",
     ),
     (
         "plan.json is that of a newer version",
@@ -279,7 +279,7 @@ CHANGES = [
     (
         "plan.json has a wrong pool",
         lambda host: edit(host, binding.PLAN, '"24-35"', '"24-"'),
-        binding.PLAN + ": the plan in force, not no plan (pool of NPU 0: '24-' in '24-'",
+        binding.PLAN + ": the plan in force, not not a plan (pool of NPU 0: '24-' in '24-'",
     ),
     (
         "plan.json is gone",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What soft split needs on a host: placed once, told by checksums, and removed without touching what somebody else placed."""
+"""What soft split needs on a host: placed once, told by checksums, and removed without touching what someone else placed."""
 
 from __future__ import annotations
 
@@ -194,6 +194,6 @@ def test_a_directory_that_was_made_here_gets_its_permissions_back(root):
 def test_a_link_is_no_directory_for_libraries(root):
     (root / "etc").mkdir()
     (root / FOLDER[1:]).symlink_to("/etc")
-    with pytest.raises(ValueError, match="is no directory .a link does not count"):
+    with pytest.raises(ValueError, match="is not a directory .a link does not count"):
         apply(Host(str(root)), layout(libvnpu_so=LIBRARY))
     assert list(pathlib.Path(str(root / "etc")).iterdir()) == []

@@ -178,11 +178,11 @@ def test_nothing_is_changed_on_a_host_that_another_version_bound(tmp_path, comma
 
 
 WRONG_PLANS = [
-    ({"irq": 5}, "irq of NPU 0 is 5, which is no text"),
+    ({"irq": 5}, "irq of NPU 0 is 5, which is not text"),
     ({"pool": "0-x"}, "pool of NPU 0: '0-x'"),
-    ({"id": "0"}, "has the id '0', which is no number"),
-    ({"slice": "npu-0.slice\n"}, "which is no name of a slice"),
-    ({"pci": ["0000:c1:00.0"]}, "pci of NPU 0 is ['0000:c1:00.0'], which is no text"),
+    ({"id": "0"}, "has the id '0', which is not a number"),
+    ({"slice": "npu-0.slice\n"}, "which is not a name of a slice"),
+    ({"pci": ["0000:c1:00.0"]}, "pci of NPU 0 is ['0000:c1:00.0'], which is not text"),
 ]
 
 

@@ -72,7 +72,7 @@ def test_what_units_read_and_run_is_there_before_them(run_module, root):
 def test_host_code_of_another_version_goes_with_its_folders(run_module, root):
     mine = "_by_hand/tool.py"
     of_old = ("_irq.py", "_room_of_old/__init__.py", "_room_of_old/part.py")
-    for name, text in [*((name, MARK) for name in of_old), (mine, "# of somebody else\n")]:
+    for name, text in [*((name, MARK) for name in of_old), (mine, "# of someone else\n")]:
         (root / PACKAGE / name).parent.mkdir(parents=True, exist_ok=True)
         (root / PACKAGE / name).write_text(text)
     (root / PREVIOUS[1:]).parent.mkdir(parents=True)

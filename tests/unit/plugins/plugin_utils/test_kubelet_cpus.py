@@ -139,8 +139,8 @@ REFUSED = [
         lambda: allocate(units(["0-3"], ["0-1", "2-3"]), mask("0-3"), 1, PolicyOptions(align_by_socket=True)),
         "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA",
     ),
-    (lambda: reserve(PAIR, "two"), "reserved CPUs: 'two' is no quantity; expected e.g. 1500m or 2"),
-    (lambda: reserve(PAIR, -1), "reserved CPUs: -1 is no quantity; expected e.g. 1500m or 2"),
+    (lambda: reserve(PAIR, "two"), "reserved CPUs: 'two' is not a quantity; expected e.g. 1500m or 2"),
+    (lambda: reserve(PAIR, -1), "reserved CPUs: -1 is not a quantity; expected e.g. 1500m or 2"),
     (
         lambda: units(["0-3"], caches=["0-2"]),
         "The caches of the machine hold CPUs 0-2; every online CPU, that is 0-3, must be in exactly one of them",

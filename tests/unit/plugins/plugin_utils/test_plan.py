@@ -637,8 +637,8 @@ BROKEN = [
     ("no mapping", [], "expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus, numa and npus; got list"),
     ("another fact", {"facts": 1}, "got dict with facts"),
     ("no CPU", host([0], nodes=1, cores=8, cpus={"online": ""}), "no online CPU to divide"),
-    ("a node that is no cpulist", host([0], nodes=1, cores=8, numa=[{"id": 0, "cpus": "a"}]), "cpus of NUMA node 0: 'a' in 'a'"),
-    ("an affinity that is no cpulist", host([None], nodes=1, cores=8, affinity=["xx-xx"]), "affinity of NPU 0: 'xx-xx' in 'xx-xx'"),
+    ("a node that is not a cpulist", host([0], nodes=1, cores=8, numa=[{"id": 0, "cpus": "a"}]), "cpus of NUMA node 0: 'a' in 'a'"),
+    ("an affinity that is not a cpulist", host([None], nodes=1, cores=8, affinity=["xx-xx"]), "affinity of NPU 0: 'xx-xx' in 'xx-xx'"),
     ("two NPUs with one id", host([0, 0], nodes=1, npus=host([0], nodes=1)["npus"] * 2), "NPU 0 occurs twice in the topology"),
     ("cores too large", host([0, 0], nodes=1, cores=3, threads=4), "12 usable CPUs in 3 cores for NPUs 0-1: 0-11. NPU 1 would get 4"),
 ]

@@ -84,7 +84,7 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
 )
 def test_names_that_nothing_reads(name, advice):
     (sentence,) = names.refusals("a2-01", [name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.settings())
-    assert sentence == f"Host a2-01 has the variable {name}, which is no setting of npu.affinity; {advice}"
+    assert sentence == f"Host a2-01 has the variable {name}, which is not a setting of npu.affinity; {advice}"
 
 
 @pytest.mark.parametrize(
