@@ -376,6 +376,8 @@ untried:
   sample: []
 """
 
+from typing import TYPE_CHECKING, Any, Mapping
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime, _tuning
@@ -386,12 +388,17 @@ from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import FILES, STRINGS, TUNING
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import tell
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply, compare, require_programs
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
 NEED_RUNTIME = {"irq", "threads", "tuning", "device_share"}
@@ -399,7 +406,7 @@ NEED_RUNTIME = {"irq", "threads", "tuning", "device_share"}
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "state": {"type": "dict"},
@@ -444,7 +451,7 @@ def argument_spec():
     }
 
 
-def with_state(params):
+def with_state(params: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what the desired state adds to them."""
     state = params["state"]
     if not state:
@@ -464,7 +471,7 @@ def with_state(params):
     )
 
 
-def absent_features(host, state):
+def absent_features(host: Host, state: Mapping[str, Any]) -> list[str]:
     """Return the features that are absent and have left something on the host."""
     recorded = previous.recorded(host)
     return [
@@ -474,7 +481,7 @@ def absent_features(host, state):
     ]
 
 
-def undo_absent(host, params, check):
+def undo_absent(host: Host, params: Mapping[str, Any], check: bool) -> Unbound | None:
     """Undo the features that the desired state no longer has, and return the :class:`_unbind.Report`; None where nothing of them is
     left."""
     features = absent_features(host, params["state"]) if params["state"] else []
@@ -485,14 +492,14 @@ def undo_absent(host, params, check):
     return unbind(host, params["npu_smi"], move_memory=params["move_memory"], check=check, features=features)
 
 
-def with_our_own(params):
+def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str], dict[str, Any] | None]:
     """Return the files and patterns that are asked for with those that the collection adds, and the settings of the host or None.
 
     What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.
     """
     files, owned, tuning = [], list(params["owned"]), params["tuning"]
     if params["plan"]:
-        files.append({"path": binding.PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
+        files.append({"path": PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
         files += _runtime.files()
     if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
@@ -505,14 +512,14 @@ def with_our_own(params):
     return files + params["files"], owned, tuning
 
 
-def applied_state(params):
+def applied_state(params: Mapping[str, Any]) -> Applied | None:
     """Return what the history is given of this run, or None without a state."""
     if not params["state"]:
         return None
     return Applied(params["action"], dict(params["state"], plan=params["plan"]), params["author"], params["reason"])
 
 
-def log(host, params, done):
+def log(host: Host, params: Mapping[str, Any], done: Mapping[str, Any]) -> None:
     """Say in the journal of the host what was changed."""
     moved = (done["interrupts"] or {}).get("npus", [])
     changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
@@ -521,7 +528,7 @@ def log(host, params, done):
     tell(host, params["action"], params["author"], "%d changes" % len(changes), changes, params["reason"], done["history"])
 
 
-def done_to_files(report):
+def done_to_files(report: Files | Unbound) -> dict[str, Any]:
     return {
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
@@ -531,12 +538,12 @@ def done_to_files(report):
     }
 
 
-def joined(done, more):
+def joined(done: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the lists of what was done, one after the other."""
     return {key: done.get(key, []) + value for key, value in more.items()}
 
 
-def done_by_undoing(report):
+def done_by_undoing(report: Unbound) -> tuple[dict[str, Any], list[str]]:
     """Return ``(done, warnings)`` of features that were undone. Raises ``ValueError`` for what could not be."""
     failures = report.failed + diffs.card_sentences(report.share.failed if report.share else {})
     if failures:
@@ -545,13 +552,15 @@ def done_by_undoing(report):
     return done, report.warnings + (report.share.warnings if report.share else [])
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = with_state(module.params)
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
-    done, diff, warnings = {"changed": False, "settings": [], "interrupts": None, "history": None}, diffs.Diff(), []
+    done: dict[str, Any] = {"changed": False, "settings": [], "interrupts": None, "history": None}
+    diff = diffs.Diff()
+    warnings: list[str] = []
     applied = applied_state(params)
     try:
         host = Host(params["root"], params["timeout"])
@@ -563,8 +572,8 @@ def main():
             if undone:
                 done, warnings = done_by_undoing(undone)
                 diffs.add_unbind(diff, undone)
-            looked = interrupts.look(host, plan, check=check) if plan else (None, {})
-            request = Request(files=files, owned=owned, previous=looked[1], tuning=tuning, applied=applied, **wanted)
+            looked = interrupts.look(host, plan, check=check) if plan else None
+            request = Request(files=files, owned=owned, previous=looked[1] if looked else {}, tuning=tuning, applied=applied, **wanted)
             report = apply(host, request, check=check)
             if applied and done["changed"] and not (report.changed or check):
                 report.history = keep(host, applied)
@@ -573,7 +582,7 @@ def main():
             diff.add(diffs.SETTINGS, diffs.settings(report.settings))
             diff.add_files(report.changes, report.actions, report.restart_needed)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
-            if plan:
+            if looked:
                 moved, done["interrupts"], remarks, lines = interrupts.bind(
                     host, plan, looked, check, tolerant=params["irq_failure"] == "warn"
                 )

@@ -198,6 +198,8 @@ failures:
   sample: []
 """
 
+from typing import Any, Mapping, Sequence
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, without
@@ -207,10 +209,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import 
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import tell
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report, unbind
 
 
-def argument_spec():
+def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "features": {"type": "list", "elements": "str", "choices": list(FEATURES)},
@@ -224,7 +226,7 @@ def argument_spec():
     }
 
 
-def message_of(report, features):
+def message_of(report: Report, features: Sequence[str] | None) -> str:
     """Return what became of the host, in one sentence."""
     if features and report.bound and not report.kept:
         return "Unbound on this host: %s." % ", ".join(features)
@@ -235,7 +237,7 @@ def message_of(report, features):
     return "This host is as it was before the first bind."
 
 
-def log(host, params, report):
+def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     """Say in the journal of the host what was unbound, and in its history that some features are gone; with all of them it goes, too."""
     unbound, number = params["features"] or tuple(FEATURES), None
     state = newest_state(host)
@@ -245,7 +247,7 @@ def log(host, params, report):
     tell(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number)
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     try:
@@ -264,13 +266,15 @@ def main():
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
     share, npus = report.share, report.affinities.npus if report.affinities else []
-    ignored = {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
+    ignored: dict[int | None, str] = (
+        {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
+    )
     failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
     for sentence in report.warnings + diffs.card_sentences(ignored) + (share.warnings if share else []):
         module.warn(sentence)
     chips, recover = (diffs.chips_of(share), diffs.recover_of(share)) if share else ([], None)
     failures = report.failed + diffs.card_sentences(failed)
-    result = {
+    result: dict[str, Any] = {
         "changed": report.changed,
         "bound": report.bound,
         "message": message_of(report, params["features"]),

@@ -41,6 +41,11 @@ def unit_of(path: str) -> str | None:
     return None
 
 
+def units_of(paths: Iterable[str]) -> list[str]:
+    """Return the units that files configure, each once, without the files of none."""
+    return list(dict.fromkeys(unit for unit in map(unit_of, paths) if unit is not None))
+
+
 def settings(text: str | None) -> dict[str, str]:
     """Return the last value of every key of a unit file's text; repeated keys and section names are not told apart."""
     pairs = (line.split("=", 1) for line in (text or "").splitlines() if "=" in line and not line.startswith(("#", ";")))

@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+from typing import Any, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .. import _tuning
 from .._cpulist import compress, expand
 from .._history import entries
-from .._host import CommandError
+from .._history.entries import Applied
+from .._host import CommandError, Host
 from .._irq import irqbalance
 from .._state import journal
 from .._state import previous as _previous
 from .._state.files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
-from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of
+from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of, units_of
 from . import programs
 
+States = Tuple[FileState, FileState]
+"""A file before and after."""
 INTERRUPTED = "interrupted"
 """The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""
 
@@ -47,20 +51,20 @@ class Request:
 
     def __init__(
         self,
-        files=(),
-        owned=(),
-        enabled=(),
-        started=(),
-        stopped=(),
-        released=(),
-        restarted=(),
-        expected=(),
-        move_memory=False,
-        previous=None,
-        tuning=None,
-        tolerant=False,
-        applied=None,
-    ):
+        files: Iterable[Mapping[str, Any]] = (),
+        owned: Sequence[str] = (),
+        enabled: Sequence[str] = (),
+        started: Sequence[str] = (),
+        stopped: Sequence[str] = (),
+        released: Sequence[str] = (),
+        restarted: Sequence[Mapping[str, Any]] = (),
+        expected: Sequence[Mapping[str, Any]] = (),
+        move_memory: bool = False,
+        previous: Mapping[str, Any] | None = None,
+        tuning: Mapping[str, Any] | None = None,
+        tolerant: bool = False,
+        applied: Applied | None = None,
+    ) -> None:
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned
         self.enabled = enabled
@@ -75,7 +79,7 @@ class Request:
         self.tolerant = tolerant
         self.applied = applied
 
-    def concerns(self, path):
+    def concerns(self, path: str) -> bool:
         return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
 
@@ -88,24 +92,24 @@ class Report:
     programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None.
     """
 
-    def __init__(self):
-        self.changes = {}
-        self.actions = []
-        self.settings = []
-        self.restart_needed = []
-        self.slices_left = []
-        self.unfinished = []
-        self.not_started = []
-        self.untried = []
-        self.warnings = []
-        self.history = None
+    def __init__(self) -> None:
+        self.changes: dict[str, States] = {}
+        self.actions: list[str] = []
+        self.settings: list[_tuning.Step] = []
+        self.restart_needed: list[str] = []
+        self.slices_left: list[str] = []
+        self.unfinished: list[str] = []
+        self.not_started: list[str] = []
+        self.untried: list[str] = []
+        self.warnings: list[str] = []
+        self.history: int | None = None
 
     @property
-    def changed(self):
+    def changed(self) -> bool:
         return bool(self.changes or self.actions or self.settings)
 
 
-def _stale(host, request):
+def _stale(host: Host, request: Request) -> Iterator[str]:
     """Yield the paths of our own files that the request no longer has, and of temporary files that a killed run left beside them."""
     for folder in sorted({posixpath.dirname(path) for path in request.files}):
         for name in host.names(folder, LEFTOVER + "*"):
@@ -122,7 +126,7 @@ def _stale(host, request):
                     yield path
 
 
-def compare(host, request):
+def compare(host: Host, request: Request) -> dict[str, States]:
     """Return ``{path: (before, after)}`` of the files that differ, those to be written in the given order, those to be removed last."""
     changes = {}
     for path, after in request.files.items():
@@ -138,7 +142,7 @@ def compare(host, request):
     return changes
 
 
-def _refuse_moving_memory(host, systemd, changes):
+def _refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, States]) -> None:
     everything = set(expand(host.read("/sys/devices/system/node/has_memory") or ""))
     for path, (before, after) in changes.items():
         unit = unit_of(path)
@@ -152,10 +156,10 @@ def _refuse_moving_memory(host, systemd, changes):
             )
 
 
-def _record(host, changes, links):
+def _record(host: Host, changes: Mapping[str, States], links: list[str]) -> None:
     """Record files of others that are overwritten, links that enable them, and folders that our files and links of our units need."""
     others = {path: before for path, (before, after) in changes.items() if before.text is not None and not is_ours(before.text)}
-    enabling = [link for path in others if unit_of(path) for link in Systemd(host).links(unit_of(path))]
+    enabling = [link for unit in units_of(others) for link in Systemd(host).links(unit)]
     _record_files(host, dict(others, **{link: FileState.of(host, link) for link in enabling}))
     ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]
     folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(_previous.PATH)]
@@ -163,42 +167,42 @@ def _record(host, changes, links):
         _previous.record(host, "folders", folders)
 
 
-def _record_files(host, states):
+def _record_files(host: Host, states: Mapping[str, FileState]) -> None:
     known = _previous.recorded(host).get("files", {})
     files = {path: state.record() for path, state in states.items() if path not in known}
     if files:
         _previous.record(host, "files", files)
 
 
-def _outermost_first(units):
+def _outermost_first(units: Iterable[str]) -> list[str]:
     """Sort units for widening: what is inside a narrow one does not look narrow."""
     return sorted(units, key=lambda unit: slice_path(unit) if unit.endswith(".slice") else "~")
 
 
-def _lost_settings(before, after):
+def _lost_settings(before: FileState, after: FileState) -> set[str]:
     return {key for key in CPUSET_KEYS if key in settings(before.text) and key not in settings(after.text)}
 
 
 class _Apply:
     """One transaction on one host: ``look`` completes the report without a write; ``undo`` puts everything back in the reverse order."""
 
-    def __init__(self, host, request, report):
+    def __init__(self, host: Host, request: Request, report: Report) -> None:
         self.host = host
         self.request = request
         self.report = report
         self.systemd = Systemd(host)
-        self.written = []
-        self.disabled = []
-        self.enabled = []
-        self.started = []
-        self.stopped = []
+        self.written: list[str] = []
+        self.disabled: list[tuple[str, str | None]] = []
+        self.enabled: list[tuple[str, str | None]] = []
+        self.started: list[str] = []
+        self.stopped: list[tuple[str, dict[str, Any]]] = []
         self.tuned = False
-        self.slices = []
-        self.timers = []
-        self.to_widen = {}
-        self.to_restart = []
-        self.restarted = []
-        self.idle = []
+        self.slices: list[str] = []
+        self.timers: list[str] = []
+        self.to_widen: dict[str, set[str]] = {}
+        self.to_restart: list[str] = []
+        self.restarted: list[str] = []
+        self.idle: list[str] = []
         begun = _previous.recorded(host).get(INTERRUPTED, []) if host.live else []
         self.interrupted = [path for path in begun if request.concerns(path)]
         stopped = _previous.recorded(host) if request.released else {}
@@ -206,7 +210,7 @@ class _Apply:
         report.warnings += ["%s was stopped by an earlier bind and is masked since: it stays stopped" % unit for unit in masked]
         self.released = {unit: stopped[unit] for unit in request.released if unit in stopped and unit not in masked}
 
-    def look(self):
+    def look(self) -> None:
         report, request = self.report, self.request
         if request.tuning is not None:
             report.settings = _tuning.look(self.host, request.tuning)
@@ -218,14 +222,14 @@ class _Apply:
             self._look_at_removals()
             self._look_at_units()
 
-    def _look_at_removals(self):
+    def _look_at_removals(self) -> None:
         """See which removed timers and idle slices stop, and which live units have to be widened because they lose a setting."""
         changes = self.report.changes
         files = [path for path, (before, after) in changes.items() if after.text is None]
         files += [path for path in self.interrupted if not self.host.exists(path)]
         units = [posixpath.basename(path) for path in dict.fromkeys(files) if posixpath.dirname(path) == UNIT_FOLDER]
         self.slices = [unit for unit in units if unit.endswith(".slice")]
-        users = self.systemd.users(self.slices, [unit_of(path) for path, states in changes.items() if self._leaves(*states)])
+        users = self.systemd.users(self.slices, units_of(path for path, states in changes.items() if self._leaves(*states)))
         for path, states in changes.items():
             unit, lost = unit_of(path), _lost_settings(*states)
             if unit and lost and (unit in users or unit not in self.slices) and self.systemd.cgroup(unit):
@@ -237,11 +241,11 @@ class _Apply:
         self.report.slices_left = sorted(users)
         self.report.restart_needed = sorted(set().union(*users.values()))
 
-    def _leaves(self, before, after):
+    def _leaves(self, before: FileState, after: FileState) -> bool:
         """Whether a drop-in goes that puts its unit into a slice that goes."""
         return after.text is None and settings(before.text).get("Slice") in self.slices
 
-    def _look_at_units(self):
+    def _look_at_units(self) -> None:
         report, request = self.report, self.request
         active = self.systemd.active(request.started)
         report.actions += ["start %s" % unit for unit in request.started if unit not in active]
@@ -255,12 +259,12 @@ class _Apply:
         report.actions += ["restart %s" % unit for unit in self.to_restart]
         if self.interrupted:
             report.actions.append("reload: an earlier run was interrupted")
-        services = {unit_of(path) for path, states in report.changes.items() if not self._leaves(*states)} - {None}
+        services = set(units_of(path for path, states in report.changes.items() if not self._leaves(*states)))
         ours = {entry["unit"] for entry in request.restarted}
         waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
         report.restart_needed = sorted(set(report.restart_needed + waiting))
 
-    def run(self):
+    def run(self) -> None:
         for section, state in self.request.previous.items():
             _previous.record(self.host, section, state)
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
@@ -274,7 +278,7 @@ class _Apply:
             self._widen()
         for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
-            if unit and "WantedBy" in settings(before.text) and is_ours(before.text) and not is_ours(after.text or ""):
+            if unit and "WantedBy" in settings(before.text) and is_ours(before.text or "") and not is_ours(after.text or ""):
                 self.disabled.append((unit, before.text))
                 self.systemd.disable(unit, before.text)
             self.written.append(path)
@@ -300,11 +304,10 @@ class _Apply:
         if self.request.applied:  # last: what fails after it would be undone, and the entry not
             self.report.history = entries.keep(self.host, self.request.applied)
 
-    def _widen(self):
+    def _widen(self) -> None:
         if self.interrupted:
             self.systemd.reload()
-        earlier = dict.fromkeys(unit_of(path) for path in self.interrupted if unit_of(path))
-        units = list(self.to_widen) + [unit for unit in earlier if unit not in self.to_widen]
+        units = list(self.to_widen) + [unit for unit in units_of(self.interrupted) if unit not in self.to_widen]
         for unit in _outermost_first(units):
             keys = self.to_widen.get(unit) or set(self.systemd.narrow(unit))
             if keys:
@@ -312,19 +315,19 @@ class _Apply:
                 self.systemd.widen(unit, keys)
                 self.systemd.drop_runtime_settings(unit)
 
-    def _remove_folders(self):
+    def _remove_folders(self) -> None:
         remove_empty(self.host, _previous.recorded(self.host).get("folders", []))
 
-    def to_enable(self):
+    def to_enable(self) -> list[str]:
         return [unit for unit in self.request.enabled if not self.systemd.enabled(unit, self._text(unit))]
 
-    def _text(self, unit):
+    def _text(self, unit: str) -> str | None:
         path = "%s/%s" % (UNIT_FOLDER, unit)
         if path in self.request.files:
             return self.request.files[path].text
         return self.systemd.text(unit)
 
-    def _follow_live(self):
+    def _follow_live(self) -> None:
         if self.timers:
             self.systemd.stop(self.timers)
         self._stop_idle_slices()
@@ -342,7 +345,7 @@ class _Apply:
             raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
         self.report.unfinished += [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
 
-    def _restart(self, unit):
+    def _restart(self, unit: str) -> None:
         self.restarted.append(unit)
         try:
             self.systemd.restart(unit)
@@ -351,7 +354,7 @@ class _Apply:
                 raise
             self.report.unfinished.append("%s could not be restarted: %s" % (unit, error))
 
-    def _stop_idle_slices(self):
+    def _stop_idle_slices(self) -> None:
         """Stop removed slices that nothing needs. Before the reload that would stop running services whose drop-in names the slice."""
         users = self.systemd.users(self.slices)
         self.report.slices_left = sorted(users)
@@ -359,7 +362,7 @@ class _Apply:
         if self.idle:
             self.systemd.stop(self.idle)
 
-    def _stop(self, unit):
+    def _stop(self, unit: str) -> None:
         running = runs_or_would(self.host, self.systemd, unit)
         if not running:
             return
@@ -376,11 +379,11 @@ class _Apply:
         if self.host.live and links:
             self.systemd.reload()
 
-    def _release(self, unit, before):
+    def _release(self, unit: str, before: Mapping[str, Any]) -> None:
         self._start_again(unit, before)
         _previous.keep(self.host, [section for section in _previous.recorded(self.host) if section != unit])
 
-    def _start_again(self, unit, before):
+    def _start_again(self, unit: str, before: Mapping[str, Any]) -> None:
         text, recorded = self._text(unit), _previous.recorded(self.host)
         for path, values in recorded.get("files", {}).items():
             if posixpath.basename(values.get("link") or "") == unit and not self.host.exists(path):
@@ -392,19 +395,19 @@ class _Apply:
         if text is not None and before.get("running") and self.host.live:
             self.systemd.start([unit])
 
-    def finish(self):
+    def finish(self) -> None:
         """Forget that this run and an earlier one were under way, unless something is left that the next run tries again."""
         if not self.report.unfinished:
             self._forget(self.interrupted + list(self.report.changes))
 
-    def _stop_started(self):
+    def _stop_started(self) -> None:
         """Stop what the run started, now that no drop-in names it any more, but for slices in use."""
         users = self.systemd.users([unit for unit in self.started if unit.endswith(".slice")])
         idle = self.systemd.active([unit for unit in self.started if unit not in users])
         if idle:
             self.systemd.stop(idle)
 
-    def _forget(self, paths):
+    def _forget(self, paths: Sequence[str]) -> None:
         if not self.host.live:
             return
         try:
@@ -412,7 +415,7 @@ class _Apply:
         except OSError as error:
             raise ValueError("%s could not be written: %s; make room and run again" % (_previous.PATH, error.strerror or error))
 
-    def undo(self):
+    def undo(self) -> None:
         """Put everything back, and raise ``ValueError`` with what could not be; the next run then finishes."""
         failed = []
         for part in (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_settings, self._undo_stopped):
@@ -424,18 +427,18 @@ class _Apply:
             raise ValueError("; ".join(failed))
         self._forget([path for path in self.report.changes if path not in self.interrupted])
 
-    def _undo_enabled(self):
+    def _undo_enabled(self) -> None:
         for unit, text in self.enabled:
             self.systemd.disable(unit, text)
 
-    def _undo_files(self):
+    def _undo_files(self) -> None:
         for path in reversed(self.written):
             before = self.report.changes[path][0]
             if FileState.of(self.host, path) != before:
                 before.put(self.host, path)
         self._remove_folders()
 
-    def _undo_systemd(self):
+    def _undo_systemd(self) -> None:
         for unit, text in self.disabled:
             if not self.systemd.enabled(unit, text):
                 self.systemd.enable(unit, text)
@@ -451,9 +454,9 @@ class _Apply:
             for unit in self.restarted:
                 self.systemd.restart(unit)
 
-    def _widen_again(self):
+    def _widen_again(self) -> None:
         """Widen what this run has confined: without its setting it stays narrow."""
-        gained = {unit_of(path) for path in self.written if _lost_settings(*reversed(self.report.changes[path]))} - {None}
+        gained = units_of(path for path in self.written if _lost_settings(*reversed(self.report.changes[path])))
         found = False
         for unit in _outermost_first(gained):
             keys = set(self.systemd.narrow(unit))
@@ -464,24 +467,24 @@ class _Apply:
         if found:
             self.systemd.reload()
 
-    def _undo_settings(self):
+    def _undo_settings(self) -> None:
         left = _tuning.put_back(self.host, self.report.settings) if self.tuned else []
         if left:
             raise ValueError("; ".join(left))
 
-    def _undo_stopped(self):
+    def _undo_stopped(self) -> None:
         for unit, before in self.stopped:
             self._start_again(unit, before)
 
 
-def runs_or_would(host, systemd, unit):
+def runs_or_would(host: Host, systemd: Systemd, unit: str) -> str | None:
     """Return how a unit runs, or None when it does not: ``active`` now, or ``enabled``, so that it would at the next boot."""
     if host.live and systemd.active([unit]):
         return "active"
     return "enabled" if systemd.links(unit) else None
 
 
-def drift(systemd, request):
+def drift(systemd: Systemd, request: Request) -> list[str]:
     """Return one sentence per unit whose effective CPUs or memory nodes are not the expected ones.
 
     One without a cgroup that need not run, such as ``user.slice`` while nobody is logged in, gets them when it starts.
@@ -503,7 +506,7 @@ def drift(systemd, request):
     return sentences
 
 
-def require_programs(host, paths):
+def require_programs(host: Host, paths: Iterable[str]) -> None:
     """Raise ``ValueError`` where a program that units will start is not on the host."""
     for path in paths:
         if not host.exists(path):
@@ -514,7 +517,7 @@ def require_programs(host, paths):
             )
 
 
-def apply(host, request, check=False):
+def apply(host: Host, request: Request, check: bool = False) -> Report:
     """Bring the host to the requested state and return the :class:`Report`.
 
     Raises ``ValueError`` with a sentence when the request is unsafe or could not be reached; the host is then as it was.

@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from typing import Iterable, Mapping
 
-from .._host import CommandError
+from .._host import CommandError, Host
 from .._runtime import FOLDER
+from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
 
 _COMMAND = re.compile(r"^ExecStart=(\S+) -m (npu_affinity\.\w+)", re.MULTILINE)
@@ -22,23 +24,23 @@ WHY_FAILED = "'journalctl -u %s' says why; bind again when that is put right"
 _ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
 
 
-def programs(files):
+def programs(files: Mapping[str, FileState]) -> dict[tuple[str, str], str]:
     """Return ``{(interpreter, module): unit}`` of the unit files among ``{path: FileState}`` that run programs of the collection."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for path, state in files.items():
         for command in _COMMAND.findall(state.text or ""):
             found.setdefault(command, posixpath.basename(path))
     return found
 
 
-def refuse_missing(host, files):
+def refuse_missing(host: Host, files: Mapping[str, FileState]) -> None:
     """Raise ``ValueError`` when the running machine has not the interpreter of a unit; nothing has to be installed for that."""
     for (interpreter, _module), unit in programs(files).items():
         if host.live and not os.access(host.path(interpreter), os.X_OK):
             raise ValueError("%s could not run: there is no program %s; %s" % (unit, interpreter, _ADVICE))
 
 
-def try_out(host, files):
+def try_out(host: Host, files: Mapping[str, FileState]) -> None:
     """Let every installed program print its help, as the units would run it. Raises ``ValueError`` when one cannot."""
     library = host.path(posixpath.dirname(FOLDER))
     for (interpreter, module), unit in programs(files).items():
@@ -52,17 +54,17 @@ def try_out(host, files):
             raise ValueError("%s could not run: '%s' ended with status %d: %s; %s" % (unit, " ".join(command), result.rc, last, _ADVICE))
 
 
-def untried(host, files):
+def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
     """Return sentences on the interpreters of another tree's units, which only that machine can run."""
     text = "%s could not be tried below %s%s; it has to be a Python 3.7 or newer when that machine starts, or %s does nothing"
-    sentences = {}
+    sentences: dict[str, str] = {}
     for (interpreter, _module), unit in programs(files).items():
         missing = "" if host.exists(interpreter) else ", where it is not installed"
         sentences.setdefault(interpreter, text % (interpreter, host.root, missing, unit))
     return [] if host.live else list(sentences.values())
 
 
-def failed(host):
+def failed(host: Host) -> dict[str, str]:
     """Return ``{unit: result}`` of the units of ours, instances included, whose last run failed."""
     if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
         return {}
@@ -70,7 +72,7 @@ def failed(host):
     return {unit: values.get("Result") or "failed" for unit, values in sorted(found.items()) if values.get("ActiveState") == "failed"}
 
 
-def run_again(host, units):
+def run_again(host: Host, units: Iterable[str]) -> list[str]:
     """Start units whose last run failed, and return sentences on those that fail again. They take the lock: nobody else may hold it."""
     sentences = []
     for unit in units:
