@@ -135,6 +135,10 @@ browser: setup-test ## the report in a headless Chromium (root on Debian install
 	tests/browser/setup
 	$(BIN)/python -m pytest -q tests/browser
 
+slurm: setup-test ## the lines for Slurm, read by slurmctld and slurmd in namespaces (root on Debian, makes a root filesystem once)
+	tests/slurm/setup
+	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/slurm
+
 LAB = $(BIN)/python -m pytest -q -rs --no-fold-skipped -o addopts= --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it

@@ -55,6 +55,7 @@ REST = (
     Part("aarch64", ("arm",), beside=True, setup=("tests/lab/setup", "arm64"), retry=("arm", LAST_FAILED)),
     Part("whole sanity", ("sanity",)),
     Part("browser", ("browser",), setup=("tests/browser/setup",)),
+    Part("slurm", ("slurm",), setup=("tests/slurm/setup",)),
     Part("site", ("docs-site",)),
     Part("matrix", ("matrix",), alone=True),
     Part("molecule", ("molecule",), alone=True, setup=("extensions/molecule/setup",)),
