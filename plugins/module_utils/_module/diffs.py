@@ -10,6 +10,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
@@ -51,15 +52,17 @@ class Diff:
 
     def add_files(self, changes: Mapping[str, file_lines.States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
         """Add ``{path: (before, after)}`` of file states, what systemd is told, and what only a restart changes."""
+        together = _removed_together(changes)
         for path, (before, after) in changes.items():
             if path == PLAN:
                 self.add(PLANS, plan_lines.lines(before.text, after.text))
             elif file_lines.is_told_in_lines(before, after):
-                if not file_lines.is_program(path):
+                if not file_lines.is_program(path) and path not in together:
                     self.add(UNITS if path.startswith(UNIT_FOLDER + "/") else FILES, file_lines.lines(path, before, after))
             else:
                 self.texts.append(of_text(path, before, after))
         self.add(FILES, file_lines.programs(changes))
+        self.add(FILES, dict.fromkeys("- %d files in %s" % (len(paths), posixpath.dirname(paths[0])) for paths in together.values()))
         self.add(SYSTEMD, _by_verb(actions))
         return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
 
@@ -67,6 +70,15 @@ class Diff:
         """Return what a module returns as ``diff``; an empty list where nothing differs."""
         told = ["%s:\n%s" % (title, "".join("  %s\n" % line for line in lines)) for title, lines in self.parts.items() if lines]
         return ([{"prepared": "".join(told)}] if told else []) + self.texts
+
+
+def _removed_together(changes: Mapping[str, file_lines.States]) -> dict[str, list[str]]:
+    """Return the paths that go with many others of their folder, each with all of these; not units, whose names tell something."""
+    folders: dict[str, list[str]] = {}
+    for path, (_before, after) in changes.items():
+        if after.text is None and path != PLAN and not file_lines.is_program(path) and not path.startswith(UNIT_FOLDER + "/"):
+            folders.setdefault(posixpath.dirname(path), []).append(path)
+    return {path: paths for paths in folders.values() if len(paths) > MANY for path in paths}
 
 
 def of_text(path: str, before: FileState, after: FileState) -> dict[str, str]:
@@ -163,12 +175,16 @@ def recover_of(report: Any) -> dict[str, bool | None] | None:
 
 
 def device_share(chips: Iterable[Entry], recover: Entry | None) -> list[str]:
-    """Return a line for every chip that changes, and for the recovery switch."""
+    """Return a line for all cards whose chip of one number changes alike, and for the recovery switch."""
     words = {True: "on", False: "off", None: "unknown"}
-    moved = [("card %d chip %d" % (chip["card"], chip["chip"]), chip) for chip in chips if chip["before"] is not chip["after"]]
+    cards: dict[tuple[int, str], list[int]] = {}
+    for chip in chips:
+        if chip["before"] is not chip["after"]:
+            cards.setdefault((chip["chip"], "%s -> %s" % (words[chip["before"]], words[chip["after"]])), []).append(chip["card"])
+    lines = ["~ card %s chip %d: %s" % (compress(found), chip, change) for (chip, change), found in cards.items()]
     if recover and recover["before"] is not recover["after"]:
-        moved.append(("recovery by the driver", recover))
-    return ["~ %s: %s -> %s" % (title, words[values["before"]], words[values["after"]]) for title, values in moved]
+        lines.append("~ recovery by the driver: %s -> %s" % (words[recover["before"]], words[recover["after"]]))
+    return lines
 
 
 def card_sentences(failed: Mapping[int | None, str]) -> list[str]:

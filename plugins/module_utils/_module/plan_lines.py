@@ -22,13 +22,13 @@ _TOLD = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
 def lines(before: str | None, after: str | None) -> list[str]:
     """Return what differs between two texts of plan.json, either of which can be None."""
     now, then = parsed(before), parsed(after)
-    told = [_of_host(now, then)]
     old, new = _entries(now), _entries(then)
     matched = [(_find(entry, old), entry) for entry in new]
     known = [id(record) for record, _entry in matched if record]
-    told += [_of_npu(record, entry) for record, entry in matched]
+    told = [_of_host(now, then)] + [_of_npu(record, entry) for record, entry in matched]
     told += ["- %s" % _title(record) + _all_of(record) for record in old if id(record) not in known]
-    return [line for line in told if line]
+    others = sorted(key for key in set(now) | set(then) if key not in _TOLD and _differ(now, then, key))
+    return [line for line in told if line] or ["~ only %s" % " and ".join(others)] * bool(others)
 
 
 def _entries(plan: Entry) -> list[Entry]:
@@ -55,8 +55,7 @@ def _of_host(now: Entry, then: Entry) -> str:
         parts = ["%s %s" % (word, plan[key]) for plan in (now, then) for key, word in _OF_HOST if plan.get(key)]
         return "%s %s" % ("+" if then else "-", ", ".join(parts)) if parts else ""
     parts = ["%s %s -> %s" % (word, now.get(key) or "none", then.get(key) or "none") for key, word in _OF_HOST if _differ(now, then, key)]
-    others = sorted(key for key in set(now) | set(then) if key not in _TOLD and _differ(now, then, key))
-    return "~ " + ", ".join(parts + ["other %s" % " and ".join(others)] * bool(others)) if parts or others else ""
+    return "~ " + ", ".join(parts) if parts else ""
 
 
 def _differ(now: Entry, then: Entry, key: str) -> bool:

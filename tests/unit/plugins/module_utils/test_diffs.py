@@ -98,6 +98,14 @@ def package(version, other="pass\n"):
     return {"%s/__init__.py" % _runtime.FOLDER: OURS + version, "%s/_irq/binding.py" % _runtime.FOLDER: OURS + other}
 
 
+def test_many_files_that_go_with_their_folder_are_one_line():
+    folder = "/etc/npu-affinity/history"
+    states = {"%s/%d.json" % (folder, number): (file("{}"), file(None)) for number in range(6)}
+    assert told(diffs.Diff().add_files(states)) == ["- 6 files in " + folder]
+    few = dict(list(states.items())[:2])
+    assert told(diffs.Diff().add_files(few)) == ["- %s/0.json" % folder, "- %s/1.json" % folder]
+
+
 VERSION = 'VERSION = "%s"\n'
 NONE = dict.fromkeys(package(""))
 NEW = VERSION % _runtime.VERSION
@@ -154,7 +162,7 @@ PLANS = {
             "- NPU 1 0000:01:00.0: CPUs 0-15, irq 0-1",
         ],
     ),
-    "of a version that knew no chips": (plan({**B, "chip": None}), plan(B, schema=1), ["~ other schema"]),
+    "of a version that knew no chips": (plan({**B, "chip": None}), plan(B, schema=1), ["~ only schema"]),
     "a broken one": ("{", plan(B), ["+ strategy topo_affinity, CPUs 0-31", "+ NPU 2 0000:02:00.0: CPUs 16-31"]),
 }
 

@@ -75,7 +75,7 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     assert lines[:3] == ["plan:", "  - NPU 0 0000:c1:00.0: CPUs 0-7, irq 0-1", "  - NPU 1 0000:01:00.0: CPUs 16-23, irq 16-17"]
     assert "  - /etc/npu-affinity/previous.json" in lines
     assert "  ~ 0000:c1:00.0: sq_send_trigger_irq 0 -> 0-15; 16 cq_update_irq 1 -> 0-15" in lines
-    assert lines[-2:] == ["  ~ card 0 chip 0: on -> off", "  ~ card 1 chip 0: on -> off"]
+    assert lines[-2:] == ["device share:", "  ~ card 0-1 chip 0: on -> off"]
     again = run_module("unbind", root=str(root))
     assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
     assert again["message"] == "This host is not bound: there is nothing to unbind."
