@@ -82,7 +82,7 @@ class LookupModule(LookupBase):
 
     def _named(self, pattern: str, variables: Mapping[str, Any]) -> list[str]:
         lookup = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
-        return lookup.run(pattern, variables=variables)
+        return list(lookup.run(pattern, variables=variables))
 
 
 def _is_ours(playbook: str) -> bool:

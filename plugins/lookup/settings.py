@@ -58,4 +58,4 @@ class LookupModule(LookupBase):
 
     def _is_on(self, value: Any) -> bool:
         templar: Any = self._templar
-        return boolean(templar.template(value), strict=False)
+        return bool(boolean(templar.template(value), strict=False))

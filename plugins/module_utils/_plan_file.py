@@ -110,7 +110,7 @@ def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
             raise ValueError("%s cannot be read; run as root (become: true)" % path)
         return None
     try:
-        plan = json.loads(text)
+        plan: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise Broken(path, "not valid JSON (%s)" % error)
     refuse_newer(path, plan)

@@ -42,7 +42,7 @@ def mask(text: str, name: str = "cpulist") -> int:
 
 def mask_of(cpus: Iterable[int]) -> int:
     if isinstance(cpus, list) and cpus and cpus == list(range(cpus[0], cpus[0] + len(cpus))):
-        return (1 << len(cpus)) - 1 << cpus[0]
+        return (1 << len(cpus)) - 1 << int(cpus[0])
     bits = 0
     for cpu in cpus:
         bits |= 1 << cpu

@@ -114,7 +114,7 @@ def share_out(npus: Sequence[Mapping[str, Any]], found: list[Vector]) -> list[tu
 
 
 def _expected_number(npu: Mapping[str, Any]) -> int:
-    return npu["id"] if npu.get("phy_id") is None else npu["phy_id"]
+    return int(npu["id"] if npu.get("phy_id") is None else npu["phy_id"])
 
 
 def _devices(found: Iterable[Vector]) -> list[Device]:
@@ -266,9 +266,10 @@ def _vector_key(vector: Vector) -> str:
 
 def _memory(host: Host) -> dict[str, Any]:
     try:
-        return json.loads(host.read(MEMORY) or "{}")
+        found: dict[str, Any] = json.loads(host.read(MEMORY) or "{}")
     except ValueError:
         return {}
+    return found
 
 
 def _remember(host: Host, survey: _Survey, tolerant: bool) -> None:

@@ -54,8 +54,8 @@ class Change:
 
 def installed(host: Host) -> list[str]:
     """Return the paths of our drop-ins by previous.json: one, or none, or several after a run that was killed while it renamed it."""
-    section = previous.recorded(host).get(SECTION, {})
-    return ([section["path"]] if section else []) + section.get("renamed", [])
+    section: dict[str, Any] = previous.recorded(host).get(SECTION, {})
+    return ([section["path"]] if section else []) + list(section.get("renamed", []))
 
 
 def look(host: Host, path: str, content: str | None) -> Change:

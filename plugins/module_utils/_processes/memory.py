@@ -131,7 +131,7 @@ class Migration:
 
     @property
     def moved(self) -> float:
-        return sum(step["mib"] - step["left_mib"] for step in self.steps)
+        return float(sum(step["mib"] - step["left_mib"] for step in self.steps))
 
     def refuse_above(self, limit: float) -> None:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""

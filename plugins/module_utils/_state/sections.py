@@ -23,7 +23,8 @@ def check(name: str, data: Any) -> None:
     try:
         if name not in _CHECKS and not _UNIT.match(name):
             raise ValueError("it is unknown")
-        _CHECKS.get(name, _check_unit)(data)
+        checked: Callable[[Any], None] = _CHECKS.get(name, _check_unit)
+        checked(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError("%s: %s" % (type(error).__name__, error))
 

@@ -40,7 +40,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self.read: dict[str, Any] = {}
+        self.read: dict[str, tuple[list[Npu], list[int | None], int]] = {}
         self._places: dict[str, int] = {}
 
     def place(self, value: Any) -> int:
