@@ -107,29 +107,19 @@ folders:
   sample: [/usr/local/hami-shared-region]
 """
 
-from typing import Any, Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_LAYOUT
+from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import FILES, Diff, folders
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
 
 
 def argument_spec() -> dict[str, Any]:
     return {"root": {"type": "path", "default": "/"}, **VNPU_LAYOUT}
-
-
-def diff_of(folders: Mapping[str, tuple[int | None, int]]) -> dict[str, str]:
-    """Return the diff of ``{path: (permission bits before or None, after)}``: a line for every directory."""
-    lines = [("absent" if before is None else "%04o" % before, "%04o" % after) for before, after in folders.values()]
-    return {
-        "before_header": "directories",
-        "after_header": "directories",
-        "before": "".join("%s %s\n" % (path, before) for path, (before, after) in zip(folders, lines)),
-        "after": "".join("%s %s\n" % (path, after) for path, (before, after) in zip(folders, lines)),
-    }
 
 
 def main() -> None:
@@ -150,7 +140,7 @@ def main() -> None:
         removed=report.removed,
         places={name: host.path("%s/%s" % (layout.folder, name)) for name in layout.files},
         folders=sorted(report.folders),
-        diff=diff_of(report.folders),
+        diff=Diff().add(FILES, [*folders(report.folders), *("- " + path for path in report.removed)]).document(),
     )
 
 

@@ -174,6 +174,14 @@ def recover_of(report: Any) -> dict[str, bool | None] | None:
     return None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
 
 
+def folders(modes: Mapping[str, tuple[int | None, int]]) -> list[str]:
+    """Return a line for every directory of ``{path: (permission bits before or None, after)}``."""
+    return [
+        "+ %s/  mode %04o" % (path, after) if before is None else "~ %s/  mode %04o -> %04o" % (path, before, after)
+        for path, (before, after) in modes.items()
+    ]
+
+
 def device_share(chips: Iterable[Entry], recover: Entry | None) -> list[str]:
     """Return a line for all cards whose chip of one number changes alike, and for the recovery switch."""
     words = {True: "on", False: "off", None: "unknown"}

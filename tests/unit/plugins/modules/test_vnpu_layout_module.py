@@ -18,7 +18,8 @@ def test_a_check_predicts_files_and_directories_and_leaves_nothing_to_copy(run_m
     done = run_module("vnpu_layout", **arguments)
     assert (done["missing"], done["files"]) == (["libvnpu.so", "limiter"], [FOLDER + "/ld.so.preload"])
     assert predicted["diff"] == done["diff"]
-    assert done["diff"]["after"] == f"{FOLDER} 0775\n/usr/local/hami-shared-region 1777\n"
+    text = f"other files:\n  + {FOLDER}/  mode 0775\n  + /usr/local/hami-shared-region/  mode 1777\n"
+    assert done["diff"] == [{"prepared": text}]
 
 
 def test_what_cannot_be_is_a_sentence(run_module, tmp_path):
