@@ -33,13 +33,14 @@ options:
       - V(ctr) is the part of an OCI runtime specification for C(ctr run --config). It is JSON, which has no comments.
       - V(systemd) is a drop-in of a service, V(systemd_run) a command in a scope of its own.
       - V(taskset) and V(numactl) are commands that bind one program.
+      - V(torch_npu) are lines of an environment file, by which torch_npu places the threads of its process on the CPUs of the plan.
       - V(kubernetes) is a pod with the number of CPUs that the pool has. Which CPUs it gets, the kubelet decides.
       - V(kubelet) is the part of a kubelet configuration that keeps pods off the CPUs of a workload beside Kubernetes.
       - V(slurm) are lines of C(gres.conf), one for each NPU, and in a comment the node's line of C(slurm.conf) that fits them. It needs
         O(topology).
     type: str
     required: true
-    choices: [compose, ctr, docker, kubelet, kubernetes, nerdctl, numactl, podman, quadlet, slurm, systemd, systemd_run, taskset]
+    choices: [compose, ctr, docker, kubelet, kubernetes, nerdctl, numactl, podman, quadlet, slurm, systemd, systemd_run, taskset, torch_npu]
   name:
     description: The name of the container, service, scope or pod; with O(form=slurm) that of the node. By default that of the workload.
     type: str
@@ -69,7 +70,7 @@ options:
   command:
     description:
       - The program with its arguments, as a list, or as a text to split into words as a shell does. No shell runs it.
-      - Taken by all forms but V(systemd), V(kubelet), V(slurm) and V(ctr).
+      - Taken by all forms but V(systemd), V(kubelet), V(slurm), V(torch_npu) and V(ctr).
     type: raw
   arguments:
     description: Further arguments of the engine. Taken by V(docker), V(podman), V(nerdctl) and V(quadlet).
@@ -117,6 +118,12 @@ options:
       - Up to 22.05 each NPU has the cores of its own CPUs.
     type: str
     default: '24.11'
+  torch_npu_version:
+    description:
+      - With O(form=torch_npu), the release of torch_npu, as text.
+      - Before 26.1.0 it takes one range of CPUs for each NPU, and pools with gaps are refused.
+    type: str
+    default: '7.3'
 seealso:
   - plugin: npu.affinity.plan
     plugin_type: filter
@@ -189,6 +196,12 @@ EXAMPLES = r"""
 - name: Write gres.conf of a node with an old Slurm
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('slurm', topology=npu_affinity_topology, slurm_version='22.05') }}"
+
+- name: Let torch_npu place the threads of a training process
+  ansible.builtin.copy:
+    content: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('torch_npu', torch_npu_version='26.1.0') }}"
+    dest: /etc/train.env
+    mode: "0644"
 
 - name: Ask for as many exclusive CPUs in Kubernetes
   ansible.builtin.debug:

@@ -19,6 +19,7 @@ import argparse
 import errno
 import fnmatch
 import json
+import re
 import sys
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
@@ -63,6 +64,13 @@ def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]],
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError("%s is not what role threads writes (%s); bind the host again, and it is written anew" % (path, error))
     return processes, patterns
+
+
+_TORCH_NPU = re.compile(r"CPU_AFFINITY_CONF=\s*(?:mode:)?\s*(\d+)")
+_BY_TORCH_NPU = (
+    "%s has %s: torch_npu places its threads, and they are left alone; unset it where they are to be placed here, or give it the CPUs of "
+    "the plan (filter npu.affinity.launch, form torch_npu)"
+)
 
 
 class _Thread(Thread):
@@ -242,9 +250,25 @@ def place(
     report = Report(found)
     for process in found.processes:
         placement = _Process(host, process, online, patterns, release)
-        placement.place(check)
+        setting = placed_by_torch_npu(host, process.pid)
+        if setting:
+            report.warnings.append(_BY_TORCH_NPU % (process.title, setting))
+        else:
+            placement.place(check)
         report.add(placement)
     return report
+
+
+def placed_by_torch_npu(host: Host, pid: int) -> str:
+    """Return the setting by which torch_npu places the threads of a process, '' where none does.
+
+    Ascend/pytorch@9e73e708a ``NPUAffinityController.cpp``: ``CPU_AFFINITY_CONF`` begins with a mode, ``2`` or ``mode:2``; 0 is off.
+    """
+    for word in (host.read("/proc/%d/environ" % pid) or "").split("\0"):
+        match = _TORCH_NPU.match(word)
+        if match:
+            return word if int(match.group(1)) else ""
+    return ""
 
 
 def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

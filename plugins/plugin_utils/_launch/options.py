@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})(\.[0-9]+)?\Z")
+_RELEASE = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]+)*\Z")
 OF_ALL_FORMS = ("name", "notes")
 
 
@@ -35,6 +35,7 @@ class Options:
     resource: str = ""
     visible_devices: bool = True
     slurm_version: tuple[int, int] = (24, 11)
+    torch_npu_version: tuple[int, int] = (7, 3)
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -80,7 +81,7 @@ def _flag(option: str, value: object) -> bool:
 
 
 def _version(option: str, value: object) -> tuple[int, int]:
-    if isinstance(value, bool) or not (match := _RELEASE.match(str(value))):
+    if not isinstance(value, str) or not (match := _RELEASE.match(value)):
         raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
     return int(match[1]), int(match[2])
 
@@ -99,4 +100,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "resource": _text,
     "visible_devices": _flag,
     "slurm_version": _version,
+    "torch_npu_version": _version,
 }

@@ -142,6 +142,25 @@ def test_patterns_leave_threads_alone(tree, host):
     assert allowed(tree, 100)["pt_data_pin"] == "0-7"
 
 
+@pytest.mark.parametrize(
+    "setting, left",
+    [
+        ("CPU_AFFINITY_CONF=2,npu0:0-5", True),
+        ("CPU_AFFINITY_CONF=mode:1,npu_affine:1", True),
+        ("CPU_AFFINITY_CONF=0", False),
+        ("CPU_AFFINITY_CONFIG=2", False),
+        ("MY_CPU_AFFINITY_CONF=1", False),
+    ],
+)
+def test_threads_that_torch_npu_places_are_left_alone(tree, host, setting, left):
+    tree.write({"/proc/100/environ": "LANG=C\0%s\0PATH=/bin" % setting})
+    report = place(host, PLAN)
+    assert allowed(tree, 100)["acl_thread"] == ("0-7" if left else "6") and allowed(tree, 200)["acl_thread"] == "14"
+    sentence = "process 100 (VLLM::Worker) of NPU 0 has %s: torch_npu places its threads, and they are left alone; " % setting
+    assert sum(text.startswith(sentence) for text in report.warnings) == left
+    assert [row["threads"] for row in report.processes].count([]) == left
+
+
 def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
     place(host, PLAN)
     tree.write({"/sys/fs/cgroup/npu.slice/npu-1.slice/vllm.scope/cpuset.cpus.effective": "0-31"})

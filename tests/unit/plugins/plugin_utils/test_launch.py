@@ -477,7 +477,30 @@ def test_slurm_numbers_cores_by_numa_node_where_the_kernel_does_not():
 UNEVEN = changed(numa=[{"id": 0, "cpus": "0-7"}, {"id": 1, "cpus": "8-31"}])
 SOME_THREADS = changed(cpus={"online": "0-31", "siblings": ["0,8"]})
 
+TORCH_NPU = [
+    ("one NPU, without its interrupts", {**ENTRY, "pool": "16-23", "irq": "16-17"}, {}, "0", "2,npu0:18-23"),
+    ("two, in the order in which they are visible", PAIR, {"visible_devices": False}, None, "2,npu0:18-31,npu1:2-15"),
+    ("a pool with a gap", {**ENTRY, "pool": "0-5,12-19", "irq": ""}, {"torch_npu_version": "26.1.0"}, "0", "2,npu0:0-5,npu0:12-19"),
+    ("a single CPU", {**ENTRY, "pool": "16-17,19", "irq": "16-17"}, {}, "0", "2,npu0:19-19"),
+]
+
+
+@pytest.mark.parametrize("entry, options, visible, conf", [case[1:] for case in TORCH_NPU], ids=[case[0] for case in TORCH_NPU])
+def test_torch_npu_is_given_the_cpus_of_the_plan(entry, options, visible, conf):
+    written = dict(line.split("=", 1) for line in launch(entry, "torch_npu", notes=False, **options).splitlines())
+    assert written == {**({"ASCEND_RT_VISIBLE_DEVICES": visible} if visible else {}), "CPU_AFFINITY_CONF": conf}
+
+
 REFUSALS = [
+    (
+        "a gap for an old torch_npu",
+        {**ENTRY, "pool": "0-5,12-19", "irq": ""},
+        "torch_npu",
+        {},
+        "2 ranges, of which torch_npu before 26.1.0",
+    ),
+    ("torch_npu without NPUs", {"cpus": "0-3"}, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
+    ("torch_npu with interrupts only", {**ENTRY, "pool": "16-17", "irq": "16-17"}, "torch_npu", {}, "nothing of CPUs 16-17 is left"),
     ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of compose, ctr, docker, "),
     ("an unknown option", ENTRY, "docker", {"imgae": "x"}, "form docker has no option imgae; it has arguments, ascend_runtime, command, "),
     (
