@@ -23,7 +23,7 @@ from ._host import Host
 from ._state import previous
 from ._state.files import MARKER
 from ._state.lock import changing
-from ._state.log import tell
+from ._state.log import log_change
 
 PROGRAM = "npu_affinity._tuning"
 FILE = "/etc/npu-affinity/tuning.json"
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     done = ["%(path)s: %(before)s -> %(after)s" % step for step in steps]
     if done:
-        tell(host, "rebind", PROGRAM, "%d changes of settings" % len(done), done)
+        log_change(host, "rebind", PROGRAM, "%d changes of settings" % len(done), done)
     for sentence in missing(host, wanted) + done:
         sys.stdout.write("%s\n" % sentence)
     return 0

@@ -392,7 +392,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PAT
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._state.log import tell
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply, compare, require_programs
@@ -525,7 +525,7 @@ def log(host: Host, params: Mapping[str, Any], done: Mapping[str, Any]) -> None:
     changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
     changes += ["%(path)s: %(before)s -> %(after)s" % step for step in done["settings"]]
     changes += binding.moves(moved)
-    tell(host, params["action"], params["author"], "%d changes" % len(changes), changes, params["reason"], done["history"])
+    log_change(host, params["action"], params["author"], "%d changes" % len(changes), changes, params["reason"], done["history"])
 
 
 def done_to_files(report: Files | Unbound) -> dict[str, Any]:

@@ -208,7 +208,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import CommandE
 from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS, grouped
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._state.log import tell
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report, unbind
 
 
@@ -244,7 +244,7 @@ def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     if state:
         number = keep(host, Applied("unbind", without(state, unbound), params["author"], params["reason"]))
     changes = ["restore or remove " + path for path in report.changes] + report.actions
-    tell(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number)
+    log_change(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from .._kernel.pci import accelerators
 from .._smi.driver import installed_version
 from .._state import previous
 from .._state.lock import changing
-from .._state.log import tell
+from .._state.log import log_change
 from .calls import State, Wanted, is_older, select
 from .recovery import Recovery
 from .tool import Cards, Refusal, ShareTool
@@ -226,7 +226,7 @@ def _switch_on(host: Host, tool: ShareTool, chosen: Sequence[Mapping[str, str]])
     for sentence in done:
         sys.stdout.write("%s\n" % sentence)
     if done:
-        tell(host, "rebind", PROGRAM, "device share of %d chips" % len(done), done)
+        log_change(host, "rebind", PROGRAM, "device share of %d chips" % len(done), done)
     for sentence in report.warnings:
         sys.stdout.write("%s\n" % sentence)
     return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]

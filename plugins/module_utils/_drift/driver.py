@@ -17,7 +17,7 @@ from .._device_share.tool import Cards, Refusal, ShareTool
 from .._host import Host
 from .._irq.affinity import KINDS, Row, grouped
 from .._irq.binding import SQ, bind, choices
-from .._irq.irqbalance import irqbalance, processes, told, until_first_pass
+from .._irq.irqbalance import irqbalance, processes, has_our_policy, until_first_pass
 from . import causes
 from .._plan_file import Device
 from .findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, Cause, Findings, Value
@@ -99,7 +99,7 @@ def _freedom_of_irqbalance(host: Host) -> Callable[[str], str]:
     found = irqbalance(host)
     if not found["active"]:
         return lambda pci: ""
-    ours = any(told((host.read("/proc/%s/cmdline" % process) or "").split("\0")) for process in processes(host))
+    ours = any(has_our_policy((host.read("/proc/%s/cmdline" % process) or "").split("\0")) for process in processes(host))
     policy = host.read(found["policy_place"])
 
     def free(pci: str) -> str:
@@ -115,7 +115,7 @@ def _freedom_of_irqbalance(host: Host) -> Callable[[str], str]:
 
 
 def _await_irqbalance(findings: Findings, host: Host) -> None:
-    """Wait for the first pass of an irqbalance that has just started: that it was told is no proof, what it then does is."""
+    """Wait for the first pass of an irqbalance that has just started: its command line is not proof, what it then does is."""
     left = until_first_pass(host)
     if left > _LONGEST_WAIT:
         text = "irqbalance started a moment ago; whether it leaves the NPUs alone shows in %d s, at its first pass. Verify again then"

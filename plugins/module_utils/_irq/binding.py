@@ -42,7 +42,7 @@ from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import PATH as PLAN
 from .._plan_file import plan_npus, read
 from .._state.lock import changing
-from .._state.log import tell
+from .._state.log import log_change
 from .affinity import KINDS, Report, Row, Step, grouped, settle, subject
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
@@ -428,7 +428,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
     if bound.changed:
         moved = moves(bound.npus)
-        tell(host, "rebind", PROGRAM, "%d changes of interrupts" % len(moved), moved)
+        log_change(host, "rebind", PROGRAM, "%d changes of interrupts" % len(moved), moved)
     for line in lines(bound):
         sys.stdout.write("%s\n" % line)
     return 1 if bound.failed and not tolerant else 0

@@ -162,13 +162,13 @@ def until_first_pass(host: Host) -> float:
         words = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
         fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
         uptime = (host.read("/proc/uptime") or "").split()
-        if told(words) and len(fields) > 19 and uptime:
+        if has_our_policy(words) and len(fields) > 19 and uptime:
             intervals = _INTERVAL.findall(" ".join(words))
             age = float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
             left = max(left, int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age)
     return left
 
 
-def told(words: Iterable[str]) -> bool:
+def has_our_policy(words: Iterable[str]) -> bool:
     """Whether the words of irqbalance's command line name a policy script of ours."""
     return _without_policy(words)[1] in (POLICY, CONFINED_POLICY)

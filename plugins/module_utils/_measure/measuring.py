@@ -100,7 +100,7 @@ class _Others:
             self.runs[load.title] = after
         self.busy = now
 
-    def tell(self, load: Workload, seconds: float) -> None:
+    def add_metrics(self, load: Workload, seconds: float) -> None:
         told = {run.runtime is not None for run in self.runs[load.title].values()}
         source, missing = "/proc/stat, schedstat, sampled", None
         if not self.busy:
@@ -125,7 +125,7 @@ def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
     return {Device.of(npu).title: {vector.irq for vector in own} for npu, _number, own in shares}
 
 
-def _tell_interrupts(
+def _add_interrupts(
     load: Workload, numbers: set[int], before: Mapping[int, int], after: Mapping[int, int], seconds: float
 ) -> dict[str, float]:
     """Add the metrics of a workload's interrupts and return ``{cpu: per s}``."""
@@ -157,7 +157,7 @@ class _Moves:
     def _ask_perf(self, load: Workload) -> None:
         self.counted[load.title] = perf_migrations(self.host, load.pids, self.seconds)
 
-    def tell(self, load: Workload, seconds: float, sampled: float) -> None:
+    def add_metrics(self, load: Workload, seconds: float, sampled: float) -> None:
         for helper in self.helpers:
             helper.join()
         if not load.pids:
@@ -174,7 +174,7 @@ class _Moves:
                 load.metric("cpu_migrations", None, "perf", text)
 
 
-def _tell_memory(host: Host, load: Workload) -> list[dict[str, Any]]:
+def _add_memory(host: Host, load: Workload) -> list[dict[str, Any]]:
     """Add the metric of a workload's memory and return the tables of its processes."""
     rows, unread = tables(host, load.processes)
     missing = None
@@ -226,10 +226,10 @@ def measure(
         missing = None if after else _ENDED if load.pids else _NO_PROCESS
         value = None if missing else grown(involuntary[load.title], after) / passed
         load.metric("involuntary_switches", value, "/proc/<pid>/status", missing)
-        moves.tell(load, passed, others.sampled_moves[load.title])
-        others.tell(load, passed)
-        per_cpu = _tell_interrupts(load, own[load.title], counts[load.title], interrupts(host, own[load.title]), passed)
-        memory = _tell_memory(host, load)
+        moves.add_metrics(load, passed, others.sampled_moves[load.title])
+        others.add_metrics(load, passed)
+        per_cpu = _add_interrupts(load, own[load.title], counts[load.title], interrupts(host, own[load.title]), passed)
+        memory = _add_memory(host, load)
         ended = [pid for pid in load.pids if not host.exists("/proc/%d" % pid)]
         if ended:
             remarks.append("%s: %d of %d processes ended meanwhile; their counts are lost" % (load.title, len(ended), len(load.pids)))

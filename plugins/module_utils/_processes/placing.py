@@ -29,7 +29,7 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import Thread
 from .._plan_file import PATH as PLAN
 from .._state.lock import changing
-from .._state.log import tell
+from .._state.log import log_change
 from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
@@ -325,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if report.changed:
         moved = moves(report.processes)
-        tell(host, "rebind", PROGRAM, "%d changes of threads" % len(moved), moved)
+        log_change(host, "rebind", PROGRAM, "%d changes of threads" % len(moved), moved)
     for line in lines(report):
         sys.stdout.write("%s\n" % line)
     return 1 if report.failed else 0

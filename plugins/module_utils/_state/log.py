@@ -28,7 +28,7 @@ _NOTICE = "5"
 _SECONDS = 2
 
 
-def tell(
+def log_change(
     host: Host, action: str, author: str, what: str, changes: Sequence[str] = (), reason: str = "", history: int | None = None
 ) -> None:
     """Write a line. ``action``: bind, rebind, rollback or unbind; ``author``: who began it, a person on the controller or one of our

@@ -131,7 +131,7 @@ def warnings(
     for unit, entries in _units(plan, services, workloads) if visible_devices and way(topology, plan)[0] != NONE else ():
         wanted, found = _visible_devices.of_entries(plan, entries), _set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
-    return sentences + _vnpus.doubts(topology, plan, vnpus, device_share)
+    return sentences + _vnpus.inconsistencies(topology, plan, vnpus, device_share)
 
 
 def _units(

@@ -33,8 +33,8 @@ class Shape(NamedTuple):
     request: Request
 
     @property
-    def told(self) -> str:
-        return _place.tasks_told(self.request, self.name)
+    def title(self) -> str:
+        return _place.tasks_by_name(self.request, self.name)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -62,9 +62,10 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
         task["task"] = number
     result = {
         "request": {
-            **{key: value for key, value in shapes[0].request.told().items() if key in WHOLE},
+            **{key: value for key, value in shapes[0].request.as_data().items() if key in WHOLE},
             "tasks": [
-                {"name": shape.name, **{key: value for key, value in shape.request.told().items() if key in OF_TASKS}} for shape in shapes
+                {"name": shape.name, **{key: value for key, value in shape.request.as_data().items() if key in OF_TASKS}}
+                for shape in shapes
             ],
         },
         "placed": bool(tasks),
@@ -134,17 +135,17 @@ def _together(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry
 
 def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int] | None, fitting: Mapping[str, int]) -> str:
     if tasks:
-        placed = (f"{shape.told} on {_place.hosts_told([task for task in tasks if task['name'] == shape.name])}" for shape in shapes)
+        placed = (f"{shape.title} on {_place.hosts_by_name([task for task in tasks if task['name'] == shape.name])}" for shape in shapes)
         return f"The job can run: {'; '.join(placed)}."
     if missing is None:
         raise AssertionError("tasks are missing where there are none")
     shape, room = missing
     if not fitting[shape.name]:
-        return f"The job cannot run: no host can take {shape.told}, with its reason in refused."
+        return f"The job cannot run: no host can take {shape.title}, with its reason in refused."
     others = " and ".join(other.name for other in shapes if other.name != shape.name)
     beside = f" beside {others}" if others else ""
     return (
-        f"The job cannot run, for its tasks run together or not at all: {shape.told}{beside} would find room for {room} of "
+        f"The job cannot run, for its tasks run together or not at all: {shape.title}{beside} would find room for {room} of "
         f"{shape.request.replicas}."
     )
 
@@ -159,6 +160,6 @@ def _lines(shapes: list[Shape], result: Mapping[str, Any]) -> Iterator[str]:
         yield from columns(rows)
     for shape in shapes:
         yield ""
-        yield f"{shape.name}, alone: {_place.tasks_told(replace(shape.request, replicas=1))}"
+        yield f"{shape.name}, alone: {_place.tasks_by_name(replace(shape.request, replicas=1))}"
         hosts, refused = ([entry for entry in result[key] if entry["name"] == shape.name] for key in ("hosts", "refused"))
         yield from _place.ranking_lines(hosts, result["fitting"][shape.name], refused)

@@ -85,9 +85,9 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     if not message and len(tasks) < wanted.replicas:
         message = _too_few(wanted, len(tasks))
     result = {
-        "request": wanted.told(),
+        "request": wanted.as_data(),
         "placed": not message,
-        "message": message or f"{tasks_told(wanted)} can run on {hosts_told(tasks)}.",
+        "message": message or f"{tasks_by_name(wanted)} can run on {hosts_by_name(tasks)}.",
         "tasks": [] if message else tasks,
         "hosts": entries,
         "fitting": len(ranking.fits),
@@ -204,8 +204,8 @@ def tasks_of(ranking: Ranking, order: list[str] | None = None) -> list[Entry]:
 
 def _too_few(request: Request, placed: int) -> str:
     if placed:
-        return f"{tasks_told(request)} cannot all run at once: the hosts that fit have room for {placed}"
-    return f"No host can take {tasks_told(request)}: {_reasons_told(request)}"
+        return f"{tasks_by_name(request)} cannot all run at once: the hosts that fit have room for {placed}"
+    return f"No host can take {tasks_by_name(request)}: {_reasons_told(request)}"
 
 
 def _use(found: Fit, cpus: int | None, request: Request) -> None:
@@ -299,7 +299,7 @@ def _by_superpod(ranking: Ranking) -> list[str]:
     return hosts
 
 
-def tasks_told(request: Request, name: str = "") -> str:
+def tasks_by_name(request: Request, name: str = "") -> str:
     parts = [counted(request.npus, "NPU") if request.npus else "", counted(request.cpus, "CPU") if request.cpus else ""]
     each = " and ".join(part for part in parts if part)
     name = f" {name}" if name else ""
@@ -310,7 +310,7 @@ def _reasons_told(request: Request) -> str:
     return "every host is refused, with its reason in refused" if request.policy == "none" else f"none admits it by policy {request.policy}"
 
 
-def hosts_told(tasks: list[Entry]) -> str:
+def hosts_by_name(tasks: list[Entry]) -> str:
     names = list(dict.fromkeys(task["host"] for task in tasks))
     return ", ".join(names[:TOLD]) + (f" and {counted(len(names) - TOLD, 'more host')}" if len(names) > TOLD else "")
 

@@ -54,7 +54,7 @@ class Request:
     superpod: SuperPods | None
     multi: bool
 
-    def told(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """Return the request with its defaults, as plain data."""
         fields = asdict(self)
         del fields["multi"]

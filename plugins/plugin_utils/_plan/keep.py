@@ -4,7 +4,7 @@
 """What remains of the plan in force when cards have dropped off the bus.
 
 A lost card makes the logic ids of the others close up. Planned anew, everybody would get other CPUs while running. So the cards that
-are still there, told by their PCI functions and chips, keep their pools, roles, memory nodes and slices until someone asks for a new
+are still there, identified by PCI function and chip, keep their pools, roles, memory nodes and slices until someone asks for a new
 plan. Where pools cannot be kept, the slices are: settings name NPUs by the numbers of these (:mod:`_entries`).
 
 This module is private to the collection.
@@ -44,7 +44,7 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
     """Return what to keep of the plan in force: nothing where no card is missing, or where ``replan`` asks for a new plan.
 
     NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_plan.unlisted`).
-    ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions nobody can be told.
+    ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions none can be identified.
     """
     if not applied or options.replan:
         return NOTHING

@@ -124,7 +124,7 @@ def without_share(npu: Mapping[str, Any]) -> bool:
     return npu.get("family") == "910" or str(npu.get("name")) == "910A"
 
 
-def doubts(
+def inconsistencies(
     topology: Mapping[str, Any], plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None
 ) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""

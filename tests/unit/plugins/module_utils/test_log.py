@@ -13,7 +13,7 @@ import pytest
 from test_host_files import ModelledSystemd
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._state.log import SOCKET, tell
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import SOCKET, log_change
 from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
 
 
@@ -30,7 +30,7 @@ def journald(tmp_path):
 
 def test_a_line_has_fields(journald):
     host, receiver = journald
-    tell(host, "bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7)
+    log_change(host, "bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7)
     datagram = receiver.recv(1 << 16)
     changes = b"write /a\nstart b"
     multiline = b"NPU_AFFINITY_CHANGES\n" + struct.pack("<Q", len(changes)) + changes + b"\n"
@@ -51,7 +51,7 @@ def test_a_line_has_fields(journald):
 
 def test_nothing_is_written_for_another_tree_and_nothing_fails_without_journald(journald, tmp_path):
     host, receiver = journald
-    tell(Host(host.root), "bind", "alice", "2 changes")
+    log_change(Host(host.root), "bind", "alice", "2 changes")
     with pytest.raises(BlockingIOError):
         receiver.recv(1)
-    tell(ModelledSystemd(str(tmp_path / "n")), "bind", "alice", "2 changes")
+    log_change(ModelledSystemd(str(tmp_path / "n")), "bind", "alice", "2 changes")
