@@ -21,6 +21,7 @@ options:
       - The hosts. Each is a dictionary with C(host), its name, and what is known of it.
       - C(topology) is the fact C(npu_affinity_topology), C(plan) what a bind would plan now, and C(refused) the sentence why it would not.
       - C(bound), C(drift), C(checked) and C(remarks) are what M(npu.affinity.binding_info) returned, and C(msg) why it failed.
+      - C(unreachable) is why the host did not answer; C(services) and C(workloads) are the settings of these names.
       - C(plans) are other plans to compare with, by their names.
       - C(processes) are processes that use NPUs, each with C(pid), C(name), C(npu) (logic id) and C(memory), MiB by NUMA node.
       - The files that P(npu.affinity.report#role) and the playbook C(npu.affinity.verify) keep have this shape.
@@ -36,7 +37,7 @@ options:
     type: str
     default: ""
   earlier:
-    description: The same hosts at an earlier time, to compare with.
+    description: The same hosts at an earlier time, to compare with. The page says what drift is new, fixed, and still there.
     type: list
     elements: dict
     default: []

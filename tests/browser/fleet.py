@@ -108,7 +108,11 @@ def _looked() -> tuple[dict, ...]:
         look("a3_640_split", "a3-01", change=lambda tree: interrupts(tree, "cq_update_irq")[100].write_text("5\n")), 3
     )
     records["a3-01"]["processes"] = processes(records["a3-01"])
-    records["a3-03"] = {"host": "a3-03"}
+    records["a3-03"] = {"host": "a3-03", "unreachable": "Failed to connect to the host via ssh: Connection timed out"}
+    records["web-01"] = copy.deepcopy(records["a2-02"]) | {"host": "web-01", "bound": False, "drift": [], "checked": {}, "plan": None}
+    records["web-01"]["topology"] |= {"npus": [], "applied": None}
+    records["a2-02"]["services"] = [{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp.service", "npus": [1, 2, 9]}]
+    records["a2-02"]["workloads"] = [{"name": "llm-a", "npus": [3], "units": ["llm-a.service"]}]
     broken = look("a2_broken", "a2-03", bound=False)
     return (*sorted(records.values(), key=lambda record: record["host"]), broken)
 
@@ -116,6 +120,15 @@ def _looked() -> tuple[dict, ...]:
 def demonstration() -> list[dict]:
     """Return a small fleet in which every state occurs."""
     return copy.deepcopy(list(_looked()))
+
+
+def before() -> list[dict]:
+    """Return the same fleet at an earlier time: one drift was not there yet, and another has been repaired since."""
+    hosts = {host["host"]: host for host in demonstration()}
+    first, *others = hosts["a2-01"]["drift"]
+    hosts["a2-01"]["drift"] = others
+    hosts["a2-02"]["drift"] = [{**first, "object": "NPU 0 dev0_sq_task"}]
+    return list(hosts.values())
 
 
 def thousand(count: int = 1000) -> list[dict]:

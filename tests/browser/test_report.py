@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import csv
+import json
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
-from tests.browser.fleet import demonstration, thousand
+from tests.browser.fleet import before, demonstration, thousand
 
 NASTY = "<img src=x onerror=document.title='owned'>"
 
@@ -52,15 +55,20 @@ def type_into_search(page, words):
 
 
 def test_the_worst_come_first_and_every_state_has_a_word(page):
-    assert page.texts("#fleet tbody .state") == ["drifted"] * 2 + ["refused", "no answer", "not bound"] + ["bound"] * 5
+    assert page.texts("#fleet tbody .state") == [
+        *["drifted"] * 2,
+        *("refused", "no answer", "bound with warnings", "not bound"),
+        *["bound"] * 4,
+        "no accelerator",
+    ]
     assert hosts(page)[:2] == ["a2-01", "a3-01"]
-    assert page.texts(".tile b") == ["2", "1", "1", "1", "5"]
+    assert page.texts(".tile b") == ["2", "1", "1", "1", "1", "4", "1"]
     assert page.shows("#fleet th[aria-sort=ascending]", "State")
 
 
 @pytest.mark.parametrize(
     ("title", "first", "last", "turned"),
-    [("Host", "a2-01", "odd-01", "odd-01"), ("CPUs", "a3-03", "a3-02", "a3-01"), ("Differs", "a2-02", "a2-01", "a2-01")],
+    [("Host", "a2-01", "web-01", "web-01"), ("CPUs", "a3-03", "a3-02", "a3-01"), ("Differs", "a2-02", "a2-01", "a2-01")],
 )
 def test_a_click_on_a_head_sorts_and_a_second_one_turns_it_round(page, title, first, last, turned):
     head(page, title).click()
@@ -84,7 +92,7 @@ def test_host_names_are_sorted_by_their_numbers(chromium, tmp_path):
 def test_search_looks_at_names_causes_and_strategies(page, words, found):
     type_into_search(page, words)
     assert hosts(page) == found
-    assert page.one("[role=status]").text == f"{len(found)} of 10 hosts"
+    assert page.one("[role=status]").text == f"{len(found)} of 11 hosts"
 
 
 def test_tiles_and_causes_narrow_the_table(page):
@@ -94,6 +102,90 @@ def test_tiles_and_causes_narrow_the_table(page):
     next(button for button in page.all(".bar button") if button.text.startswith("lost card")).click()
     assert hosts(page) == ["a2-01"]
     assert page.one("input[type=search]").get_attribute("value") == "lost card"
+
+
+@pytest.fixture
+def later(page, tmp_path):
+    """The same fleet with an earlier run to compare with."""
+    path = tmp_path / "later.html"
+    path.write_text(report_html(demonstration(), earlier=before()))
+    return page.open(path)
+
+
+def test_npus_and_gpus_are_counted_apart_and_only_bound_ones_are_filled(page):
+    assert "67 NPUs, 8 GPUs" in page.one("header .quiet").text
+    rows = "[...document.querySelectorAll('#fleet tbody tr')]"
+    filled = dict(zip(hosts(page), page.run(f"return {rows}.map(row => !!row.querySelector('.strip .ok'))"), strict=True))
+    assert filled["a2-02"] and filled["odd-01"] and not filled["a5-01"]
+    assert "bound with warnings" in page.texts("#fleet tbody .s-warned")
+    assert "Connection timed out" in dict(zip(hosts(page), page.texts("#fleet td.why"), strict=True))["a3-03"]
+
+
+def test_what_changed_since_an_earlier_run_can_be_picked_out(later):
+    buttons = {button.get_attribute("data-since"): button for button in later.all("[data-since]")}
+    assert {key: button.text for key, button in buttons.items()} == {"new": "new drift 1", "fixed": "fixed 1", "still": "still drifted 2"}
+    for key, found in (("new", ["a2-01"]), ("fixed", ["a2-02"]), ("still", ["a2-01", "a3-01"])):
+        buttons[key].click()
+        assert hosts(later) == found
+    buttons["still"].click()
+    assert len(hosts(later)) == 11
+    later.all("#fleet tbody a")[0].click()
+    assert later.texts("#drift .fresh") == ["new"]
+    later.keys("n")
+    later.run("location.hash = '#host=a2-02'")
+    assert later.shows("#fixed li", "NPU 0 dev0_sq_task")
+
+
+def test_hosts_of_one_plan_stand_together(page):
+    head(page, "Host").click()
+    page.one(".tools input").click()
+    groups = page.texts("#fleet tr.group")
+    assert groups[0] == "no plan · 3 hosts"
+    assert "global_slice, 16 NPUs, 40 CPUs each, 100 % local, Atlas 800T A3 · 1 host" in groups
+    assert hosts(page)[:3] == ["a2-03", "a3-03", "web-01"] and len(hosts(page)) == 11
+    page.one(".tools input").click()
+    assert page.all("#fleet tr.group") == []
+
+
+def test_services_and_workloads_of_a_host(page, small):
+    page.open(small, "#host=a2-02")
+    texts = "[...row.cells].map(cell => cell.innerText.replace(/\\s+/g, ' '))"
+    rows = page.run(f"return [...document.querySelectorAll('#users tbody tr')].map(row => {texts})")
+    assert rows == [
+        ["vllm@0.service service", "NPU 0", "144-167", "3"],
+        ["tp.service service", "NPU 1, NPU 2, 9 (not in the plan)", "96-119,168-191", "2-3"],
+        ["llm-a workload, llm-a.service", "NPU 3", "120-143", "2"],
+    ]
+
+
+def downloaded(page, folder, ending):
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    page.one(f"#{ending}").click()
+    assert page.until((folder / f"npu-affinity.{ending}").exists)
+    return folder / f"npu-affinity.{ending}"
+
+
+def test_the_table_can_be_downloaded_as_it_is_shown(page, tmp_path):
+    type_into_search(page, "a3")
+    rows = list(csv.DictReader(downloaded(page, tmp_path, "csv").open(newline="")))
+    assert [row["host"] for row in rows] == hosts(page)
+    assert rows[0] | {"state": "drifted", "npus": "16", "gpus": "0", "cpus": "640", "differs": "2", "local": "1"} == rows[0]
+    found = json.loads(downloaded(page, tmp_path, "json").read_text())
+    assert [host["host"] for host in found] == hosts(page)
+    assert [entry["cause"] for entry in found[0]["drift"]] == ["irqbalance", "changed cpuset"]
+
+
+@pytest.mark.parametrize("fragment", ["", "#host=a2-01", "#host=a2-02"])
+def test_a_phone_shows_every_column(page, small, fragment):
+    page.size(390, 844)
+    page.open(small, fragment)
+    assert page.run("return document.documentElement.scrollWidth") <= 390
+    cells = "[...document.querySelectorAll('tbody td[data-title]')].filter(cell => cell.childNodes.length)"
+    assert page.run(f"return {cells}.filter(cell => cell.getBoundingClientRect().right > innerWidth || !cell.offsetHeight).length") == 0
+    titles = set(page.run(f"return {cells}.map(cell => cell.dataset.title)"))
+    assert titles >= (
+        {"Pool", "IRQ", "Slice"} if fragment else {"Host", "State", "Why", "NPUs", "CPUs", "Differs", "Strategy", "Local", "Machine"}
+    )
 
 
 def test_the_keyboard_alone_reaches_everything(page):

@@ -21,6 +21,8 @@ def hosts_of(page):
 
 def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     hosts = fleet(bound="i310_pro", drifted="i310_pro", unbound="i310_pro", refused="a2_broken")
+    services = {"npu_affinity_services": [{"unit": "a.service", "npus": [1]}]}
+    hosts.give({"bound": services, "drifted": services})
     assert hosts.play("bind", "--limit", "bound").status == 0
     hosts.copy("bound", "drifted")
     write(hosts.tree("drifted"), interrupt(hosts.tree("drifted"), "sq_send_trigger_irq", 0), "30\n")
@@ -40,6 +42,9 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     assert found["drifted"]["drift"][0]["object"] == "NPU 0 sq_send_trigger_irq"
     assert found["drifted"]["drift"][0]["npu"] == 0
     assert "npu-smi cannot answer" in found["refused"]["why"]
+    assert "Connection refused" in found["silent"]["why"]
+    assert f"The page is {page}" in run.output
+    assert [(user["name"], user["pool"]) for user in found["bound"]["users"]] == [("a.service", "0-15,32-47")]
     assert found["bound"]["labels"] == ["plan in force", "kernel"]
     assert sorted(path.name for path in files.glob("*.json")) == ["bound.json", "drifted.json", "refused.json", "unbound.json"]
 

@@ -49,9 +49,11 @@ function size(mib) {
 const STATES = {
   drifted: ["drifted", "!", "The kernel differs from the plan in force."],
   refused: ["refused", "×", "A bind would not touch this host, or it could not be compared."],
-  "no answer": ["silent", "?", "Nothing was heard of this host."],
+  "no answer": ["silent", "?", "This host could not be reached."],
+  "bound with warnings": ["warned", "!", "Bound as planned, and there is something to look at."],
   "not bound": ["unbound", "–", "Never bound."],
   bound: ["bound", "✓", "Bound, and the kernel is as planned."],
+  "no accelerator": ["none", "∅", "Nothing to bind: no NPU and no GPU."],
 };
 const ORDER = Object.keys(STATES);
 const pill = state => h("span", {class: "state s-" + STATES[state][0], "data-sign": STATES[state][1]}, state);
@@ -60,8 +62,10 @@ for (const host of data.hosts) {
   host.views = host.views.map(place => data.views[place]);
   host.shape = host.machine === undefined ? null : data.machines[host.machine];
   host.plan = host.views.find(view => !view.refused) || null;
+  host.gpus = host.npus.filter(npu => npu.label.startsWith("GPU")).length;
+  host.divided = host.plan && host.npus.length ? JSON.stringify([host.machine, host.plan.strategy, Object.values(host.plan.npus).map(entry => entry.pool)]) : "";
   host.text = [host.name, host.state, host.why, host.product, host.plan && host.plan.strategy,
-    ...host.drift.map(entry => entry.object + " " + entry.cause + " " + entry.remark), ...host.remarks].join(" ").toLowerCase();
+    ...host.drift.map(entry => entry.object + " " + entry.cause + " " + entry.remark), ...host.users.map(user => user.name), ...host.remarks].join(" ").toLowerCase();
 }
 
 /* ---- colour scheme ---- */
@@ -98,9 +102,13 @@ function help() {
 }
 
 /* ---- the fleet ---- */
-const fleet = {words: "", states: new Set(), column: 1, down: false};
+const fleet = {words: "", states: new Set(), since: "", grouped: false, column: 1, down: false};
+const SINCE = {new: "new drift", fixed: "fixed", still: "still drifted"};
+const later = data.hosts.some(host => host.since);
+const sinceOf = host => host.since ? Object.entries(SINCE).filter(([key]) => host.since[key].length).map(([key, words]) => host.since[key].length + " " + words).join(", ") : "";
+const counted = (npus, gpus) => [npus || !gpus ? many(npus, "NPU") : "", gpus ? many(gpus, "GPU") : ""].filter(Boolean).join(", ");
 const drifting = host => new Set(host.drift.filter(entry => entry.npu !== null).map(entry => entry.npu));
-const local = host => host.plan && typeof host.plan.local === "number" ? host.plan.local : null;
+const local = host => host.divided && typeof host.plan.local === "number" ? host.plan.local : null;
 const percent = share => share === null ? "" : Math.round(share * 1000) / 10 + " %";
 const COLUMNS = [
   ["Host", host => host.name, host => h("a", {href: link(host)}, host.name), "host"],
@@ -109,7 +117,8 @@ const COLUMNS = [
   ["NPUs", host => host.npus.length, strip, ""],
   ["CPUs", host => host.shape ? host.shape.cpus : 0, host => host.shape ? host.shape.cpus : "", "number"],
   ["Differs", host => host.drift.length, host => host.compared ? host.drift.length + " of " + host.compared : host.drift.length || "", "number"],
-  ["Strategy", host => host.plan ? host.plan.strategy : "", host => host.plan ? host.plan.strategy : "", ""],
+  ...later ? [["Since then", host => host.since ? host.since.new.length * 1e6 + host.since.still.length * 1e3 + host.since.fixed.length : -1, sinceOf, ""]] : [],
+  ["Strategy", host => host.divided ? host.plan.strategy : "", host => host.divided ? host.plan.strategy : "", ""],
   ["Local", host => local(host) === null ? -1 : local(host), host => percent(local(host)), "number"],
   ["Machine", host => host.product, host => host.product, ""],
 ];
@@ -122,13 +131,40 @@ function strip(host) {
     const pool = host.plan && host.plan.npus[index];
     if (npu.gone) shapes.gone += `M${x + 1} ${y + 1}l7 7m0-7l-7 7`;
     else if (bad.has(index)) shapes.bad += `M${x + 4.5} ${y - .5}l5 5l-5 5l-5-5z`;
-    else if (pool) shapes.ok += `M${x} ${y}h9v9h-9z`;
+    else if (pool && host.bound) shapes.ok += `M${x} ${y}h9v9h-9z`;
     else shapes.off += `M${x + .5} ${y + .5}h8v8h-8z`;
   });
   const count = host.npus.length, wide = Math.min(count, per) * 11, high = Math.ceil(count / per) * 11;
-  const words = many(count, "NPU") + (bad.size ? ", " + bad.size + " drifting" : "");
+  const words = counted(count - host.gpus, host.gpus) + (bad.size ? ", " + bad.size + " drifting" : host.bound ? "" : ", not bound");
   return count ? s("svg", {class: "strip", role: "img", "aria-label": words, width: wide + 1, height: high + 1, viewBox: `-1 -1 ${wide + 1} ${high + 1}`},
     s("title", {}, words), Object.entries(shapes).map(([look, path]) => path && s("path", {class: look, d: path}))) : "";
+}
+
+const total = number => data.hosts.reduce((sum, host) => sum + number(host), 0);
+function planned(host) {
+  if (!host.divided) return "no plan";
+  const pools = Object.values(host.plan.npus).map(entry => expand(entry.pool).length), least = Math.min(...pools), most = maximum(pools, 0);
+  return [host.plan.strategy, counted(host.npus.length - host.gpus, host.gpus), pools.length ? (least === most ? least : least + " to " + most) + " CPUs each" : "",
+    local(host) === null ? "" : percent(local(host)) + " local", host.product].filter(Boolean).join(", ");
+}
+
+/* ---- downloads: of the hosts that the table shows, in its order ---- */
+function save(ending, type, text) {
+  const anchor = h("a", {href: URL.createObjectURL(new Blob([text], {type})), download: "npu-affinity." + ending});
+  document.body.append(anchor);
+  anchor.click();
+  anchor.remove();
+}
+const summaryOf = host => ({host: host.name, state: host.state, why: host.why, npus: host.npus.length - host.gpus, gpus: host.gpus, cpus: host.shape ? host.shape.cpus : null,
+  differs: host.drift.length, compared: host.compared, strategy: host.plan ? host.plan.strategy : "", local: local(host), machine: host.product});
+const jsonOf = hosts => JSON.stringify(hosts.map(host => ({...summaryOf(host), since: host.since, drift: host.drift, users: host.users, remarks: host.remarks})), null, 1);
+function csvOf(hosts) {
+  const rows = hosts.map(host => ({...summaryOf(host), ...later ? Object.fromEntries(Object.keys(SINCE).map(key => [key, host.since ? host.since[key].length : null])) : {}}));
+  const word = value => { /* a spreadsheet takes what begins so for a formula */
+    const text = String(value === null ? "" : value).replace(/^[=+@\t\r-]/, "'$&");
+    return /[",\n\r]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+  };
+  return [Object.keys(rows[0] || {}), ...rows.map(Object.values)].map(row => row.map(word).join(",")).join("\r\n") + "\r\n";
 }
 
 function showFleet(focus) {
@@ -154,18 +190,36 @@ function showFleet(focus) {
 
   function update() {
     const words = fleet.words.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = rows.filter(({host}) => (!fleet.states.size || fleet.states.has(host.state)) && words.every(word => host.text.includes(word)));
+    const found = rows.filter(({host}) => (!fleet.states.size || fleet.states.has(host.state)) && words.every(word => host.text.includes(word))
+      && (!fleet.since || host.since && host.since[fleet.since].length));
     const compare = (a, b) => typeof a === "number" ? a - b : naturally(a, b);
     found.sort((a, b) => compare(a.keys[fleet.column], b.keys[fleet.column]) * (fleet.down ? -1 : 1) || naturally(a.host.name, b.host.name));
     for (const entry of found) if (!entry.row) entry.row = row(entry.host);
-    body.replaceChildren(...found.map(entry => entry.row));
+    if (fleet.grouped) body.replaceChildren(...grouped(found));
+    else body.replaceChildren(...found.map(entry => entry.row));
     fleet.shown = found.map(entry => entry.host);
     heads.forEach((head, column) => head.setAttribute("aria-sort", column === fleet.column ? fleet.down ? "descending" : "ascending" : "none"));
     said.textContent = found.length === rows.length ? many(rows.length, "host") : found.length + " of " + many(rows.length, "host");
   }
+  /* One plan after the other, the one of most hosts first; the order within a plan is that of the table. */
+  function grouped(found) {
+    const groups = new Map();
+    for (const entry of found) groups.set(entry.host.divided, [...groups.get(entry.host.divided) || [], entry]);
+    const largest = [...groups.values()].sort((a, b) => b.length - a.length);
+    found.splice(0, found.length, ...largest.flat());
+    return largest.flatMap(entries => [h("tr", {class: "group"}, h("th", {colspan: COLUMNS.length, scope: "rowgroup"}, planned(entries[0].host), h("span", {class: "quiet"}, " · " + many(entries.length, "host")))),
+      ...entries.map(entry => entry.row)]);
+  }
   const row = host => h("tr", {onclick: event => { if (!event.target.closest("a") && !String(getSelection())) go(link(host)); }},
-    COLUMNS.map(([, , cell, look]) => h("td", {class: look}, cell(host))));
+    COLUMNS.map(([title, , cell, look]) => h("td", {class: look, "data-title": title}, cell(host))));
 
+  const since = later && h("div", {class: "bar noprint", role: "group", "aria-label": "Since the earlier run"}, h("span", {class: "quiet"}, "Since the earlier run:"),
+    Object.entries(SINCE).map(([key, words]) => h("button", {type: "button", "data-since": key, "aria-pressed": fleet.since === key, onclick: event => {
+      fleet.since = fleet.since === key ? "" : key;
+      for (const button of event.currentTarget.parentNode.querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.since === fleet.since);
+      update();
+    }}, words, " ", h("b", {}, String(data.hosts.filter(host => host.since && host.since[key].length).length)))));
+  const group = h("input", {type: "checkbox", checked: fleet.grouped, onchange: () => { fleet.grouped = group.checked; update(); }});
   const causes = new Map();
   for (const host of data.hosts) for (const cause of new Set(host.drift.map(entry => entry.cause))) causes.set(cause, (causes.get(cause) || 0) + 1);
   let x = 0;
@@ -176,7 +230,7 @@ function showFleet(focus) {
   put(app,
     h("a", {class: "skip", href: "#", onclick: event => { event.preventDefault(); search.focus(); }}, "To the search"),
     h("header", {class: "bar"}, h("div", {class: "grow"}, h("h1", {tabindex: -1}, data.title),
-      h("div", {class: "quiet"}, [many(data.hosts.length, "host"), many(data.hosts.reduce((sum, host) => sum + host.npus.length, 0), "NPU"), data.generated].filter(Boolean).join(" · "))),
+      h("div", {class: "quiet"}, [many(data.hosts.length, "host"), counted(total(host => host.npus.length - host.gpus), total(host => host.gpus)), data.generated].filter(Boolean).join(" · "))),
       themeButton(), helpButton()),
     h("div", {class: "tiles noprint", role: "group", "aria-label": "Hosts by state"}, tiles),
     h("div", {class: "share"}, share),
@@ -185,6 +239,9 @@ function showFleet(focus) {
         fleet.words = search.value = search.value === cause ? "" : cause;
         update();
       }}, cause, " ", h("b", {}, count)))) : null, said),
+    h("div", {class: "bar noprint tools"}, since, h("label", {}, group, "group by plan"), h("span", {class: "grow"}),
+      h("button", {type: "button", id: "csv", onclick: () => save("csv", "text/csv", csvOf(fleet.shown))}, "Download CSV"),
+      h("button", {type: "button", id: "json", onclick: () => save("json", "application/json", jsonOf(fleet.shown))}, "Download JSON")),
     h("div", {class: "scroll"}, h("table", {id: "fleet"}, h("thead", {}, h("tr", {}, heads)), body)));
   update();
   const back = focus && [...body.querySelectorAll("a")].find(anchor => anchor.textContent === focus);
@@ -551,7 +608,7 @@ function showHost(host) {
       }
       made.svg.where = made.where;
       made.used.forEach(one => used.add(one));
-      return h("metric", {}, wanted.length > 1 ? h("figcaption", {}, view.label) : null, h("div", {class: "frameless"}, made.svg));
+      return h("figure", {}, wanted.length > 1 ? h("figcaption", {}, view.label) : null, h("div", {class: "frameless"}, made.svg));
     }) : h("p", {class: "quiet"}, "There is no topology of this host to draw."));
     put(key, host.shape && legend(host, used, shown, against));
     put(reason, sentencesOf(shown, against));
@@ -571,11 +628,13 @@ function showHost(host) {
     h("header", {class: "panel"}, h("div", {class: "bar"}, title, pill(host.state), h("span", {class: "grow"}),
       h("span", {class: "quiet"}, host.compared ? `${host.drift.length} of ${host.compared} compared objects differ` : "")),
       host.why ? h("p", {class: "reason"}, host.why) : null,
-      h("div", {class: "facts"}, [["Machine", host.product], ["CPUs", host.shape && host.shape.cpus], ["NPUs", host.npus.length], ...host.facts].filter(([, value]) => value).map(([name, value]) => h("span", {}, name + " ", h("b", {}, value))))),
+      h("div", {class: "facts"}, [["Machine", host.product], ["CPUs", host.shape && host.shape.cpus], ["NPUs", host.npus.length - host.gpus], ["GPUs", host.gpus], ...host.facts].filter(([, value]) => value).map(([name, value]) => h("span", {}, name + " ", h("b", {}, value))))),
     h("section", {class: "panel", "aria-label": "Picture"},
       h("div", {class: "bar noprint"}, views.length ? [h("label", {}, "Show ", choose), h("label", {}, "Compare with ", other), swap, h("label", {}, both, "two pictures")] : h("span", {class: "quiet"}, "There is no plan to show.")),
       reason, pictures, key, h("div", {class: "noprint"}, said)),
     host.drift.length ? [h("h2", {}, "What differs"), driftTable(host)] : "",
+    host.since && host.since.fixed.length ? [h("h2", {}, "Fixed since the earlier run"), h("ul", {class: "sentences", id: "fixed"}, host.since.fixed.map(object => h("li", {}, object)))] : "",
+    host.users.length ? [h("h2", {}, "Services and workloads"), userTable(host)] : "",
     host.npus.length ? h("h2", {}, "NPUs") : "", table, memory,
     remarks.length ? h("h2", {}, "Remarks") : "", remarks.length ? h("ul", {class: "sentences"}, remarks) : "");
   draw();
@@ -593,7 +652,16 @@ function sentencesOf(shown, against) {
 
 function driftTable(host) {
   return h("div", {class: "scroll"}, h("table", {id: "drift"}, h("thead", {}, h("tr", {}, ["What", "Expected", "Found", "Likely cause"].map(title => h("th", {scope: "col"}, title)))),
-    h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {}, h("b", {}, entry.object), h("div", {class: "quiet"}, entry.kind + (entry.npu === null ? "" : ", " + host.npus[entry.npu].label))), h("td", {class: "mono"}, entry.expected), h("td", {class: "mono alarm"}, entry.found), h("td", {}, entry.cause + ": " + entry.remark))))));
+    h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {"data-title": "What"}, h("b", {}, entry.object), host.since && host.since.new.includes(entry.object) ? h("span", {class: "fresh"}, "new") : "", h("div", {class: "quiet"}, entry.kind + (entry.npu === null ? "" : ", " + host.npus[entry.npu].label))), h("td", {class: "mono", "data-title": "Expected"}, entry.expected), h("td", {class: "mono alarm", "data-title": "Found"}, entry.found), h("td", {"data-title": "Likely cause"}, entry.cause + ": " + entry.remark))))));
+}
+
+function userTable(host) {
+  const heads = ["Name", "NPUs", "CPUs", "Memory"];
+  return h("div", {class: "scroll"}, h("table", {id: "users"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
+    h("tbody", {}, host.users.map(user => {
+      const cells = [[h("b", {}, user.name), h("div", {class: "quiet"}, [user.kind, ...user.units].join(", "))], user.npus.join(", "), parted(user.pool), parted(user.mems)];
+      return h("tr", {}, cells.map((cell, number) => h("td", {class: number > 1 ? "mono" : "", "data-title": heads[number]}, cell)));
+    }))));
 }
 
 /* A cpulist that breaks between its parts only. */
@@ -608,8 +676,9 @@ function npuTable(host, shown, against, pick) {
   };
   return h("div", {class: "scroll"}, h("table", {id: "npus"}, h("thead", {}, h("tr", {}, ["NPU", "Name", "PCI", "Node", ...fields.map(([, title]) => title)].map(title => h("th", {scope: "col", class: title === "Node" ? "number" : ""}, title)))),
     h("tbody", {}, host.npus.map((npu, index) => h("tr", {},
-      h("td", {class: "nowrap"}, h("button", {type: "button", "aria-pressed": false, "data-npu": index, title: "Show only what is its", onclick: () => pick(index)}, npu.label), drifted.has(index) ? h("span", {class: "alarm"}, " ! drift") : ""),
-      h("td", {}, npu.name), h("td", {class: "mono"}, npu.pci), h("td", {class: "number"}, npu.node === null ? "?" : String(npu.node)), fields.map(([field]) => h("td", {class: "mono"}, cellOf(index, field))))))));
+      h("td", {class: "nowrap", "data-title": "NPU"}, h("button", {type: "button", "aria-pressed": false, "data-npu": index, title: "Show only what is its", onclick: () => pick(index)}, npu.label), drifted.has(index) ? h("span", {class: "alarm"}, " ! drift") : ""),
+      h("td", {"data-title": "Name"}, npu.name), h("td", {class: "mono", "data-title": "PCI"}, npu.pci), h("td", {class: "number", "data-title": "Node"}, npu.node === null ? "?" : String(npu.node)),
+      fields.map(([field, title]) => h("td", {class: "mono", "data-title": title}, cellOf(index, field))))))));
 }
 
 function memoryOf(host, view) {

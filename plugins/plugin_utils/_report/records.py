@@ -15,9 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import NODES_PER_ROW, colours_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Frame, Npu, frames_of, npus_of, owners_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.users import users_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
     Drift,
     Key,
@@ -29,7 +31,15 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import 
 )
 
 Record = Mapping[str, Any]
-BOUND, DRIFTED, REFUSED, UNBOUND, SILENT = STATES = ("bound", "drifted", "refused", "not bound", "no answer")
+BOUND, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
+    "bound",
+    "bound with warnings",
+    "drifted",
+    "refused",
+    "not bound",
+    "no answer",
+    "no accelerator",
+)
 IN_FORCE, KERNEL, NOW = "plan in force", "kernel", "a bind now"
 OPTIONS = ("cpus", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated")
 """Options of a plan that another strategy is tried with as well."""
@@ -58,8 +68,9 @@ def fleet(
 
     A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
     would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked`` and ``remarks`` of module
-    ``npu.affinity.binding_info``, or ``msg``, why that failed. Further, by choice: ``plans``, other plans to compare with (``{label:
-    plan}``), and ``processes``: ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
+    ``npu.affinity.binding_info``, or ``msg``, why that failed; ``unreachable``, why it did not answer; ``services`` and ``workloads``, the
+    settings. Further, by choice: ``plans``, other plans to compare with (``{label: plan}``), and ``processes``: ``[{pid, name, npu, memory:
+    {node: MiB}}]``. Only ``host`` must be there.
     ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
     ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
     Raises ``ValueError`` for a record without name, two of one name, and for a strategy that is none.
@@ -105,6 +116,9 @@ class _Host:
             "name": str(self.record["host"]),
             "state": state,
             "why": why,
+            "bound": bool(self.record.get("bound")),
+            "since": self._since(),
+            "users": [],
             "product": str(machine.get("product") or ""),
             "facts": _facts(machine, driver, self.topology),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
@@ -133,18 +147,49 @@ class _Host:
                 yield {"label": label, "processes": found}
 
     def _state(self) -> tuple[str, str]:
-        causes = Counter(str(entry["cause"]) for entry in self.drift)
-        why = ", ".join(cause if number == 1 else f"{cause} ({number})" for cause, number in causes.most_common())
         if "drift" not in self.record:
             reason = str(self.record.get("msg") or self.record.get("refused") or "")
             if not self.topology and not reason:
-                return SILENT, "nothing was heard of it"
+                return SILENT, str(self.record.get("unreachable") or "nothing was heard of it")
             return (REFUSED, reason) if reason else (UNBOUND, "")
-        if self.drift and self.record.get("bound"):
-            return DRIFTED, why
+        causes = Counter(str(entry["cause"]) for entry in self.drift)
+        why = ", ".join(cause if number == 1 else f"{cause} ({number})" for cause, number in causes.most_common())
         if self.record.get("bound"):
-            return BOUND, ""
-        return (REFUSED, str(self.record["refused"])) if self.record.get("refused") else (UNBOUND, why)
+            if self.drift:
+                return DRIFTED, why
+            warnings = self._warnings()
+            return (WARNED, " ".join(warnings)) if warnings else (BOUND, "")
+        if self.record.get("refused"):
+            return REFUSED, str(self.record["refused"])
+        return (UNBOUND, why) if self.topology.get("npus") or not self.topology else (NONE, "")
+
+    def _warnings(self) -> list[str]:
+        """Return what is to be looked at on a host that is as planned: remote CPUs, and warnings of its plan."""
+        in_force = self._in_force() or {}
+        local = (in_force.get("quality") or {}).get("local")
+        far = [f"{round(100 * (1 - local))} % of the CPUs are remote."] if local is not None and local < 1 else []
+        return [str(sentence) for sentence in (*far, *(in_force.get("warnings") or ()))]
+
+    def _in_force(self) -> Mapping[str, Any] | None:
+        """Return the plan in force, with the sentences of what a bind would plan now where that is the same, else with its own quality."""
+        in_force, now = self.topology.get("applied"), self.record.get("plan")
+        if not in_force or now and _same(in_force, now):
+            return {**now, **in_force} if now and in_force else in_force
+        try:
+            return {"quality": measured(in_force, self.topology), **in_force}
+        except (KeyError, TypeError, ValueError):
+            return in_force  # its NPUs are not those of the topology
+
+    def _since(self) -> dict[str, list[str]] | None:
+        """Return the objects that differ since the earlier run, that do so no more, and that still do; None where one run says nothing."""
+        if self.before is None or "drift" not in self.before or "drift" not in self.record:
+            return None
+        now, then = (list(dict.fromkeys(str(entry["object"]) for entry in record["drift"])) for record in (self.record, self.before))
+        return {
+            "new": [name for name in now if name not in then],
+            "fixed": [name for name in then if name not in now],
+            "still": [name for name in now if name in then],
+        }
 
     def _drawn(self, machines: Shared, views: Shared) -> dict[str, Any]:
         plans = dict(self._plans())
@@ -162,6 +207,7 @@ class _Host:
         return {
             "machine": machine,
             "views": [views.place(view) for view in found],
+            "users": users_of(self.record, self.topology.get("applied") or self.record.get("plan")),
             "npus": [_npu(npu, colour, raw) for npu, colour, raw in zip(npus, colours, _raw(npus, self.topology), strict=True)],
             "drift": [_drift(entry, index) for entry, index in zip(self.drift, drifting, strict=True)],
         }
@@ -198,11 +244,10 @@ class _Host:
 
     def _plans(self) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
         """Yield plans by label, or the sentence why there is none; the first one is what the picture shows at first."""
-        in_force, now = self.topology.get("applied"), self.record.get("plan")
-        same = bool(now and in_force and _same(in_force, now))
+        in_force, now = self._in_force(), self.record.get("plan")
         if in_force:
-            yield IN_FORCE, {**now, **in_force} if now and same else in_force
-        if now and not same:
+            yield IN_FORCE, in_force
+        if now and not (in_force and _same(in_force, now)):
             yield NOW, now
         elif self.record.get("refused") and not now:
             yield NOW, str(self.record["refused"])

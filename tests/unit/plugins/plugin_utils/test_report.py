@@ -151,8 +151,35 @@ def unbound(**changes):
     return given
 
 
+def planned(**changes):
+    """A bound host whose plan in force is what a bind would plan now, but for what is given."""
+    given = record()
+    given["plan"] |= changes
+    return given
+
+
+def remote():
+    """A bound host whose plan in force, which a bind would not make again, has the CPUs of the other node."""
+    given = record()
+    one, other = given["topology"]["applied"]["npus"] = copy.deepcopy(given["plan"]["npus"])
+    one["pool"], other["pool"] = other["pool"], one["pool"]
+    return given
+
+
+def without():
+    given = unbound(plan={"npus": [], "cpus": "0-31", "strategy": "even_split"})
+    given["topology"]["npus"] = []
+    return given
+
+
+BOTH = ["plan in force", "kernel"]
 # (record, state, why, labels of the views)
 STATES = [
+    (planned(warnings=["CPUs are isolated."]), "bound with warnings", "CPUs are isolated.", BOTH),
+    (planned(quality={"local": 0.75}), "bound with warnings", "25 % of the CPUs are remote.", BOTH),
+    (remote(), "bound with warnings", "100 % of the CPUs are remote.", [*BOTH, "a bind now"]),
+    (without(), "no accelerator", "", ["a bind now"]),
+    ({"host": "node1", "unreachable": "Connection timed out"}, "no answer", "Connection timed out", []),
     (record(), "bound", "", ["plan in force", "kernel"]),
     (record(drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
     (unbound(), "not bound", "", ["a bind now"]),
@@ -186,6 +213,29 @@ def test_other_strategies_and_an_earlier_run_can_be_compared_with():
     assert views[2]["npus"][1]["pool"] == "16-31"
     assert list(views[4]["npus"]) == [0]
     assert "cluster" in views[3].get("refused", views[3].get("strategy"))
+
+
+def test_what_is_new_fixed_and_still_there_since_an_earlier_run():
+    other = differs("workqueues", "dev0_sq_send_wq", Value(cpus="0"), Value(cpus="0-3"))
+    earlier = [record(drift=[MOVED]), record("node2", drift=[MOVED]), {"host": "node3"}]
+    hosts = fleet([record(drift=[MOVED, other]), record("node2"), record("node3"), record("node4")], earlier=earlier)["hosts"]
+    moved = MOVED["object"]
+    assert [host["since"] for host in hosts] == [
+        {"new": ["dev0_sq_send_wq"], "fixed": [], "still": [moved]},
+        {"new": [], "fixed": [moved], "still": []},
+        None,
+        None,
+    ]
+
+
+def test_services_and_workloads_have_the_cpus_of_their_npus():
+    services = [{"unit": "a.service", "npus": [0]}, {"unit": "b.service", "npus": ["0000:02:00.0", 7]}]
+    (host,) = fleet([record(services=services, workloads=[{"name": "llm", "npus": [0, 1], "units": ["c.service"]}])])["hosts"]
+    assert [(user["kind"], user["name"], user["npus"], user["pool"], user["mems"]) for user in host["users"]] == [
+        ("service", "a.service", ["NPU 0"], "0-15", "0"),
+        ("service", "b.service", ["NPU 1", "7 (not in the plan)"], "16-31", "1"),
+        ("workload", "llm", ["NPU 0", "NPU 1"], "0-31", "0-1"),
+    ]
 
 
 def test_a_lost_card_keeps_its_drift_although_logic_ids_close_up():

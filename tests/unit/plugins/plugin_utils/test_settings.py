@@ -124,4 +124,5 @@ def test_every_role_that_can_be_off_has_its_switch():
 
 
 def test_the_role_takes_every_strategy_that_there_is():
-    assert specs.options()["plan"]["npu_affinity_strategy"]["choices"] == ["auto", *sorted(discover())]
+    for role, name in (("plan", "npu_affinity_strategy"), ("report", "npu_affinity_report_strategies")):
+        assert specs.options()[role][name]["choices"] == ["auto", *sorted(discover())]
