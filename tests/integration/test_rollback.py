@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tests.integration.conftest import touched
-from tests.integration.test_unbind import state
+from tests.integration.test_unbind import SHARED, VENDOR, shared, state
 from tests.simulator.faults import lose_card
 
 ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
@@ -15,18 +15,19 @@ OWN = ("/etc/npu-affinity/history", "/etc/npu-affinity/previous.json")
 
 def differing(before, after):
     paths = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    return {path for path in paths if not path.startswith((*OWN, "/var/log", "/simulator"))}
+    return {path for path in paths if not path.startswith((*OWN, *VENDOR))}
 
 
 def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(fleet):
     hosts = fleet(first="a2_4x48", second="a2_4x48", unbound="a2_4x48")
     bind = {"npu_affinity_hosts": "all:!unbound", **ALL_AT_ONCE}
-    assert hosts.play("bind", npu_affinity_author="alice", **bind).status == 0
-    before = state(hosts.tree("first"))
+    assert hosts.play("bind", npu_affinity_author="alice", **SHARED, **bind).status == 0
+    before, cards = state(hosts.tree("first")), shared(hosts.tree("first"))
+    assert cards
     changes = {"npu_affinity_housekeeping": "1", "npu_affinity_irq_enabled": False, "npu_affinity_reason": "one core for the system"}
     assert hosts.play("bind", npu_affinity_author="bob", **changes, **bind).status == 0
     changed = state(hosts.tree("first"))
-    assert differing(before, changed)
+    assert differing(before, changed) and not shared(hosts.tree("first"))
     lose_card(hosts.tree("second"), 3)
 
     shown = hosts.play("history", "--limit", "first,unbound")
@@ -43,6 +44,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
     run = hosts.play("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
     assert "Entry 1 of " in run.failure("second") and "the NPU at 0000:82:00.0 is not there any more" in run.failure("second"), run.output
     assert differing(before, state(hosts.tree("first"))) == set()
+    assert shared(hosts.tree("first")) == cards
     assert "Rolled back to entry 1 of" in run.output and "0 of" in run.output
     assert run.files("first") == check.files("first")
     assert [entry for entry in run.of("unbound", "ok") if entry["result"].get("changed")] == []

@@ -29,9 +29,14 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     }
     at_boot = settings["device_share"] and settings["boot"] and any(npu["kind"] == "npu" for npu in topology["npus"])
     if not at_boot:
-        return Feature(owned=OWNED, live=live)
+        return Feature(owned=OWNED, needs_plan=True, live=live)
     return Feature(
-        files=(unit(DEVICE_SHARE_SERVICE, service(settings)),), owned=OWNED, enabled=(DEVICE_SHARE_SERVICE,), runtime=True, live=live
+        files=(unit(DEVICE_SHARE_SERVICE, service(settings)),),
+        owned=OWNED,
+        enabled=(DEVICE_SHARE_SERVICE,),
+        runtime=True,
+        needs_plan=True,
+        live=live,
     )
 
 
