@@ -172,7 +172,8 @@ class _Host:
 
     def _in_force(self) -> Mapping[str, Any] | None:
         """Return the plan in force, with the sentences of what a bind would plan now where that is the same, else with its own quality."""
-        in_force, now = self.topology.get("applied"), self.record.get("plan")
+        in_force: Mapping[str, Any] | None = self.topology.get("applied")
+        now: Mapping[str, Any] | None = self.record.get("plan")
         if not in_force or now and _same(in_force, now):
             return {**now, **in_force} if now and in_force else in_force
         try:
