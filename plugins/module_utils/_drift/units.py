@@ -23,6 +23,7 @@ from .._state.unit_files import differences, drop_in_of, fragment, numbers, othe
 from .._transaction.host_files import runs_or_would
 from .._transaction.programs import WHY_FAILED, failed
 from . import causes
+from .binders import check_binders
 from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Findings, Value
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
@@ -91,9 +92,12 @@ def check_cpusets(findings: Findings, host: Host, systemd: Systemd, expected: Se
     for entry in expected:
         unit, folder = entry["unit"], folders[entry["unit"]]
         right = [_compare_set(findings, host, systemd, entry, folder, kind, there, edited) for kind in _KINDS if entry[kind[0]]]
-        if folder and all(right):
+        if folder:
             inner = {other for other in folders.values() if other and other != folder}
-            _compare_processes(findings, host, "processes of " + unit, processes(host, folder, inner), entry, unit)
+            found = processes(host, folder, inner)
+            check_binders(findings, host, unit, found)
+            if all(right):
+                _compare_processes(findings, host, "processes of " + unit, found, entry, unit)
 
 
 def _compare_set(
@@ -194,7 +198,9 @@ def check_services(
                 findings.differs("services", unit, "in " + wanted["Slice"], "in " + found, cause, unit=unit)
         if "CPUAffinity" in wanted:
             folder = next((CGROUPS + top + group for top in _HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
-            threads = [thread for pid in processes(host, folder) for thread in _threads(host, pid)] if group and folder else []
+            inside = processes(host, folder) if group and folder else []
+            check_binders(findings, host, unit, inside)
+            threads = [thread for process in inside for thread in _threads(host, process)]
             entry = {"cpus": wanted["CPUAffinity"], "mems": ""}
             _compare_processes(findings, host, "threads of " + unit, threads, entry, unit, OLD_PROCESS)
     return with_sets

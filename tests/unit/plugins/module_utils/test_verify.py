@@ -458,6 +458,28 @@ def live(tmp_path):
     return host
 
 
+SGLANG = "SGLANG_SET_CPU_AFFINITY=1: SGLang takes cores of the whole host by number, and ends where"
+TORCH_NPU = "CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1: torch_npu moves the interrupts of its NPUs and stops irqbalance"
+
+
+@pytest.mark.parametrize(
+    "setting, remarks",
+    [
+        ("SGLANG_SET_CPU_AFFINITY=1", [SGLANG]),
+        ("SGLANG_SET_CPU_AFFINITY=0", []),
+        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1", [TORCH_NPU]),
+        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:0", []),
+    ],
+)
+def test_a_program_that_binds_itself_is_named(live, setting, remarks):
+    live.put("/proc/100/environ", "LANG=C\0%s\0" % setting)
+    findings = compared(live, LIVE_WANTED)[1]
+    found = [remark for remark in findings.remarks if " started with " in remark]
+    assert len(found) == len(remarks)
+    for sentence, remark in zip(found, remarks):
+        assert sentence.startswith("process 100 (worker) of npu-0.slice started with %s" % remark)
+
+
 def test_a_running_host_is_asked_little_and_told_nothing(live):
     was_bound, findings = compared(live, LIVE_WANTED)
     assert (was_bound, findings.drift) == (True, [])
