@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: binding
-short_description: What systemd must hold on a host so that a plan is in force
+short_description: What systemd must have on a host so that a plan is in force
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

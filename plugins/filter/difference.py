@@ -20,7 +20,7 @@ options:
     type: bool
     default: true
   visible_devices:
-    description: Whether services are told their devices, in E(ASCEND_RT_VISIBLE_DEVICES) or E(CUDA_VISIBLE_DEVICES).
+    description: Whether services get the ids of their devices, in E(ASCEND_RT_VISIBLE_DEVICES) or E(CUDA_VISIBLE_DEVICES).
     type: bool
     default: true
   slices:

@@ -55,7 +55,7 @@ options:
   limiter:
     description:
       - The limiter's path in containers, V(/hami-vnpu-core/limiter) where the device plugin mounts it, for libraries of the published
-        layout. The sample pods then start it by a C(postStart) hook, as HAMi 2.9.0 did of itself.
+        layout. The sample pods then start it by a C(postStart) hook, as HAMi 2.9.0 did by itself.
       - Empty for libraries that do without, as those of later device plugins.
     type: str
     default: ''

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: hardware_changes
-short_description: In what a machine differs from the one that a state was made for
+short_description: How a machine differs from the one that a state was made for
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

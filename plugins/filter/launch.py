@@ -98,8 +98,8 @@ options:
     default: MEMORY
   visible_devices:
     description:
-      - Whether the program is told its devices, by C(ASCEND_RT_VISIBLE_DEVICES) or, for GPUs, C(CUDA_VISIBLE_DEVICES) in the order of the
-        PCI bus. Without it a program with the CPUs of NPU 2 computes on NPU 0.
+      - Whether the program gets the ids of its devices, by C(ASCEND_RT_VISIBLE_DEVICES) or, for GPUs, C(CUDA_VISIBLE_DEVICES) in the order
+        of the PCI bus. Without it a program with the CPUs of NPU 2 computes on NPU 0.
       - The ids are those that the program sees. Outside containers these are the logic ids of the host; in a container with its own
         devices they count from 0.
       - Taken by all forms but V(kubernetes), V(kubelet) and V(slurm), where the device plugin or Slurm does this. In a container with

@@ -18,7 +18,7 @@ positional: plan
 options:
   visible_devices:
     description:
-      - Whether services are told their devices, in E(ASCEND_RT_VISIBLE_DEVICES) or E(CUDA_VISIBLE_DEVICES).
+      - Whether services get the ids of their devices, in E(ASCEND_RT_VISIBLE_DEVICES) or E(CUDA_VISIBLE_DEVICES).
       - A service of which another file names other devices is then a remark.
     type: bool
     default: true

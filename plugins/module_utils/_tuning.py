@@ -174,7 +174,7 @@ def _write(host: Host, path: str, value: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Set what the installed file holds; role tuning's unit runs it at boot. Returns 0, or 1 with a sentence when a setting was refused."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Set what concerns NPUs on this host, as it was applied.")
-    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     host = Host(parser.parse_args(argv).root)
     try:
         with changing(host, PROGRAM):

@@ -226,7 +226,7 @@ class _Unbinding:
             text = self.systemd.text(unit)
             if self.systemd.masked(unit):
                 advice = "systemctl unmask %s, and unbind again" % unit
-                self._leave(unit, "%s was stopped by a bind and is masked since, so that it is not started: %s" % (unit, advice))
+                self._leave(unit, "%s was stopped by a bind and has been masked since, so that it is not started: %s" % (unit, advice))
                 continue
             if text is None:
                 self.report.warnings.append("%s was stopped by a bind and is not installed any more" % unit)

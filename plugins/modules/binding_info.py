@@ -21,7 +21,7 @@ description:
     are compared.
 options:
   root:
-    description: Directory below which the machine's tree lies.
+    description: Root directory of the host's file tree.
     type: path
     default: /
   plan:
@@ -60,7 +60,7 @@ options:
     type: bool
     default: false
   binding:
-    description: What systemd must hold, as P(npu.affinity.binding#filter) returns it.
+    description: What systemd must have, as P(npu.affinity.binding#filter) returns it.
     type: dict
     default: {}
   enabled:

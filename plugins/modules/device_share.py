@@ -63,7 +63,7 @@ options:
       - The fact C(npu_affinity_topology), as module M(npu.affinity.topology_facts) returns it. It saves asking C(npu-smi) for the cards.
     type: dict
   root:
-    description: Directory below which the machine's tree lies. With any other value than V(/) the C(npu-smi) of that tree is used.
+    description: Root directory of the host's file tree. With any other value than V(/) the C(npu-smi) of that tree is used.
     type: path
     default: /
   npu_smi:

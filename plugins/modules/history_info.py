@@ -15,7 +15,7 @@ description:
   - Finds one of these states, so that M(npu.affinity.host_files) can apply it again.
 options:
   root:
-    description: Directory below which the machine's tree lies.
+    description: Root directory of the host's file tree.
     type: path
     default: /
   to:

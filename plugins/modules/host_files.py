@@ -12,7 +12,7 @@ version_added: 1.0.0
 description:
   - Compares a whole set of files with the host and writes only those that differ, atomically, in one module call.
   - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
-    memory nodes the units really have, because the exit status of C(systemctl) does not tell.
+    memory nodes the units really have, because the exit status of C(systemctl) proves nothing.
   - Everything is looked at and checked before the first write, files, units, memory and O(tuning) alike. When a step fails all the same, all
     files and settings are put back, units that were stopped are started, and systemd is reloaded. What O(interrupts) could not bind is no
     such step.
@@ -30,7 +30,7 @@ description:
 options:
   root:
     description:
-      - Directory below which the machine's tree lies.
+      - Root directory of the host's file tree.
       - With any other value than V(/) the files are written there, units are enabled with C(systemctl --root), and nothing live is
         touched or read back.
     type: path
@@ -73,7 +73,7 @@ options:
     type: dict
   irq_failure:
     description:
-      - What it is when not all of O(interrupts) can be bound, for instance because the driver is not loaded or the kernel shows no
+      - What to do when not all of O(interrupts) can be bound, for instance because the driver is not loaded or the kernel shows no
         interrupts of the functions.
       - V(fail) fails the task. V(warn) warns with each of them.
     type: str

@@ -22,7 +22,7 @@ description:
 options:
   root:
     description:
-      - Directory below which the machine's tree lies. With any other value than V(/) that tree is written to, and nothing live is touched.
+      - Root directory of the host's file tree. With any other value than V(/) that tree is written to, and nothing live is touched.
     type: path
     default: /
   plan:

@@ -22,7 +22,7 @@ description:
   - The state file is never written.
 options:
   root:
-    description: Directory below which the machine's tree lies.
+    description: Root directory of the host's file tree.
     type: path
     default: /
   state:

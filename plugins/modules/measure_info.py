@@ -19,7 +19,7 @@ description:
   - Reads procfs. C(perf) is asked for the number of moves between CPUs where the kernel has no C(/proc/<pid>/sched).
 options:
   root:
-    description: Directory below which the machine's tree lies.
+    description: Root directory of the host's file tree.
     type: path
     default: /
   plan:
@@ -69,7 +69,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seconds:
-  description: How long was counted.
+  description: How long the counting took.
   returned: success
   type: float
   sample: 30.0

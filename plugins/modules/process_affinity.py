@@ -24,7 +24,7 @@ description:
 options:
   root:
     description:
-      - Directory below which the machine's tree lies. With any other value than V(/) that tree is written to, and nothing live is touched.
+      - Root directory of the host's file tree. With any other value than V(/) that tree is written to, and nothing live is touched.
     type: path
     default: /
   plan:
@@ -59,7 +59,7 @@ options:
       - V(table) returns how much of it lies on which NUMA node. The kernel walks all page tables for that, which takes seconds for hundreds
         of GiB.
       - V(migrate) also moves what lies on other nodes than those of the plan, by C(migratepages) of numactl. The processes stall meanwhile.
-        The file C(/run/npu-affinity/migration.json) tells how far it is. A run that was killed is finished by the next one.
+        The file C(/run/npu-affinity/migration.json) shows its progress. A run that was killed is finished by the next one.
     type: str
     choices: [none, table, migrate]
     default: table
@@ -139,7 +139,7 @@ processes:
       type: list
       elements: int
     found_by:
-      description: The slice or service that it runs in, or by what else it was found.
+      description: The slice or service that it runs in, or how else it was found.
       type: str
     threads:
       description:

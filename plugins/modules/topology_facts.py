@@ -13,14 +13,14 @@ description:
   - Reads CPUs, caches, NUMA nodes and PCI functions from sysfs and joins them with what C(npu-smi) and C(nvidia-smi) say about the
     accelerators, in one pass and without writing anything.
   - C(npu-smi) is called three times, at once, however many NPUs there are (C(info), C(info -m) and C(info -t topo)), and once more
-    for every chip whose PCI function or name these do not tell.
+    for every chip whose PCI function or name these do not report.
   - NUMA nodes and PCI functions of accelerators are those of sysfs. Where C(npu-smi) says something else, both are returned and the
     contradiction is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
   - Whatever cannot be read is such a sentence, too, and never a failure of the task. A host without accelerators is not a problem.
 options:
   root:
     description:
-      - Directory below which the machine's tree lies, with C(sys), C(proc), C(etc) and so on.
+      - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
       - With any other value than V(/) programs are looked for below it only, and are run from there.
     type: path
     default: /
@@ -43,13 +43,13 @@ options:
     type: str
   units:
     description:
-      - Services of systemd that should be there, by name. Those that no folder of systemd has a file of are returned, and what the files of
+      - Services of systemd that should be there, by name. Those without a unit file are returned, and what the files of
         the others set of the variables that confine a process to its devices.
     type: list
     elements: str
     default: []
   holders:
-    description: Whether to look who has accelerators open, in the open files of all processes. That takes root.
+    description: Whether to find out who has accelerators open, in the open files of all processes. That needs root.
     type: bool
     default: false
   timeout:
@@ -126,7 +126,7 @@ ansible_facts:
           type: int
           sample: 1
         machine:
-          description: The kind of machine. A value is V(null) when the tree does not tell.
+          description: The kind of machine. A value is V(null) when it is not known.
           type: dict
           contains:
             architecture:
@@ -167,7 +167,7 @@ ansible_facts:
               sample: ""
             workqueues:
               description:
-                - CPUs on which the kernel runs unbound workqueues, as those of NPU drivers are. Empty where it does not tell.
+                - CPUs on which the kernel runs unbound workqueues, as those of NPU drivers are. Empty where it does not report them.
                 - V(isolcpus) and V(nohz_full) on its command line leave some out.
               type: str
               sample: 0-191
@@ -184,7 +184,7 @@ ansible_facts:
               elements: str
               sample: [0-23, 24-47]
             sockets:
-              description: CPUs of each physical package. Empty where the kernel does not tell.
+              description: CPUs of each physical package. Empty where the kernel does not report them.
               type: list
               elements: str
               sample: [0-47]
@@ -202,7 +202,7 @@ ansible_facts:
               type: str
               sample: 0-23
             memory_mib:
-              description: Its memory in MiB. It can be 0, and V(null) when the tree does not tell.
+              description: Its memory in MiB. It can be 0, and V(null) when it is not known.
               type: int
               sample: 65536
             distances:
@@ -302,12 +302,12 @@ ansible_facts:
               sample: OPTIONS
             arguments:
               description:
-                - The value of that variable by the unit, its drop-ins and their environment files, but for the collection's own.
+                - The value of that variable by the unit, its drop-ins and their environment files, without the collection's own.
                 - A policy script is left out.
               type: str
               sample: ""
             policy:
-              description: The policy script that irqbalance is told already; empty when there is none.
+              description: The policy script that irqbalance already has; empty when there is none.
               type: str
               sample: ""
             policy_place:
@@ -315,7 +315,7 @@ ansible_facts:
               type: str
               sample: /usr/local/lib/npu-affinity/irqbalance-policy
             refusal:
-              description: Why irqbalance cannot be told by a policy script; empty when it can.
+              description: Why irqbalance cannot be given a policy script; empty when it can.
               type: str
               sample: ""
         kubelet:
@@ -393,7 +393,7 @@ ansible_facts:
           type: dict
           sample: {"tp.service": "# Managed by npu.affinity: changes are overwritten.\\n[Service]\\nSlice=npu-0.slice"}
         missing_units:
-          description: Those of O(units) that no folder of systemd has a file of.
+          description: Those of O(units) without a unit file.
           returned: with O(units)
           type: list
           elements: str

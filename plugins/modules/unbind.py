@@ -18,14 +18,14 @@ description:
   - Never stops or restarts a workload. Slices that are in use lose their limits at once and live on until what runs in them is
     restarted; the module names these units.
   - Leaves a host alone that was never bound.
-  - A step that cannot be done, such as starting a unit that is masked since, prevents no other. The task fails at its end with a sentence for
+  - A step that cannot be done, such as starting a unit that has been masked since, does not prevent the others. The task fails at its end with a sentence for
     each, and the record keeps what is left (RV(kept)).
   - With some O(features) only, the history (module P(npu.affinity.history_info#module)) gets an entry. With all of them it goes.
   - A run that was killed, or in which something could not be done, is finished by the next one. The record is removed last.
 options:
   root:
     description:
-      - Directory below which the machine's tree lies. With any other value than V(/) that tree is written to, and nothing live is touched.
+      - Root directory of the host's file tree. With any other value than V(/) that tree is written to, and nothing live is touched.
     type: path
     default: /
   features:

@@ -18,7 +18,7 @@ description:
   - M(npu.affinity.unbind) removes what was placed here and leaves the rest.
 options:
   root:
-    description: Directory below which the machine's tree lies.
+    description: Root directory of the host's file tree.
     type: path
     default: /
   folder:

@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Switch on the device share of NPUs.")
     parser.add_argument("cards", nargs="*", metavar="CARD[:CHIP]", help="NPU IDs, with a chip id where chips differ (default: all)")
-    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     parser.add_argument("--npu-smi", help="the npu-smi command (default: looked for)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for each call of npu-smi (default: %(default)s)")
     parser.add_argument("--wait", type=float, default=0, help="seconds in which to try again what is not there or not on yet")

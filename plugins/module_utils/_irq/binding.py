@@ -404,10 +404,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Bind the interrupts of NPUs to the CPUs of the plan.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
-    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     parser.add_argument("--pci", help="only the NPUs of this PCI function, e.g. 0000:c1:00.0")
     parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a loading driver requests late")
-    parser.add_argument("--failure", choices=("fail", "warn"), default="fail", help="what it is when not everything could be bound")
+    parser.add_argument("--failure", choices=("fail", "warn"), default="fail", help="what to do when not everything could be bound")
     options = parser.parse_args(argv)
     tolerant = options.failure == "warn"
     host = Host(options.root)

@@ -310,7 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Place the threads of NPU processes on their CPUs.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--settings", default=SETTINGS, help="which processes, and which threads have which role (default: %(default)s)")
-    parser.add_argument("--root", default="/", help="directory below which the machine's tree lies")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     options = parser.parse_args(argv)
     host = Host(options.root)
     try:

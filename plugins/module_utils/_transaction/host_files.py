@@ -207,7 +207,7 @@ class _Apply:
         self.interrupted = [path for path in begun if request.concerns(path)]
         stopped = _previous.recorded(host) if request.released else {}
         masked = [unit for unit in request.released if unit in stopped and self.systemd.masked(unit)]
-        report.warnings += ["%s was stopped by an earlier bind and is masked since: it stays stopped" % unit for unit in masked]
+        report.warnings += ["%s was stopped by an earlier bind and has been masked since: it stays stopped" % unit for unit in masked]
         self.released = {unit: stopped[unit] for unit in request.released if unit in stopped and unit not in masked}
 
     def look(self) -> None:

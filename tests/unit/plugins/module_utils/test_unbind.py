@@ -972,7 +972,7 @@ def test_a_bind_that_may_start_irqbalance_again_says_that_it_is_masked_and_does_
     bind(machine, "stop")
     masked(machine)
     report = apply(machine, Request(files=[a_file(UNITS + "/npu-1.slice", slice_text("0-1"))], released=[IRQBALANCE]))
-    assert report.warnings == ["irqbalance.service was stopped by an earlier bind and is masked since: it stays stopped"]
+    assert report.warnings == ["irqbalance.service was stopped by an earlier bind and has been masked since: it stays stopped"]
     assert list(report.changes) == [UNITS + "/npu-1.slice"] and IRQBALANCE in previous.recorded(machine)
 
 
