@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Compares the names of all variables of a host that start with C(npu_affinity_) with the argument specs of the roles and with what the
-    playbooks read.
+    playbooks read, and their values with the types and choices there.
 options:
   _terms:
     description: Nothing. The variables are those of the host.
@@ -31,19 +31,22 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw:
   description:
-    - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant.
+    - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, and for every value of another
+      type or choice than the setting takes.
     - C(remarks) has a sentence for every role that is off although something of it is set.
   type: list
   elements: dict
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs, values
 
 
 class LookupModule(LookupBase):
@@ -54,7 +57,19 @@ class LookupModule(LookupBase):
             role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
         ]
         host = str((variables or {}).get("inventory_hostname", "localhost"))
-        return [{"refusals": names.refusals(host, given, options), "remarks": names.remarks(given, off, options)}]
+        refusals = names.refusals(host, given, options) + values.refusals(host, self._set(given, options), options)
+        return [{"refusals": refusals, "remarks": names.remarks(given, off, options)}]
+
+    def _set(self, given: Mapping[str, Any], options: Mapping[str, specs.Options]) -> dict[str, Any]:
+        """Return the values that somebody set, as far as they can be known before the host was asked anything."""
+        defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
+        templar: Any = self._templar
+        found = {}
+        for name, value in given.items():
+            if name in defaults and value != defaults[name]:
+                with contextlib.suppress(AnsibleError):
+                    found[name] = templar.template(value)
+        return found
 
     def _is_on(self, value: Any) -> bool:
         templar: Any = self._templar

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, names, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, names, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
 
 ROLES = {"plan", "slices", "irq"}
@@ -126,3 +126,26 @@ def test_every_role_that_can_be_off_has_its_switch():
 def test_the_role_takes_every_strategy_that_there_is():
     for role, name in (("plan", "npu_affinity_strategy"), ("report", "npu_affinity_report_strategies")):
         assert specs.options()[role][name]["choices"] == ["auto", *sorted(discover())]
+
+
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        ({"npu_affinity_min_cpus": "five"}, "npu_affinity_min_cpus takes a whole number, and got 'five'."),
+        ({"npu_affinity_smt": "corez"}, "npu_affinity_smt takes one of cores, threads, and got 'corez'; did you mean cores?"),
+        ({"npu_affinity_irq_enabled": "maybe"}, "npu_affinity_irq_enabled takes true or false, and got 'maybe'."),
+        ({"npu_affinity_npus": "a,b"}, "npu_affinity_npus takes a list, each entry a whole number, and got 'a,b'."),
+        ({"npu_affinity_services": "vllm"}, "npu_affinity_services takes a list, each entry a dictionary, and got 'vllm'."),
+        (
+            {"npu_affinity_services": [{"npus": [0]}]},
+            "npu_affinity_services: missing required arguments: unit found in npu_affinity_services.",
+        ),
+        ({"npu_affinity_services": [{"unit": "a", "npus": [0], "cpus": 1}]}, "npu_affinity_services has a key that it does not take: "),
+        ({"npu_affinity_roles": {"irq": "many"}}, "npu_affinity_roles: argument 'irq' is of type str"),
+        ({"npu_affinity_npus": "0,1", "npu_affinity_min_cpus": "5", "npu_affinity_irq_enabled": "no", "npu_affinity_cpus": None}, ""),
+        ({"npu_affinity_site_contact": 5}, ""),
+    ],
+)
+def test_values_that_no_role_takes_are_one_sentence(given, sentence):
+    found = values.refusals("a2-01", given, specs.settings())
+    assert [text.startswith(f"Host a2-01: {sentence}") and len(text) < 200 for text in found] == [True] * bool(sentence)
