@@ -74,7 +74,7 @@ report: setup $(if $(INVENTORY),,fleet) ## one HTML page of the fleet, build/rep
 	$(PLAYBOOK) -e npu_affinity_report=$(CURDIR)/build/report.html playbooks/report.yml
 
 unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
-	$(PLAYBOOK) playbooks/unbind.yml
+	$(PLAYBOOK) $(if $(INVENTORY),,-e npu_affinity_confirm=yes) playbooks/unbind.yml
 
 history: setup $(if $(INVENTORY),,fleet) ## what was applied to every host: who, when, why, and what changed
 	$(PLAYBOOK) playbooks/history.yml

@@ -11,7 +11,6 @@ import pathlib
 import re
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -157,7 +156,7 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
-    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=    msg: \|-\n).*?(?=^```)", textwrap.indent(tables, " " * 8))
+    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node01, .*?(?=^```)", tables)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
 
 

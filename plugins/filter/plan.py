@@ -127,6 +127,13 @@ options:
       - Only with O(bound_by=workers), and on hosts where workers bind themselves.
     type: list
     elements: int
+  fail:
+    description:
+      - Whether it fails where no plan can be made. With V(false) it returns C(refused) then, the sentence why, and nothing else, so that a
+        task can say it alone; Ansible shows where a failing filter stands besides.
+    type: bool
+    default: true
+    version_added: 1.0.0
 seealso:
   - module: npu.affinity.topology_facts
   - plugin: npu.affinity.log_lines
@@ -328,15 +335,26 @@ _value:
       elements: str
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
-plan = filter_errors(planner.plan)
+OPTIONS = inspect.signature(planner.plan)
+
+
+def plan(topology: Mapping[str, Any], *args: Any, fail: bool = True, **options: Any) -> dict[str, Any]:
+    OPTIONS.bind(topology, *args, **options)
+    try:
+        return planner.plan(topology, *args, **options)
+    except ValueError as error:
+        if fail:
+            raise
+        return {"refused": str(error)}
 
 
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"plan": plan}
+        return {"plan": filter_errors(plan)}

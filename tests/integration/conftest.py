@@ -31,7 +31,19 @@ from tests.integration import controller
 from tests.simulator.generate import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ON_CONTROLLER = {"set_fact", "assert", "debug", "meta", "include_role", "import_role", "include_tasks", "validate_argument_spec"}
+ON_CONTROLLER = {
+    "set_fact",
+    "assert",
+    "debug",
+    "say",
+    "fail",
+    "set_stats",
+    "meta",
+    "include_role",
+    "import_role",
+    "include_tasks",
+    "validate_argument_spec",
+}
 
 
 class Run:
@@ -52,6 +64,12 @@ class Run:
         """Why the host failed; where the play noted that and went on to its end, its last word."""
         *_noted, entry = self.of(host, "failed")
         return entry["result"]["msg"]
+
+    @property
+    def summary(self):
+        """What the playbook said at its end, as data."""
+        (entry,) = (entry for entry in self.results if entry["action"].endswith("set_stats"))
+        return entry["result"]["ansible_stats"]["data"]["npu_affinity_summary"]
 
     def modules(self, host):
         """The actions that ran as modules on the host."""
@@ -115,6 +133,8 @@ class Fleet:
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "AFFINITY_JOURNAL": str(journal),
         }
+        if playbook == "unbind":
+            variables = {"npu_affinity_confirm": True, **variables}
         playbook = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
         arguments = ["-i", str(self.inventory), playbook, *arguments, "-e", json.dumps(variables)]
         return Run(controller.ansible_playbook(arguments, REPOSITORY, environment), journal)

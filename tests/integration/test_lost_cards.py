@@ -62,8 +62,10 @@ def devices(tree):
 
 
 def remarks(run, host):
-    entries = [entry["result"]["msg"] for entry in run.of(host, "ok") if entry["task"].endswith("Say what moves, and what to look at")]
-    return entries[0] if entries else []
+    (entry,) = (entry for entry in run.of(host, "ok") if entry["task"].endswith("what would move and what to look at"))
+    found = entry["result"]["ansible_facts"]["npu_affinity_remarks"]
+    assert set(found) <= set(run.summary["hosts"][host]["remarks"])
+    return found
 
 
 def come_back(tree, before):

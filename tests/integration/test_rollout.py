@@ -11,11 +11,6 @@ from tests.simulator.generate import load
 SLICE = "etc/systemd/system/npu-0.slice"
 
 
-def told(run):
-    """The sentences on the state of the fleet."""
-    return [line for entry in run.results if entry["task"] == "Fleet summary" for line in entry["result"].get("msg", "").splitlines()]
-
-
 def places(run, action):
     """Where in a run an action took place: ``{host: place}``."""
     return {entry["host"]: place for place, entry in enumerate(run.results) if entry["action"].endswith(action)}
@@ -29,20 +24,21 @@ def test_a_failing_canary_leaves_every_other_host_untouched_and_a_second_run_goe
     assert stopped.status != 0
     for host in hosts.hosts:
         assert {path for path in touched(before[host], hosts.snapshot(host)) if "npu" in path} == set(), host
-    count, failed, untouched = told(stopped)
-    assert count == "3 hosts:"
-    assert failed.startswith("1 failed: ") and SLICE in failed and failed.endswith(": canary")
-    assert untouched == "2 untouched: second, third"
+    assert stopped.summary["states"] == {"failed": ["canary"], "untouched": ["second", "third"]}
+    assert SLICE in stopped.failure("canary")
+    assert "1 failed: canary\n2 untouched: second, third\nfailed canary: Apply the plan" in stopped.output
+    assert "batch 1 of 3, 1 of 3 hosts: 1 failed, " not in stopped.output and "batch 1 of 3, 1 of 3 hosts: 1 failed\n" in stopped.output
 
     (hosts.tree("canary") / SLICE).rmdir()
     resumed = hosts.play("bind")
     assert resumed.status == 0, resumed.output
-    assert told(resumed) == ["3 hosts:", "3 changed: canary, second, third"]
+    assert resumed.summary["states"] == {"changed": ["canary", "second", "third"]}
+    assert "batch 3 of 3, 3 of 3 hosts: 3 changed" in resumed.output
     compared, begun = places(resumed, "binding_info"), places(resumed, "host_files")
     assert list(compared) == ["canary", "second", "third"]
     assert compared["canary"] < begun["second"] and compared["second"] < begun["third"], "each batch is compared before the next"
     again = hosts.play("bind")
-    assert told(again) == ["3 hosts:", "3 as planned before: canary, second, third"]
+    assert again.summary["states"] == {"unchanged": ["canary", "second", "third"]}
     assert not places(again, "binding_info")
 
 
@@ -51,11 +47,7 @@ def test_a_later_batch_that_fails_says_which_hosts_are_bound_and_which_were_refu
     (hosts.tree("a3") / SLICE).mkdir(parents=True)
     run = hosts.play("bind", npu_affinity_batches=[1])
     assert run.status != 0
-    count, refused, changed, failed, untouched = told(run)
-    assert refused == "1 refused while planning or not reached, untouched: a0"
-    assert changed == "2 changed: a1, a2"
-    assert failed.endswith(": a3")
-    assert untouched == "1 untouched: a4"
+    assert run.summary["states"] == {"changed": ["a1", "a2"], "refused": ["a0"], "failed": ["a3"], "untouched": ["a4"]}
 
 
 def test_hosts_in_use_can_be_left_for_later(fleet):
@@ -65,7 +57,8 @@ def test_hosts_in_use_can_be_left_for_later(fleet):
     before = hosts.snapshot("busy")
     run = hosts.play("bind", npu_affinity_skip_busy=True)
     assert run.status == 0, run.output
-    assert told(run)[1:] == ["1 skipped, processes use NPU 1: busy", "1 changed: idle"]
+    assert run.summary["states"] == {"changed": ["idle"], "skipped": ["busy"]}
+    assert "skipped busy: processes use NPU 1" in run.output
     assert {path for path in touched(before, hosts.snapshot("busy")) if path.startswith("/etc")} == set()
     assert hosts.play("bind", "--limit", "busy").changed("busy") > 0
 
@@ -92,3 +85,30 @@ def test_hosts_are_drained_only_when_something_will_change(fleet, tmp_path):
     (hosts.tree("a") / SLICE).mkdir()
     broken = hosts.play("bind", "--limit", "a", **hooks)
     assert broken.status != 0 and drained(broken) == []
+
+
+def test_what_is_waited_for_between_batches(fleet):
+    hosts = fleet(a="i310_pro", b="i310_pro")
+    unapproved = hosts.play("bind", npu_affinity_approve=True, npu_affinity_soak=1)
+    assert unapproved.status != 0 and "Pausing for 1 seconds" in unapproved.output
+    assert unapproved.summary["states"] == {"changed": ["a"], "untouched": ["b"]}
+    assert (
+        unapproved.summary["stopped"].startswith("Batch 1 of 2 was not approved")
+        and unapproved.failure("a") == unapproved.summary["stopped"]
+    )
+    sick = hosts.play("bind", npu_affinity_health=["sh", "-c", "echo the model does not answer >&2; exit 3"])
+    assert sick.status != 0 and sick.summary["states"] == {"failed": ["a"], "untouched": ["b"]}
+    assert sick.failure("a").startswith("npu_affinity_health: ") and sick.failure("a").endswith("the model does not answer")
+    well = hosts.play("bind", npu_affinity_health="true", npu_affinity_approve="no")
+    assert well.status == 0 and well.summary["states"] == {"changed": ["b"], "unchanged": ["a"]}, well.output
+
+
+def test_a_host_that_does_not_answer_is_listed_and_the_others_are_bound(fleet):
+    hosts = fleet(gone="i310_pro", there="i310_pro")
+    hosts.give({"gone": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}})
+    for playbook, state in (("bind", "changed"), ("verify", "as bound")):
+        run = hosts.play(playbook)
+        assert run.status != 0 and run.summary["states"] == {state: ["there"], "unreachable": ["gone"]}, run.output
+        assert run.summary["hosts"]["gone"]["reasons"] == [run.failure("gone")]
+    alone = hosts.play("bind", "--limit", "gone")
+    assert "1 unreachable: gone" in alone.output, "also where nobody is left"

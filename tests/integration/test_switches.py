@@ -16,7 +16,7 @@ import yaml
 from tests.integration.conftest import REPOSITORY
 from tests.integration.test_kubelet import FOLDER, NODE, STATE
 
-OF_PLAYBOOKS = {"npu_affinity_skip_busy", "npu_affinity_unbind_device_share"}
+OF_PLAYBOOKS = {"npu_affinity_skip_busy", "npu_affinity_unbind_device_share", "npu_affinity_approve", "npu_affinity_confirm"}
 BARE = {"when", "that", "changed_when", "failed_when", "until"}
 JINJA = jinja2.Environment(extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"])
 
@@ -155,9 +155,10 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
         ]
         assert there == [name == "true"] * 3
 
-    facts = next(
-        entry["result"]["ansible_facts"] for entry in bound.of("true", "ok") if entry["task"].endswith("Plan the CPUs of every NPU")
-    )
+    known = {}
+    for entry in bound.of("true", "ok"):
+        known |= entry["result"].get("ansible_facts", {})
+    facts = {name: known[name] for name in ("npu_affinity_topology", "npu_affinity_plan")}
     none = dict.fromkeys(every - enabling, "true") | dict.fromkeys(enabling, "false")
     off = play("bind", dict.fromkeys(hosts.hosts, none), **facts)
     assert off.status == 0, off.output

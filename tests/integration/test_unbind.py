@@ -131,12 +131,14 @@ def test_a_busy_card_stops_the_fleet_at_the_canary_and_the_next_run_finishes(fle
     hosts.copy("canary", "other")
     at_work = state(hosts.tree("other"))
     set_faults(hosts.tree("canary"), busy=["2:1"])
+    unconfirmed = hosts.play("unbind", npu_affinity_confirm=False)
+    assert unconfirmed.status != 0 and "Nothing was unbound. To unbind 2 hosts, answer yes at a terminal" in unconfirmed.failure("canary")
     misspelled = hosts.play("unbind", npu_affinity_featurs=["irq"])
     assert misspelled.status != 0 and "did you mean npu_affinity_features?" in misspelled.output
     run = hosts.play("unbind")
     assert run.status != 0
     assert "chip 1 is not off, because a container holds the card" in run.failure("canary")
-    assert run.of("other") == [] and state(hosts.tree("other")) == at_work
+    assert run.modules("other") == [] and state(hosts.tree("other")) == at_work
     left = state(hosts.tree("canary")).keys() - before["canary"].keys()
     assert left == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json"}
     set_faults(hosts.tree("canary"))

@@ -1,0 +1,88 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: progress
+short_description: How far a playbook is in its batches
+version_added: 1.0.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Returns which of the batches this one is, how many hosts had their turn, and what became of them.
+positional: names, batch, batches, playbook
+options:
+  _input:
+    description: The variables of hosts by name, as C(hostvars).
+    type: dict
+    required: true
+  names:
+    description: All hosts of the play, as C(ansible_play_hosts_all).
+    type: list
+    elements: str
+    required: true
+  batch:
+    description: Those of this batch, as C(ansible_play_batch).
+    type: list
+    elements: str
+    required: true
+  batches:
+    description: What filter P(npu.affinity.batches#filter) returned.
+    type: list
+    elements: raw
+    required: true
+  playbook:
+    description: The playbook that runs.
+    type: str
+    choices: [bind, unbind]
+    required: true
+  check:
+    description: Whether it runs in check mode.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+---
+- name: Say how far the fleet is
+  run_once: true
+  npu.affinity.say:
+    msg: "{{ (hostvars | npu.affinity.progress(ansible_play_hosts_all, ansible_play_batch, [1, '100%'], 'bind')).line }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The number of the C(batch) of all C(batches), how many of the C(hosts) are C(done), whether a host of this batch C(changed),
+    and how far the fleet is as a C(line).
+  type: dict
+  sample: {batch: 2, batches: 5, done: 40, hosts: 200, changed: true, line: "batch 2 of 5, 40 of 200 hosts: 40 changed"}
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress as _progress
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary
+
+
+@filter_errors
+def progress(
+    variables: Mapping[str, Mapping[str, Any]],
+    names: Sequence[str],
+    batch: Sequence[str],
+    batches: Sequence[int | str],
+    playbook: str,
+    check: bool = False,
+) -> dict[str, Any]:
+    at = _progress.progress(names, batch, batches)
+    found = summary.summary({name: variables[name] for name in names[: at["done"]]}, playbook, check)
+    changed = {"changed", "unbound"} & {found["hosts"][name]["state"] for name in batch}
+    return at | {"changed": bool(changed), "line": _progress.line(at, found["states"])}
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"progress": progress}

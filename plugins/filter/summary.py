@@ -1,0 +1,85 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: summary
+short_description: What became of every host in a run of a playbook
+version_added: 1.0.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Reads the variables that a playbook of this collection leaves, and gives each host a state with reasons. The playbooks do this at
+    their end.
+positional: names, playbook
+options:
+  _input:
+    description: The variables of hosts by name, as C(hostvars).
+    type: dict
+    required: true
+  names:
+    description: The hosts to take.
+    type: list
+    elements: str
+    required: true
+  playbook:
+    description: The playbook that ran.
+    type: str
+    choices: [bind, plan, verify, report, unbind, measure]
+    required: true
+  check:
+    description: Whether it ran in check mode.
+    type: bool
+    default: false
+  stopped:
+    description: Why the run ended before all hosts had their turn.
+    type: str
+    default: ""
+  command:
+    description: How a playbook is typed, with V({}) for its name.
+    type: str
+    default: ansible-playbook npu.affinity.{}
+"""
+
+EXAMPLES = r"""
+---
+- name: Which hosts have to be looked at?
+  ansible.builtin.debug:
+    msg: "{{ (hostvars | npu.affinity.summary(ansible_play_hosts_all, 'bind')).states.failed | default([]) }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(states) has the names of hosts by state, and C(hosts) by host its C(state), C(reasons), C(remarks), the units that wait for a
+      C(restart), and whether the run C(fails) for it.
+    - C(plans) has each distinct plan once, with its hosts. C(next) says what to type next, and C(lines) is all of it to read.
+  type: dict
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary_text
+
+
+@filter_errors
+def summary(
+    variables: Mapping[str, Mapping[str, Any]],
+    names: Iterable[str],
+    playbook: str,
+    check: bool = False,
+    stopped: str = "",
+    command: str = "ansible-playbook npu.affinity.{}",
+) -> dict[str, Any]:
+    found = _summary.summary({name: variables[name] for name in names}, playbook, check, stopped, command)
+    return found | {"lines": summary_text.lines(found)}
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"summary": summary}

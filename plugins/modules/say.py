@@ -1,0 +1,46 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: say
+short_description: Print lines that are to be read, whatever the callbacks show
+version_added: 1.0.0
+description:
+  - Prints lines as they are, without quotes, and returns them.
+  - They are printed also where the callback of standard output leaves out what tasks without a change return. A callback that prints JSON
+    has them in the result of the task alone.
+  - This is an action of the controller. Nothing is done on the host.
+options:
+  msg:
+    description: A text, or a list of lines.
+    type: raw
+    required: true
+extends_documentation_fragment:
+  - npu.affinity._attributes
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - This action changes nothing.
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Show the plan
+  npu.affinity.say:
+    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology) }}"
+"""
+
+RETURN = r"""
+msg:
+  description: What was given.
+  returned: always
+  type: raw
+  sample: ["4 changed: a2-[01:04]"]
+"""

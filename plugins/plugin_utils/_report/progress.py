@@ -1,0 +1,36 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How far a run is in its batches.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:
+    """Return after how many hosts each batch ends. The last one that is given is repeated, and a percentage is at least one host."""
+    found = [0]
+    while found[-1] < hosts:
+        batch = batches[min(len(found), len(batches)) - 1]
+        size = int(int(batch[:-1]) * hosts / 100) or 1 if isinstance(batch, str) else batch
+        found.append(min(hosts, found[-1] + size))
+    return found[1:]
+
+
+def progress(hosts: Sequence[str], batch: Iterable[str], batches: Sequence[int | str]) -> dict[str, Any]:
+    """Return ``{batch, batches, done, hosts}``: the number of the batch with these hosts, and how many hosts were in it and before it."""
+    reached = max(map(hosts.index, batch)) + 1
+    found = ends(len(hosts), batches)
+    number = next(number for number, end in enumerate(found, 1) if end >= reached)
+    return {"batch": number, "batches": len(found), "done": found[number - 1], "hosts": len(hosts)}
+
+
+def line(at: Mapping[str, Any], states: Mapping[str, Sequence[str]]) -> str:
+    """Return it as a line, with what became of the hosts so far."""
+    so_far = ", ".join(f"{len(names)} {state}" for state, names in states.items())
+    return f"batch {at['batch']} of {at['batches']}, {at['done']} of {at['hosts']} hosts: {so_far}"

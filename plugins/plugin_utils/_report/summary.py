@@ -1,0 +1,220 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What became of every host in a run of a playbook, out of the variables that the run left.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+RESULTS = (
+    "__npu_affinity_vnpu_result",
+    "__npu_affinity_host_result",
+    "__npu_affinity_device_share_result",
+    "__npu_affinity_threads_result",
+    "__npu_affinity_kubelet",
+    "__npu_affinity_kubelet_result",
+)
+"""What the tasks of a bind register."""
+STATES = (
+    "changed",
+    "would change",
+    "unbound",
+    "would be unbound",
+    "unchanged",
+    "planned",
+    "as bound",
+    "measured",
+    "never bound",
+    "nothing to bind",
+    "skipped",
+    "drifted",
+    "not compared",
+    "refused",
+    "failed",
+    "unreachable",
+    "untouched",
+)
+"""In the order in which they are shown."""
+DIFFERING = {"drifted", "not compared"}
+FAILURES = DIFFERING | {"refused", "failed", "unreachable"}
+UNPLANNED = {"refused", "failed", "unreachable", "untouched", "skipped", "not compared"}
+"""Whose plan is not in force after the run."""
+NOT_RESTARTED = "not restarted"
+
+NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
+    (
+        "",
+        {"bind", "unbind"},
+        {"refused", "failed", "unreachable", "untouched"},
+        "again, once that is corrected; hosts that are done stay as they are",
+    ),
+    ("", {"bind", "unbind"}, {"would change", "would be unbound"}, "without --check it is done"),
+    ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
+    ("unbind", {"bind"}, {"changed"}, "put everything back"),
+    ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
+    ("bind", {"verify", "report"}, {"drifted"}, "put it right"),
+    ("bind", {"verify", "report", "measure"}, {"never bound", "measured"}, "bind"),
+    ("measure", {"measure"}, {"measured"}, "measure again and compare, after what you change"),
+)
+"""What to type next: the playbook, the same one where it is empty; after which playbooks; when a host has one of which states; what for."""
+
+Host = Mapping[str, Any]
+Judged = tuple[str, list[str]]
+
+
+def summary(
+    hosts: Mapping[str, Host], playbook: str, check: bool = False, stopped: str = "", command: str = "ansible-playbook npu.affinity.{}"
+) -> dict[str, Any]:
+    """Return the summary of a run as plain data.
+
+    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, and ``command`` is how a playbook is typed.
+    """
+    entries = {name: _entry(name, host, playbook, check) for name, host in hosts.items()}
+    states = {state: [name for name, entry in entries.items() if entry["state"] == state] for state in STATES}
+    found = {
+        "playbook": playbook,
+        "check": check,
+        "stopped": stopped,
+        "states": {state: names for state, names in states.items() if names},
+        "plans": _plans(hosts, entries) if playbook in ("bind", "verify") else [],
+        "hosts": entries,
+    }
+    return found | {"next": list(_next(found, command))}
+
+
+def _entry(name: str, host: Host, playbook: str, check: bool) -> dict[str, Any]:
+    noted = host.get("__npu_affinity_failure")
+    refused = list(host.get("__npu_affinity_refused") or ())
+    state, reasons = (noted["state"], [noted["reason"]]) if noted else ("refused", refused) if refused else JUDGES[playbook](host, check)
+    lenient = playbook == "report" or (state in DIFFERING and not host.get("__npu_affinity_drift_fails", True))
+    return {
+        "state": state,
+        "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
+        "remarks": _sentences(_remarks(host), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
+        "restart": _restart(host),
+        "fails": state in FAILURES and not lenient,
+    }
+
+
+def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
+    """Return each text once, on one line, with the paths below ``root`` as the host has them."""
+    found = (" ".join(str(text).split()).removeprefix("Task failed: ") for text in texts)
+    return list(dict.fromkeys(text.replace(f"{root}/", "/").replace(root, "its root") if root != "/" else text for text in found))
+
+
+def _remarks(host: Host) -> Iterable[str]:
+    """Yield what there is to look at."""
+    yield from (host.get("npu_affinity_topology") or {}).get("problems") or ()
+    yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
+    for name in ("npu_affinity_remarks", "__npu_affinity_notes"):
+        yield from host.get(name) or ()
+    results = (host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured"))
+    yield from (remark for result in results for remark in result.get("remarks") or ())
+    unbound = host.get("__npu_affinity_unbound") or {}
+    yield from [unbound["message"]] if unbound.get("message") else []
+    for slice in unbound.get("slices_left") or ():
+        yield f"{slice} has no limits any more; once what runs in it was restarted, stop it or leave it to the next boot."
+
+
+def _restart(host: Host) -> list[str]:
+    """Return the units that run as they were started until somebody restarts them."""
+    found = [unit for name in (*RESULTS, "__npu_affinity_unbound") for unit in (host.get(name) or {}).get("restart_needed") or ()]
+    drift = (host.get("__npu_affinity_verified") or {}).get("drift") or ()
+    found += [entry["unit"] for entry in drift if entry["cause"].startswith(NOT_RESTARTED) and entry.get("unit")]
+    return sorted(set(found))
+
+
+def _results(host: Host) -> list[Mapping[str, Any]]:
+    return [result for result in map(host.get, RESULTS) if result]
+
+
+def _lost(host: Host) -> Judged:
+    return "unreachable", [(host.get("__npu_affinity_gathered") or {}).get("msg") or "it did not answer"]
+
+
+def _bound(host: Host, check: bool) -> Judged:
+    results = _results(host)
+    topology = host.get("npu_affinity_topology")
+    if any(result.get("unreachable") for result in results):
+        return _lost(host)
+    if any(result.get("changed") for result in results):
+        return "would change" if check else "changed", []
+    if any(not result.get("skipped") for result in results):
+        return "unchanged", []
+    if not topology:
+        return _lost(host)
+    if not (host.get("npu_affinity_plan") or {}).get("npus", True):
+        return "nothing to bind", []
+    if results:
+        return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]
+    return "untouched", []
+
+
+def _planned(host: Host, check: bool) -> Judged:
+    plan = host.get("npu_affinity_plan")
+    return _lost(host) if plan is None else ("planned" if plan["npus"] else "nothing to bind", [])
+
+
+def _compared(host: Host, check: bool) -> Judged:
+    verified = host.get("__npu_affinity_verified")
+    if not verified or verified.get("skipped"):
+        return _lost(host)
+    drift = verified.get("drift")
+    if drift is None:
+        return "not compared", [verified["msg"]]
+    if not drift:
+        return "as bound" if verified["bound"] else "never bound", []
+    causes = {entry["cause"].partition(":")[0] for entry in drift}
+    return "drifted", [f"differs from its plan, likely {', '.join(sorted(causes))}"]
+
+
+def _unbound(host: Host, check: bool) -> Judged:
+    result = host.get("__npu_affinity_unbound")
+    if not result:
+        return "untouched", []
+    if result.get("unreachable"):
+        return _lost(host)
+    if result.get("changed"):
+        return "would be unbound" if check else "unbound", []
+    return "unchanged", []
+
+
+def _measured(host: Host, check: bool) -> Judged:
+    result = host.get("__npu_affinity_measured")
+    return ("measured", []) if result and not result.get("unreachable") else _lost(host)
+
+
+JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
+    "bind": _bound,
+    "plan": _planned,
+    "verify": _compared,
+    "report": _compared,
+    "unbind": _unbound,
+    "measure": _measured,
+}
+
+
+def _plans(hosts: Mapping[str, Host], entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the distinct plans, each with the hosts that have it."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, host in hosts.items():
+        plan = host.get("npu_affinity_plan")
+        if entries[name]["state"] in UNPLANNED or not plan or not plan["npus"]:
+            continue
+        pools = {f"{entry['kind'].upper()} {entry['id']}": entry["pool"] for entry in plan["npus"]}
+        shown = {"strategy": plan["strategy"], "housekeeping": plan["housekeeping"], "pools": pools}
+        found.setdefault(repr(shown), {**shown, "hosts": []})["hosts"].append(name)
+    return list(found.values())
+
+
+def _next(found: Mapping[str, Any], command: str) -> Iterable[dict[str, str]]:
+    """Yield what to type next, and what for."""
+    playbook, states = found["playbook"], set(found["states"])
+    for own, of, wanted, purpose in NEXT:
+        if playbook in of and states & wanted:
+            yield {"command": command.format(own or playbook), "purpose": purpose}

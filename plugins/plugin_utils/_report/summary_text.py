@@ -1,0 +1,109 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A summary as lines to read: each plan, sentence and unit once, with its hosts.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+SHOWN = 12
+"""Names, plans and sentences of a kind that are shown; the others are counted."""
+WIDTH = 120
+NUMBER = re.compile(r"(.*?)(\d*)(\D*)")
+"""What stands in a name before its last number, the number, and what follows."""
+
+
+def lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the text of a summary."""
+    return list(_lines(summary))
+
+
+def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    hosts = summary["hosts"]
+    mode = ", check mode: nothing was changed" if summary["check"] else ""
+    yield f"SUMMARY of {summary['playbook']}, {count(len(hosts), 'host')}{mode}"
+    for state, names in summary["states"].items():
+        yield f"{len(names)} {state}: {folded(names)}"
+    if summary["stopped"]:
+        yield f"Stopped: {summary['stopped']}"
+    for plan in capped(summary["plans"], "plan"):
+        yield from [plan] if isinstance(plan, str) else _plan(plan)
+    for state in ("refused", "failed", "unreachable", "not compared", "drifted", "skipped"):
+        yield from _grouped(state, {name: entry["reasons"] for name, entry in hosts.items() if entry["state"] == state})
+    yield from _grouped("remark on", {name: entry["remarks"] for name, entry in hosts.items()})
+    yield from _grouped("restart on", {name: entry["restart"] for name, entry in hosts.items()})
+    for step in summary["next"]:
+        yield f"next: {step['command']}  # {step['purpose']}"
+
+
+def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
+    housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
+    kinds = itertools.groupby(plan["pools"].items(), lambda pool: pool[0].split()[0])
+    pools = "; ".join(f"{kind} {', '.join(f'{name.split()[1]}={cpus}' for name, cpus in devices)}" for kind, devices in kinds)
+    text = f"plan of {folded(plan['hosts'])} ({plan['strategy']}{housekeeping}): {pools}"
+    yield from textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield each sentence once, with the hosts of which it was said."""
+    found: dict[str, list[str]] = {}
+    for name, said in sentences.items():
+        for sentence in said:
+            found.setdefault(sentence, []).append(name)
+    yield from capped([f"{title} {folded(names)}: {sentence}" for sentence, names in found.items()], "sentence")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def capped(found: Sequence[Any], noun: str) -> list[Any]:
+    """Return the first of many things, and how many there are besides, which is never a single one."""
+    if len(found) <= SHOWN + 1:
+        return list(found)
+    return [*found[:SHOWN], f"and {count(len(found) - SHOWN, noun)} more"]
+
+
+def folded(names: Sequence[str]) -> str:
+    """Return names of hosts, with runs of three and more as an inventory has them: ``node[01:40]``."""
+    parts: list[str] = []
+    told = 0
+    for run in _runs(names):
+        if len(parts) == SHOWN and len(names) - told > 1:
+            return f"{', '.join(parts)} and {len(names) - told} more"
+        parts.append(run[0] if len(run) == 1 else _range(run))
+        told += len(run)
+    return ", ".join(parts)
+
+
+def _runs(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield names alone, or three and more in a row that differ by their last number, which counts up."""
+    numbered = enumerate(names)
+    for _key, grouped in itertools.groupby(numbered, lambda entry: _place(*entry)):
+        run = [name for _index, name in grouped]
+        yield from [run] if len(run) > 2 else [[name] for name in run]
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    found = NUMBER.fullmatch(name)
+    assert found
+    return found[1], found[2], found[3]
+
+
+def _place(index: int, name: str) -> tuple[Any, ...]:
+    """Return what names of a run have in common."""
+    head, number, tail = _split(name)
+    return (head, tail, len(number), int(number) - index) if number else (name, index)
+
+
+def _range(run: Sequence[str]) -> str:
+    head, first, tail = _split(run[0])
+    return f"{head}[{first}:{_split(run[-1])[1]}]{tail}"

@@ -1,0 +1,148 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The summary of a run: what became of each host, once for the whole fleet."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
+
+NPU = {"id": 0, "busy": False}
+PLAN = {
+    "strategy": "topo_affinity",
+    "housekeeping": "",
+    "npus": [{"kind": "npu", "id": 0, "pool": "0-7"}, {"kind": "npu", "id": 1, "pool": "8-15"}, {"kind": "gpu", "id": 0, "pool": "16-23"}],
+    "warnings": ["CPUs 3 are isolated."],
+}
+PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": []}, "npu_affinity_plan": PLAN}
+RESULT = "__npu_affinity_host_result"
+VERIFIED = "__npu_affinity_verified"
+DRIFT = [{"cause": "irqbalance: it runs", "unit": None}, {"cause": "irqbalance: it ran", "unit": None}]
+WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
+
+
+@pytest.mark.parametrize(
+    ("playbook", "check", "left", "state", "reasons", "fails"),
+    [
+        ("bind", False, {**PLANNED, RESULT: {"changed": True}}, "changed", [], False),
+        ("bind", True, {**PLANNED, RESULT: {"changed": True}}, "would change", [], False),
+        ("bind", False, {**PLANNED, RESULT: {"changed": False}}, "unchanged", [], False),
+        ("bind", False, PLANNED, "untouched", [], False),
+        ("bind", False, {**PLANNED, "npu_affinity_plan": {**PLAN, "npus": []}}, "nothing to bind", [], False),
+        ("bind", False, {}, "unreachable", ["it did not answer"], True),
+        ("bind", False, {**PLANNED, RESULT: {"unreachable": True}}, "unreachable", ["it did not answer"], True),
+        (
+            "bind",
+            False,
+            {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, RESULT: {"skipped": True}},
+            "skipped",
+            ["processes use NPU 3"],
+            False,
+        ),
+        ("bind", False, {"__npu_affinity_refused": ["Too few\nCPUs."]}, "refused", ["Too few CPUs."], True),
+        ("bind", False, {**PLANNED, "__npu_affinity_failure": {"state": "failed", "reason": "x: y"}}, "failed", ["x: y"], True),
+        ("plan", False, PLANNED, "planned", [], False),
+        ("plan", False, {**PLANNED, "__npu_affinity_refused": ["No."]}, "refused", ["No."], True),
+        ("verify", False, {VERIFIED: {"drift": [], "bound": True}}, "as bound", [], False),
+        ("verify", False, {VERIFIED: {"drift": [], "bound": False}}, "never bound", [], False),
+        ("verify", False, {VERIFIED: {"drift": DRIFT}}, "drifted", ["differs from its plan, likely irqbalance"], True),
+        (
+            "verify",
+            False,
+            {VERIFIED: {"drift": DRIFT}, "__npu_affinity_drift_fails": False},
+            "drifted",
+            ["differs from its plan, likely irqbalance"],
+            False,
+        ),
+        ("verify", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], True),
+        ("report", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], False),
+        ("report", False, {}, "unreachable", ["it did not answer"], False),
+        ("unbind", False, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "unbound", [], False),
+        ("unbind", True, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "would be unbound", [], False),
+        ("unbind", False, {"__npu_affinity_unbound": {"changed": False, "message": "Not bound."}}, "unchanged", [], False),
+        ("unbind", False, {}, "untouched", [], False),
+        ("measure", False, {**PLANNED, "__npu_affinity_measured": {"workloads": []}}, "measured", [], False),
+        ("measure", False, {}, "unreachable", ["it did not answer"], True),
+    ],
+)
+def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
+    found = summary.summary({"a": left}, playbook, check)
+    entry = found["hosts"]["a"]
+    assert (entry["state"], entry["reasons"], entry["fails"]) == (state, reasons, fails)
+    assert found["states"] == {state: ["a"]}
+
+
+def test_units_that_wait_for_a_restart_are_those_of_a_bind_a_comparison_and_an_unbind():
+    left = {RESULT: {"changed": True, "restart_needed": ["b.service"]}, VERIFIED: {"drift": WAITING}}
+    assert summary.summary({"a": {**PLANNED, **left}}, "bind")["hosts"]["a"]["restart"] == ["b.service", "vllm@0.service"]
+
+
+def test_the_text_has_each_plan_sentence_and_unit_once():
+    changed = {RESULT: {"changed": True, "restart_needed": ["vllm@0.service"]}, "npu_affinity_root": "/trees/x"}
+    hosts = {f"node{number:02}": {**PLANNED, **changed} for number in range(1, 41)}
+    hosts["node07"] = {"__npu_affinity_refused": ["Too few CPUs."]}
+    hosts["odd"] = {**PLANNED, **changed, "__npu_affinity_notes": ["/trees/x/etc differs."]}
+    found = summary.summary(hosts, "bind", command="make {}")
+    assert summary_text.lines(found) == [
+        "SUMMARY of bind, 41 hosts",
+        "40 changed: node[01:06], node[08:40], odd",
+        "1 refused: node07",
+        "plan of node[01:06], node[08:40], odd (topo_affinity): NPU 0=0-7, 1=8-15; GPU 0=16-23",
+        "refused node07: Too few CPUs.",
+        "remark on node[01:06], node[08:40], odd: CPUs 3 are isolated.",
+        "remark on odd: /etc differs.",
+        "restart on node[01:06], node[08:40], odd: vllm@0.service",
+        "next: make bind  # again, once that is corrected; hosts that are done stay as they are",
+        "next: make verify  # compare the plans with the kernels",
+        "next: make unbind  # put everything back",
+    ]
+
+
+def test_the_text_stays_short_when_all_hosts_differ():
+    hosts = {
+        f"h{name}x{name}y": {**PLANNED, RESULT: {"changed": False}, "__npu_affinity_notes": [f"note {name}"]}
+        for name in "abcdefghijklmnopqr"
+    }
+    for number, host in enumerate(hosts.values()):
+        host["npu_affinity_plan"] = {**PLAN, "npus": [{"kind": "npu", "id": 0, "pool": str(number)}]}
+    lines = summary_text.lines(summary.summary(hosts, "bind"))
+    assert lines[1].endswith(", hlxly and 6 more")
+    assert "and 6 plans more" in lines and "and 7 sentences more" in lines
+    assert len(lines) == 2 + 13 + 13 + 1
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["a"], "a"),
+        (["a1", "a2"], "a1, a2"),
+        (["n8", "n9", "n10", "n11", "n12"], "n8, n9, n[10:12]"),
+        (["r1n1.x", "r1n2.x", "r1n3.x", "r2n4.x"], "r1n[1:3].x, r2n4.x"),
+        (["10.0.0.7", "10.0.0.8", "10.0.0.9"], "10.0.0.[7:9]"),
+    ],
+)
+def test_names_of_hosts_are_folded_as_an_inventory_has_them(names, text):
+    assert summary_text.folded(names) == text
+
+
+@pytest.mark.parametrize(
+    ("hosts", "batches", "ends"),
+    [
+        (6, [1, "5%", "25%", "100%"], [1, 2, 3, 6]),
+        (200, [1, "5%", "25%", "100%"], [1, 11, 61, 200]),
+        (5, [2], [2, 4, 5]),
+        (3, ["100%"], [3]),
+    ],
+)
+def test_where_batches_end(hosts, batches, ends):
+    """As Ansible counts them."""
+    assert progress.ends(hosts, batches) == ends
+
+
+def test_a_batch_of_which_hosts_are_lost_is_known_by_those_that_are_left():
+    names = [f"h{number}" for number in range(200)]
+    at = progress.progress(names, names[3:7], [1, "5%", "25%", "100%"])
+    assert at == {"batch": 2, "batches": 4, "done": 11, "hosts": 200}
+    assert progress.line(at, {"changed": names[:10], "failed": names[10:11]}) == "batch 2 of 4, 11 of 200 hosts: 10 changed, 1 failed"
