@@ -16,7 +16,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
-from .._kernel.machine import CGROUPS
+from .._kernel.machine import CGROUPS, HIERARCHIES
 from .._state.systemd import UNIT_FOLDER, Systemd, settings, slice_path
 from .._state.unit_environment import agrees, environment
 from .._state.unit_files import differences, drop_in_of, fragment, numbers, others
@@ -29,7 +29,6 @@ from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Fin
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
 _LOADED = ("CPUAffinity", "NUMAMask")
 """Settings of a service that no cgroup shows."""
-_HIERARCHIES = ("", "/systemd", "/unified")
 _ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
 
 
@@ -197,7 +196,7 @@ def check_services(
                     cause = Cause(EDIT, "its drop-in was changed")
                 findings.differs("services", unit, "in " + wanted["Slice"], "in " + found, cause, unit=unit)
         if "CPUAffinity" in wanted:
-            folder = next((CGROUPS + top + group for top in _HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
+            folder = next((CGROUPS + top + group for top in HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
             inside = processes(host, folder) if group and folder else []
             check_binders(findings, host, unit, inside)
             threads = [thread for process in inside for thread in _threads(host, process)]

@@ -19,7 +19,7 @@ import shlex
 from typing import Any, Container, Iterable, Mapping
 
 from .._host import Host
-from .._kernel.machine import CGROUPS, runs
+from .._kernel.machine import CGROUPS, HIERARCHIES, runs
 from .._state.systemd import UNIT_FOLDERS
 from .._state.unit_environment import in_files, in_settings
 
@@ -30,7 +30,7 @@ DROP_IN = "50-npu-affinity-irq.conf"
 UNIT = "irqbalance.service"
 _SELINUX = "/sys/fs/selinux/"
 _BOOLEAN = "irqbalance_run_unconfined"
-_GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in ("", "/systemd", "/unified")]
+_GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in HIERARCHIES]
 _VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
 _INTERVAL = re.compile(r" (?:--interval|-t)[= ]?(\d+)")
 _USUAL_INTERVAL = 10

@@ -15,6 +15,8 @@ from typing import Any
 from .._host import CommandError, Host
 
 CGROUPS = "/sys/fs/cgroup"
+HIERARCHIES = ("", "/systemd", "/unified")
+"""Where systemd has its groups below :data:`CGROUPS`: on v2, v1 and hybrid hosts."""
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
 _SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
 _CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))

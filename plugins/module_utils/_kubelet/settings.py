@@ -18,6 +18,7 @@ import shlex
 from typing import Any, Mapping
 
 from .._host import Host
+from .._kernel.machine import CGROUPS, HIERARCHIES
 
 ROOT_FOLDER = "/var/lib/kubelet"
 CONFIG = ROOT_FOLDER + "/config.yaml"
@@ -34,7 +35,7 @@ _FLAGS = {
     "kube-reserved": "kubeReserved",
     "system-reserved": "systemReserved",
 }
-_PROCESSES = ("/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/")
+_PROCESSES = ["%s%s/system.slice/%s/cgroup.procs" % (CGROUPS, top, UNIT) for top in HIERARCHIES]
 _UNIT_FILES = ("/etc/systemd/system/" + UNIT, "/usr/lib/systemd/system/" + UNIT, "/lib/systemd/system/" + UNIT)
 _ENVIRONMENTS = (ROOT_FOLDER + "/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
 _TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?\Z")
@@ -136,8 +137,8 @@ def _pairs(text: str) -> dict[str, str]:
 def _flags(host: Host) -> dict[str, str]:
     """Return the flags of the running kubelet; where it does not run, those that its unit and environment files show."""
     words: list[str] = []
-    for folder in _PROCESSES:
-        for pid in (host.read(folder + UNIT + "/cgroup.procs") or "").split():
+    for path in _PROCESSES:
+        for pid in (host.read(path) or "").split():
             words = words or _of_process(host.read("/proc/%s/cmdline" % pid) or "")
     return _parsed(words or _of_files(host))
 
