@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_RELEASE = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]+)*\Z")
+_RELEASE = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)*\Z")
 OF_ALL_FORMS = ("name", "notes")
 
 
@@ -34,8 +34,8 @@ class Options:
     memory: str = "MEMORY"
     resource: str = ""
     visible_devices: bool = True
-    slurm_version: tuple[int, int] = (24, 11)
-    torch_npu_version: tuple[int, int] = (7, 3)
+    slurm_version: str = "24.11"
+    torch_npu_version: str = "7.3"
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -80,10 +80,15 @@ def _flag(option: str, value: object) -> bool:
     return value
 
 
-def _version(option: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, str) or not (match := _RELEASE.match(value)):
+def _version(option: str, value: object) -> str:
+    if not isinstance(value, str) or not _RELEASE.match(value):
         raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
-    return int(match[1]), int(match[2])
+    return value
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release that :func:`checked` has let pass, for comparison."""
+    return tuple(map(int, version.split(".")))
 
 
 _READERS: Mapping[str, Callable[[str, object], Any]] = {

@@ -145,9 +145,9 @@ def test_what_passed_on_the_same_tree_before_may_lack_time(results):
 
 
 def test_a_part_is_stopped_when_time_is_over(results):
-    (unit,) = results(Part("unit", ("exec sleep 30",)), minutes=0.02)
-    assert unit.result == "incomplete: stopped after 0 minutes"
-    assert unit.seconds < 10
+    (unit,) = results(Part("unit", ("exec sleep 300",)), minutes=0.02)
+    assert unit.result.startswith("incomplete: stopped after ")
+    assert unit.seconds < 200, "a busy machine takes long to stop it, but no part ends by itself"
 
 
 def test_the_part_that_comes_last_gets_what_is_left(results, tmp_path):

@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import container
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import numbered, whole_cores
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options, release
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Card, Recipe, Workload
 
 OPTIONS = frozenset({"slurm_version"})
@@ -45,7 +45,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     if not workload.cards:
         raise ValueError(f"{workload.title} names no NPU, and gres.conf has a line for each; give npus")
     node = _node(workload)
-    exact = options.slurm_version <= TAKES_ANY_CORES
+    exact = release(options.slurm_version)[:2] <= TAKES_ANY_CORES
     prefix = f"NodeName={options.name} " if options.name else ""
     lines, split, shared = [], set(), []
     for card in workload.cards:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options, release
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Card, Recipe, Workload
 
 OPTIONS = frozenset({"torch_npu_version", "visible_devices"})
@@ -45,7 +45,7 @@ def _ranges(workload: Workload, card: Card, options: Options) -> list[str]:
     if not cpus:
         raise ValueError(f"{workload.title}: nothing of CPUs {card.pool} is left without those of interrupts, {workload.irq}")
     parts = [part if "-" in part else f"{part}-{part}" for part in cpus.split(",")]
-    if len(parts) > 1 and options.torch_npu_version < JOINS_RANGES:
+    if len(parts) > 1 and release(options.torch_npu_version) < JOINS_RANGES:
         raise ValueError(
             f"{workload.title}: CPUs {cpus} are {len(parts)} ranges, of which torch_npu before 26.1.0 takes the last one only; give "
             "torch_npu_version='26.1.0' where it is that new, or plan pools of one range"

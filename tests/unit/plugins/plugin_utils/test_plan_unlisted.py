@@ -75,7 +75,7 @@ def test_it_is_named_with_the_cpus_that_are_kept_for_it():
     first = plan(unlisted(A2, 3))
     assert first["warnings"] == [
         "NPU at 0000:04:00.0 is on the PCI bus and not listed by npu-smi: CPUs 120-143 are kept for it, in npu-7.slice, so that "
-        "nobody shrinks when it is listed. Logic ids can change then: name NPUs by PCI address."
+        "no pool shrinks when it is listed. Logic ids can change then: name NPUs by PCI address."
     ]
     assert [entry["slice"] for entry in first["npus"]] == [f"npu-{number}.slice" for number in range(7)]
     topology = {**unlisted(A2, 3), "machine": {"cgroup": "v2", "systemd": 255}}
