@@ -39,6 +39,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
 
     looked = hosts.snapshot("first")
     check = hosts.play("rollback", "--check", "--limit", "first", npu_affinity_to="-1", **ALL_AT_ONCE)
+    assert "Would go back to entry 1" in check.output
     assert check.status == 0 and touched(looked, hosts.snapshot("first")) == set(), check.output
 
     run = hosts.play("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)

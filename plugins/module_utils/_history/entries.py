@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from typing import Any, NamedTuple
 
@@ -51,9 +52,14 @@ class Entry(NamedTuple):
 
 
 def ids(host: Host) -> list[int]:
-    """Return the ids of the entries of a host, oldest first."""
-    stems = [name[: -len(".json")] for name in host.names(FOLDER, "*.json")]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    """Return the ids of the entries of a host, oldest first. Raises ``ValueError`` for who may not look."""
+    try:
+        names = os.listdir(host.resolve(FOLDER))
+    except PermissionError:
+        raise ValueError("%s cannot be read; run as root (become: true)" % FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name[: -len(".json")]) for name in names if re.match(r"\d+\.json\Z", name))
 
 
 def read(host: Host, number: int) -> Entry:

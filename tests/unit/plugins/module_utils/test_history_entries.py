@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._history import difference
 from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Entry
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import FOLDER, Entry, readable
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 
 TIMES = {3: "2026-11-20T09:00:00Z", 4: "2026-11-21T10:30:00Z", 6: "2026-11-22T13:30:15Z"}
 ENTRIES = [Entry(number, time, "0.1.0", "bind", "", "", {}) for number, time in TIMES.items()]
@@ -73,3 +76,17 @@ DIFFERENCES = [
 @pytest.mark.parametrize(("before", "after", "lines"), DIFFERENCES)
 def test_the_difference_of_two_states(before, after, lines):
     assert difference.lines(before, after) == lines
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_who_may_not_read_the_history_is_told_so():
+    with tempfile.TemporaryDirectory() as root:
+        os.chmod(root, 0o755)
+        os.makedirs(root + FOLDER)
+        os.chmod(root + FOLDER, 0o700)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(ValueError, match="/etc/npu-affinity/history cannot be read; run as root"):
+                readable(Host(root))
+        finally:
+            os.seteuid(0)
