@@ -156,7 +156,7 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
-    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node01, .*?(?=^```)", tables)
+    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
 
 

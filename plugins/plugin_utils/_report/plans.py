@@ -8,10 +8,12 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _table
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import WIDTH, folded
 
 
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -24,12 +26,12 @@ def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _group(table: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of hosts with one table; an empty one is the last."""
-    yield f"{', '.join(hosts)}:"
+    yield from textwrap.wrap(f"{folded(list(hosts), len(hosts))}:", WIDTH, break_long_words=False, break_on_hyphens=False)
     yield from table
     said: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():
         for sentence in dict.fromkeys(_table.sentences(**host)):
             said.setdefault(sentence, []).append(name)
     for (title, text), names in said.items():
-        yield from _table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({', '.join(names)})")
+        yield from _table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({folded(names, len(names))})")
     yield ""

@@ -72,12 +72,12 @@ def capped(found: Sequence[Any], noun: str) -> list[Any]:
     return [*found[:SHOWN], f"and {count(len(found) - SHOWN, noun)} more"]
 
 
-def folded(names: Sequence[str]) -> str:
-    """Return names of hosts, with runs of three and more as an inventory has them: ``node[01:40]``."""
+def folded(names: Sequence[str], most: int = SHOWN) -> str:
+    """Return names of hosts, with runs of three and more as an inventory has them: ``node[01:40]``; ``most`` names and runs are shown."""
     parts: list[str] = []
     told = 0
     for run in _runs(names):
-        if len(parts) == SHOWN and len(names) - told > 1:
+        if len(parts) == most and len(names) - told > 1:
             return f"{', '.join(parts)} and {len(names) - told} more"
         parts.append(run[0] if len(run) == 1 else _range(run))
         told += len(run)

@@ -125,6 +125,15 @@ def test_hosts_with_one_table_share_it_and_sentences_name_those_for_which_they_h
     assert row[4:6] == [FIRST["npus"][0]["pool"], other["npus"][0]["pool"]]
 
 
+def test_names_of_hosts_are_folded_and_none_is_left_out():
+    one = shown(FRESH, FIRST)
+    assert plan_tables({f"node{number:02}": one for number in range(1, 41)})[0] == "node[01:40]:"
+    odd = [f"rack-{chr(97 + number)}" for number in range(26)]
+    lines = plan_tables(dict.fromkeys(odd, one))
+    names = " ".join(lines[: next(place for place, line in enumerate(lines) if line.startswith("NPU "))])
+    assert names == ", ".join(odd) + ":"
+
+
 def test_a_host_as_planned_says_so():
     topology = bound()
     lines = plan_tables({"a": shown(topology, plan(topology))})
