@@ -46,7 +46,7 @@ options:
 
 EXAMPLES = r"""
 ---
-- name: Say how far the fleet is
+- name: Show the progress of the fleet
   run_once: true
   npu.affinity.say:
     msg: "{{ (hostvars | npu.affinity.progress(ansible_play_hosts_all, ansible_play_batch, [1, '100%'], 'bind')).line }}"
