@@ -82,8 +82,12 @@ history: setup $(if $(INVENTORY),,fleet) ## what was applied to every host: who,
 rollback: setup $(if $(INVENTORY),,fleet) ## every host back to a state of its history: TO=-1 (the one before the last change), an id or a time
 	$(PLAYBOOK) -e '{"npu_affinity_to": "$(TO)"}' playbooks/rollback.yml
 
-measure: setup $(if $(INVENTORY),,fleet) ## count what disturbs the workloads, beside what was counted before; kept in build/measures
-	$(PLAYBOOK) -e npu_affinity_measures=$(CURDIR)/build/measures $(if $(INVENTORY),,-e npu_affinity_measure_seconds=1) playbooks/measure.yml
+measure: setup ## count what disturbs the workloads, beside what was counted before; without INVENTORY=… over processes of this machine
+ifeq ($(INVENTORY),)
+	@$(BIN)/python -m tests.simulator.load build/measures $(ARGS)
+else
+	$(PLAYBOOK) -e npu_affinity_measures=$(CURDIR)/build/measures playbooks/measure.yml
+endif
 
 site: setup ## the facts of 40 simulated hosts in use, below build/site
 	@$(BIN)/python -m tests.simulator.site tests/simulator/site.yml $(SITE)

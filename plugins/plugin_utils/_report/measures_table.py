@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import REMARK_WIDTH, columns
 
 NAMES = {
@@ -39,14 +40,14 @@ def measures_table(
             raise ValueError(f"{name}: expected a result of npu.affinity.measure_info with 'workloads'; got {type(side).__name__}")
     lines = [", ".join(f"{name}: {side['seconds']:g} s until {side.get('measured_at') or '?'}" for name, side in sides if side)]
     titles = list(dict.fromkeys(row["title"] for _name, side in reversed(sides) if side for row in side["workloads"]))
-    idle: list[str] = []
+    idle: dict[str, dict[str, str]] = {}
     for title in titles:
         rows = [(name, _row(side or {}, title)) for name, side in sides]
         if any(row and row["processes"] for _name, row in rows):
             lines += ["", *_workload(title, rows)]
         else:
-            idle += _idle(title, rows)
-    lines += [""] * bool(idle) + idle
+            idle.setdefault(_idle(rows), {})[title] = next(row["pool"] for _name, row in reversed(rows) if row)
+    lines += [""] * bool(idle) + [line for text, pools in idle.items() for line in _wrapped("", f"{_titles(pools)}: no process; {text}")]
     remarks = [f"{name}: {remark}" for name, side in sides if side for remark in side.get("remarks") or ()]
     return lines + ([""] if remarks else []) + [line for remark in remarks for line in _wrapped("", remark)]
 
@@ -55,17 +56,30 @@ def _row(side: Mapping[str, Any], title: str) -> Mapping[str, Any]:
     return next((row for row in side["workloads"] if row["title"] == title), {})
 
 
-def _idle(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Return the line of an NPU without processes: what the other metrics are."""
+def _idle(sides: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return what there is to say of an NPU without processes: its other metrics."""
     cells = []
     for key in ("interrupts", "others_share"):
         metrics = [row["metrics"][key] for _name, row in sides if row]
         values = ["missing" if metric["value"] is None else f"{metric['value']:.1f}" for metric in metrics]
         reasons = dict.fromkeys(metric["missing"] for metric in metrics if metric["missing"])
         why = f" ({'; '.join(reasons)})" if reasons else ""
-        cells.append(f"{NAMES[key]} {' -> '.join(values)}{why}")
-    pool = next(row["pool"] for _name, row in reversed(sides) if row)
-    return _wrapped("", f"{title}, pool {pool}: no process; {'; '.join(cells)}")
+        cells.append(f"{NAMES[key]} {' -> '.join(values[:1] if set(values) == {'missing'} else values)}{why}")
+    return "; ".join(cells)
+
+
+def _titles(pools: Mapping[str, str]) -> str:
+    """Return NPUs of which the same is to be said: one with its pool, several by their numbers."""
+    if len(pools) == 1:
+        ((title, pool),) = pools.items()
+        return f"{title}, pool {pool}"
+    kinds: dict[str, list[int]] = {}
+    for title in pools:
+        kind, _space, number = title.rpartition(" ")
+        if not number.isdecimal():
+            return ", ".join(pools)
+        kinds.setdefault(kind, []).append(int(number))
+    return ", ".join(f"{kind} {compress(numbers)}" for kind, numbers in kinds.items())
 
 
 def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
@@ -80,7 +94,8 @@ def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Ite
     table = [["", *(name for name, _row in sides), *(["change"] if len(sides) > 1 else [])]]
     for key, name in NAMES.items():
         metrics = [(row.get("metrics") or {}).get(key) for _name, row in sides]
-        cells = [_cell(metric, side, notes) for metric, (side, _row) in zip(metrics, sides, strict=True)]
+        reasons = {metric["missing"] for metric in metrics if metric}
+        cells = [_cell(metric, f"{side}: " if len(reasons) > 1 else "", notes) for metric, (side, _row) in zip(metrics, sides, strict=True)]
         table.append([name, *cells, *([_change(metrics, notes)] if len(sides) > 1 else [])])
     yield from (f"  {line}" for line in columns(table))
     for side, row in sides:
@@ -108,7 +123,7 @@ def _cell(metric: Mapping[str, Any] | None, side: str, notes: list[str]) -> str:
         return "-"
     if metric["value"] is None:
         why = metric["missing"]
-        return f"missing {_note(f'{side}: {why}', notes)}"
+        return f"missing {_note(f'{side}{why}', notes)}"
     return f"{metric['value']:.1f}"
 
 

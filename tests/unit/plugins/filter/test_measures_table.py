@@ -103,6 +103,19 @@ def test_npus_without_processes_have_a_line_each():
     )
 
 
+def test_npus_without_processes_of_which_the_same_is_to_be_said_have_one_line():
+    idle = [{**workload(f"{kind} {number}", others_share="not counted"), "processes": []} for kind in ("NPU", "GPU") for number in range(3)]
+    lines = table(side(*idle), side(*idle))
+    assert " ".join(line.strip() for line in lines[2:]) == (
+        "NPU 0-2, GPU 0-2: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by other tasks, % missing (not counted)"
+    )
+
+
+def test_a_reason_of_both_sides_stands_once():
+    lines = table(side(workload(waiting="no schedstat")), side(workload(waiting="no schedstat")))
+    assert [line for line in lines if line.startswith("  (")] == ["  (1) no schedstat"]
+
+
 def test_what_was_counted_in_different_ways_is_not_compared():
     lines = table(side(workload(source="perf", waiting=1.0)), side(workload(waiting=2.0)))
     assert next(line for line in lines if "waiting" in line).endswith("1.0    - (1)")

@@ -1,0 +1,86 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Playbook measure over real processes of this machine, before and after they are placed: ``python -m tests.simulator.load FOLDER``.
+
+Simulated hosts have no running processes to count. So workers run here, and on every CPU a neighbour that spins; then the workers get the
+CPUs that a plan has for an NPU, and the neighbours the others, as slices and housekeeping CPUs do it on a host. There is no NPU.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECONDS = 5
+WORKER = "import time\nwhile True:\n    end = time.monotonic() + 0.004\n    while time.monotonic() < end: pass\n    time.sleep(0.001)"
+NEIGHBOUR = "while True: pass"
+
+
+def plan_of(cpus: list[int]) -> dict:
+    """Return a plan with one NPU and its pool."""
+    pool = ",".join(map(str, cpus))
+    nodes = {path.name.removeprefix("node") for cpu in cpus for path in Path(f"/sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*")}
+    roles = {"irq": "", "main": pool, "acl": "", "release": "", "mems": ",".join(sorted(nodes, key=int))}
+    npu = {"kind": "npu", "id": 0, "chip": 0, "phy_id": 0, "pci": None, "pool": pool, **roles, "slice": "npu-0.slice"}
+    return {"schema": 1, "strategy": "even_split", "cpus": pool, "housekeeping": "", "npus": [npu], "lost": []}
+
+
+def inventory(workers: list[int], pool: list[int]) -> dict:
+    """Return an inventory of this machine, with a plan instead of a topology to plan for."""
+    variables = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "npu_affinity_plan_enabled": False,
+        "npu_affinity_topology": {"machine": {}, "npus": [], "applied": None},
+        "npu_affinity_plan": plan_of(pool),
+        "npu_affinity_threads_processes": [{"npus": [0], "pids": workers}],
+    }
+    return {"npu_hosts": {"hosts": {"this-machine": variables}}}
+
+
+def measure(folder: Path, label: str, arguments: list[str]) -> None:
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(folder / "this-machine.yml"), "playbooks/measure.yml"]
+    given = [f"npu_affinity_measures={folder}", f"npu_affinity_measure_label={label}", f"npu_affinity_measure_seconds={SECONDS}"]
+    subprocess.run([*command, *(part for pair in given for part in ("-e", pair)), *arguments], cwd=REPOSITORY, check=True)
+
+
+def main() -> None:
+    folder, arguments = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        sys.exit(
+            "This needs two CPUs, one for the workers and one for their neighbours, and there is one. With INVENTORY=… hosts are measured."
+        )
+    pool, others = cpus[len(cpus) // 2 :][:4], cpus[: len(cpus) // 2]
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+
+        def start(program: str, where: list[int]) -> int:
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", program]))
+            stack.callback(process.kill)
+            os.sched_setaffinity(process.pid, where)
+            return process.pid
+
+        workers = [start(WORKER, cpus) for _cpu in pool]
+        neighbours = [start(NEIGHBOUR, [*others, *pool]) for _cpu in (*others, *pool)]
+        (folder / "this-machine.yml").write_text(yaml.safe_dump(inventory(workers, pool)))
+        print(
+            f"1 of 2: workers ({len(workers)}) and neighbours ({len(neighbours)}) on CPUs {cpus[0]}-{cpus[-1]}, not bound: {SECONDS} s",
+            flush=True,
+        )
+        measure(folder, "before", arguments)
+        for process, where in [*((worker, pool) for worker in workers), *((neighbour, others) for neighbour in neighbours)]:
+            os.sched_setaffinity(process, where)
+        print(f"2 of 2: the workers on CPUs {pool[0]}-{pool[-1]}, the neighbours on the others, as after a bind: {SECONDS} s", flush=True)
+        measure(folder, "after", arguments)
+
+
+if __name__ == "__main__":
+    main()
