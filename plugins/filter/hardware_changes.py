@@ -12,6 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Compares the hardware that a desired state was made for with that of a host. A state of other hardware must not be applied.
+  - Nothing differs for a state that was made without a topology.
 positional: topology
 options:
   _input:

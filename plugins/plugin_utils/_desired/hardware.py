@@ -13,16 +13,21 @@ from typing import Any
 
 
 def hardware(topology: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a plan depends on: the PCI functions of NPUs and GPUs, the CPUs, and the CPUs of each node."""
+    """Return what a plan depends on: the PCI functions of NPUs and GPUs, the CPUs, and the CPUs of each node. Nothing for a state that was
+    made without looking at a machine, such as settings of a host alone."""
+    if "cpus" not in topology:
+        return {}
     return {
-        "npus": sorted({npu["pci"] for npu in topology.get("npus", []) if npu.get("pci")}),
-        "cpus": topology.get("cpus", {}).get("online", ""),
-        "nodes": [{"id": node["id"], "cpus": node["cpus"]} for node in topology.get("numa", [])],
+        "npus": sorted({npu["pci"] for npu in topology["npus"] if npu.get("pci")}),
+        "cpus": topology["cpus"]["online"],
+        "nodes": [{"id": node["id"], "cpus": node["cpus"]} for node in topology["numa"]],
     }
 
 
 def hardware_changes(then: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
     """Return one sentence for everything in which the machine differs from what it was ``then``, as :func:`hardware` returned it."""
+    if not then:
+        return []
     now = hardware(topology)
     sentences = [f"the NPU at {pci} is not there any more" for pci in then["npus"] if pci not in now["npus"]]
     sentences += [f"the NPU at {pci} is new" for pci in now["npus"] if pci not in then["npus"]]

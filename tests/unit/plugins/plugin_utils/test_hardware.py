@@ -32,6 +32,10 @@ CASES = [
 ]
 
 
+def test_a_state_that_was_made_without_a_machine_fits_each():
+    assert hardware_changes(hardware({}), TOPOLOGY) == []
+
+
 @pytest.mark.parametrize(("change", "sentences"), CASES)
 def test_what_has_changed(change, sentences):
     assert hardware_changes(hardware(TOPOLOGY), {**TOPOLOGY, **change}) == sentences
