@@ -1,0 +1,67 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Roles in playbooks of the user: as their documents show them, and without what they need."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from tests import documents
+from tests.integration.conftest import touched
+from tests.integration.test_verify import MACHINE
+
+
+def plays():
+    """The plays that documents show, but those that import a playbook and those of a whole bind."""
+    pages = [documents.readme(role) for role in documents.ROLES]
+    pages.append((documents.REPOSITORY / "docs/own-playbook.md").read_text())
+    shown = [
+        play
+        for page in pages
+        for text in re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        for play in yaml.safe_load(text)
+    ]
+    return [play for play in shown if isinstance(play, dict) and "hosts" in play]
+
+
+def test_what_documents_show_runs(fleet, tmp_path):
+    """In check mode, one play after the other over one host."""
+    hosts = fleet(a2=MACHINE)
+    before = hosts.snapshot("a2")
+    (tmp_path / "group.yml").write_text("npu_hosts: {hosts: {a2: }}\n")
+    shown = plays()
+    assert len(shown) >= 10
+    for play in shown:
+        play.setdefault("vars", {}).update(npu_affinity_summary={"states": {}})
+        play["module_defaults"] = {"npu.affinity.topology_facts": {"root": "{{ npu_affinity_root }}"}}
+    (tmp_path / "shown.yml").write_text(yaml.safe_dump(shown, sort_keys=False))
+    run = hosts.play(str(tmp_path / "shown.yml"), "--check", "-i", str(tmp_path / "group.yml"), ansible_become=False)
+    assert run.status == 0, run.output
+    assert touched(before, hosts.snapshot("a2")) == set()
+
+
+NEEDS = {
+    "slices": "run role npu.affinity.plan before it in the same play",
+    "irq": "run role npu.affinity.plan before it in the same play",
+    "threads": "run role npu.affinity.plan before it in the same play",
+    "kubelet": "run role npu.affinity.plan before it in the same play",
+    "device_share": "run role npu.affinity.plan before it in the same play",
+    "verify": "import playbook npu.affinity.verify",
+}
+
+
+def test_a_role_without_what_it_needs_says_what_to_do(fleet, tmp_path):
+    hosts = fleet(a2=MACHINE)
+    task = {"ansible.builtin.include_role": {"name": "npu.affinity.{{ item }}"}}
+    blocks = [{"block": [{**task, "loop": [role]}], "rescue": [{"ansible.builtin.meta": "noop"}]} for role in NEEDS]
+    (tmp_path / "alone.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": blocks}]))
+    switches = {"npu_affinity_kubelet_enabled": True, "npu_affinity_device_share_enabled": True, "npu_affinity_threads_enabled": True}
+    run = hosts.play(str(tmp_path / "alone.yml"), **switches)
+    said = [entry["result"]["msg"] for entry in run.of("a2", "failed")]
+    assert len(said) == len(NEEDS), run.output
+    for sentence, (role, remedy) in zip(said, NEEDS.items(), strict=True):
+        assert sentence.startswith(f"Role npu.affinity.{role} ") and remedy in sentence and "host a2" in sentence
+    assert run.modules("a2") == []
