@@ -17,7 +17,7 @@ from typing import Any
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""
 WIDTH = 120
-NUMBER = re.compile(r"(.*?)(\d*)(\D*)")
+NUMBER = re.compile(r"^(.*?)(\d*)(\D*)$")
 """What stands in a name before its last number, the number, and what follows."""
 
 
@@ -93,9 +93,8 @@ def _runs(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _split(name: str) -> tuple[str, str, str]:
-    found = NUMBER.fullmatch(name)
-    assert found
-    return found[1], found[2], found[3]
+    ((head, number, tail),) = NUMBER.findall(name)
+    return head, number, tail
 
 
 def _place(index: int, name: str) -> tuple[Any, ...]:
