@@ -125,7 +125,7 @@ class Fleet:
         journal = self.folder / "journal"
         journal.unlink(missing_ok=True)
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "MAKELEVEL"},
             "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),

@@ -9,9 +9,9 @@ import json
 import re
 
 import pytest
-import yaml
 
-from tests.integration.conftest import REPOSITORY, touched
+from tests import transcripts
+from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
 
@@ -279,10 +279,13 @@ def test_device_share_is_set_per_chip_verified_and_kept(fleet):
     assert len(again.modules("duo")) <= 5
 
 
-def test_the_demo_fleet_can_be_bound(fleet):
-    demo = yaml.safe_load((REPOSITORY / "tests/simulator/fleet.yml").read_text())["hosts"]
-    hosts = fleet(**{name: {**load(host["machine"]), **host.get("change", {})} for name, host in demo.items()})
-    hosts.give({name: host["vars"] for name, host in demo.items() if "vars" in host})
-    run = hosts.play("bind", "--check", npu_affinity_batches=["100%"])
-    assert run.status == 0, run.output
-    assert all(run.changed(name) for name in demo)
+def test_the_demo_fleet_is_bound_and_says_so_on_one_page(tmp_path):
+    said = transcripts.transcript(transcripts.fleet(tmp_path), "bind")
+    assert transcripts.section("bind", said) in transcripts.PAGE.read_text(), "python -m tests.transcripts --write"
+    assert len(said.splitlines()) <= 80
+    assert "6 changed: " in said
+
+
+@pytest.mark.long
+def test_what_the_other_playbooks_say_is_as_documented(tmp_path):
+    assert transcripts.page(transcripts.fleet(tmp_path)) == transcripts.PAGE.read_text(), "python -m tests.transcripts --write"
