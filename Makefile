@@ -185,8 +185,7 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 release: setup-test ## CHANGELOG.rst from the fragments, which go, for the version of galaxy.yml, or VERSION=1.1.0; commit it and tag it v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
 	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_version.py)
-	cd $(COLLECTIONS)/npu/affinity && PATH="$(CURDIR)/$(BIN):$$PATH" antsibull-changelog release --update-existing --reload-plugins
-	$(BIN)/antsibull-changelog lint && $(BIN)/antsibull-changelog lint-changelog-yaml changelogs/changelog.yaml
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
