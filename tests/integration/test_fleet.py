@@ -155,7 +155,7 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert touched(before, hosts.snapshot("a2")) == set()
     assert {path.name for path in (tmp_path / "some/pictures").iterdir()} == {"a2.svg", "overlapping.svg"}
     assert not run.of("a2", "failed") and "share CPUs" in run.failure("overlapping")
-    (lines,) = (entry["result"]["msg"] for entry in run.results if entry["task"].endswith("The plan"))
+    (lines,) = (entry["result"]["msg"] for entry in run.results if entry["task"].endswith("Show the plan"))
     shown, refused = "\n".join(lines).split("\n\n")
     assert refused.startswith("overlapping:\n")
     assert "pools OVERLAP" in refused and "violation" in refused and "A bind refuses this plan." in refused

@@ -99,7 +99,9 @@ def test_services_stay_where_they_are_while_a_card_is_lost_and_until_it_is_back(
     now = {"vllm@0.service": "-1", "vllm@1.service": "0", "vllm@2.service": "1", "vllm@3.service": "2", "pair.service": "0"}
     assert devices(tree) == now, "ids close up, and NPU 0 is another's"
     owned = {path for path in touched(bound, hosts.snapshot("a2")) if path.startswith(("/etc/", "/usr/")) and ".service.d/" not in path}
-    assert owned - {"/etc/udev/rules.d/90-npu-affinity.rules"} == {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/threads.json"}
+    kept = {path for path in owned if path.startswith("/etc/npu-affinity/history/")}
+    assert len(kept) == 1, "the state that this bind applied"
+    assert owned - kept - {"/etc/udev/rules.d/90-npu-affinity.rules"} == {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/threads.json"}
     placed = json.loads((tree / "etc/npu-affinity/threads.json").read_text())["processes"]
     units = {entry["unit"]: entry["npus"] for entry in placed if "unit" in entry}
     assert units == {"vllm@1.service": [0], "vllm@2.service": [1], "vllm@3.service": [2], "pair.service": [0]}
