@@ -17,7 +17,7 @@ from typing import Any
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""
 WIDTH = 120
-NUMBER = re.compile(r"^(.*?)(\d*)(\D*)$")
+NUMBER = re.compile(r"^(.*?)(\d*)(\D*)\Z")
 """What stands in a name before its last number, the number, and what follows."""
 
 
