@@ -305,6 +305,30 @@ bound:
   returned: success
   type: bool
   sample: true
+last_change:
+  description: The newest entry of the history of the host, as module P(npu.affinity.history_info#module) has it; null without one.
+  returned: success
+  type: dict
+  contains:
+    id:
+      description: The number of the entry on this host.
+      type: int
+    time:
+      description: When it was applied, in UTC.
+      type: str
+    action:
+      description: One of V(bind), V(rollback) and V(unbind).
+      type: str
+    author:
+      description: Who started it on the controller.
+      type: str
+    reason:
+      description: Why, as far as that was given.
+      type: str
+    version:
+      description: The version of the collection.
+      type: str
+  sample: {id: 7, time: '2026-11-22T13:30:00Z', action: bind, author: alice, reason: New cards, version: 1.0.0}
 drift:
   description: Everything that is not as expected.
   returned: success
@@ -389,6 +413,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import (
     FILES,
@@ -418,6 +443,10 @@ AS_GIVEN = (
     "programs",
     "soft_split",
 )
+
+
+CHANGE = ("id", "time", "action", "author", "reason", "version")
+"""What is told of an entry of the history."""
 
 
 def argument_spec() -> dict[str, Any]:
@@ -487,7 +516,9 @@ def main() -> None:
         **{name: params[name] for name in AS_GIVEN},
     )
     try:
-        bound, findings = verify(Host(params["root"], params["timeout"]), wanted, params["plan"])
+        host = Host(params["root"], params["timeout"])
+        bound, findings = verify(host, wanted, params["plan"])
+        last = newest(host)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(
@@ -496,6 +527,7 @@ def main() -> None:
         drift=[result_of(finding) for finding in findings.drift],
         checked=findings.checked,
         remarks=findings.remarks,
+        last_change={name: getattr(last, name) for name in CHANGE} if last else None,
     )
 
 

@@ -203,7 +203,7 @@ from typing import Any, Mapping, Sequence
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, without
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest_state
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS, grouped
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
@@ -240,9 +240,9 @@ def message_of(report: Report, features: Sequence[str] | None) -> str:
 def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     """Say in the journal of the host what was unbound, and in its history that some features are gone; with all of them it goes, too."""
     unbound, number = params["features"] or tuple(FEATURES), None
-    state = newest_state(host)
-    if state:
-        number = keep(host, Applied("unbind", without(state, unbound), params["author"], params["reason"]))
+    last = newest(host)
+    if last:
+        number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"]))
     changes = ["restore or remove " + path for path in report.changes] + report.actions
     log_change(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number)
 

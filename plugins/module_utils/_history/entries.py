@@ -95,11 +95,11 @@ def readable(host: Host) -> tuple[list[Entry], list[str]]:
     return entries, sentences
 
 
-def newest_state(host: Host) -> dict[str, Any] | None:
-    """Return the state that was applied last, or None where that is not known."""
-    known = ids(host)
+def newest(host: Host) -> Entry | None:
+    """Return the entry that was applied last, or None where that is not known."""
     try:
-        return read(host, known[-1]).state if known else None
+        known = ids(host)
+        return read(host, known[-1]) if known else None
     except ValueError:
         return None
 
@@ -109,7 +109,8 @@ def keep(host: Host, applied: Applied) -> int | None:
 
     Raises ``ValueError`` with a sentence, and leaves no new entry, where that cannot be done.
     """
-    if applied.state == newest_state(host):
+    last = newest(host)
+    if last and applied.state == last.state:
         return None
     known = ids(host)
     number = known[-1] + 1 if known else 1

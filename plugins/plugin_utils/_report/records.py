@@ -67,10 +67,10 @@ def fleet(
     """Return ``{hosts, machines, views}``.
 
     A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
-    would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked`` and ``remarks`` of module
-    ``npu.affinity.binding_info``, or ``msg``, why that failed; ``unreachable``, why it did not answer; ``services`` and ``workloads``, the
-    settings. Further, by choice: ``plans``, other plans to compare with (``{label: plan}``), and ``processes``: ``[{pid, name, npu, memory:
-    {node: MiB}}]``. Only ``host`` must be there.
+    would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked``, ``remarks`` and ``last_change`` of
+    module ``npu.affinity.binding_info``, or ``msg``, why that failed; ``unreachable``, why it did not answer; ``services`` and
+    ``workloads``, the settings. Further, by choice: ``plans``, other plans to compare with (``{label: plan}``), and ``processes``:
+    ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
     ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
     ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
     Raises ``ValueError`` for a record without name, two of one name, and for a strategy that is none.
@@ -120,7 +120,7 @@ class _Host:
             "since": self._since(),
             "users": [],
             "product": str(machine.get("product") or ""),
-            "facts": _facts(machine, driver, self.topology),
+            "facts": _facts(machine, driver, self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
             "remarks": [str(sentence) for sentence in [*(self.topology.get("problems") or ()), *(self.record.get("remarks") or ())]],
             "drift": [],
@@ -337,9 +337,12 @@ def _process(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Mapping[str, Any]) -> list[list[str]]:
+def _facts(
+    machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Mapping[str, Any], change: Mapping[str, Any] | None
+) -> list[list[str]]:
     kubelet = topology.get("kubelet") or {}
     pairs = (
+        ("Last change", _change(change) if change else ""),
         ("Kernel", machine.get("kernel")),
         ("Driver", driver.get("version")),
         ("systemd", machine.get("systemd")),
@@ -347,3 +350,9 @@ def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Mapp
         ("kubelet", kubelet.get("policy")),
     )
     return [[name, str(value)] for name, value in pairs if value]
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    who = f" by {change['author']}" if change["author"] else ""
+    why = f": {change['reason']}" if change["reason"] else ""
+    return f"{change['action']} of {change['time']}{who}{why}"

@@ -44,6 +44,15 @@ def kept(machine):
     return sorted(int(path.stem) for path in (machine / HISTORY[1:]).glob("*"))
 
 
+def test_who_compares_a_host_is_told_who_changed_it_last(bind, machine, run_module):
+    bind(author="alice", reason="New cards")
+    bind("irq", author="bob")
+    change = run_module("binding_info", root=str(machine))["last_change"]
+    assert [change[name] for name in ("id", "action", "author", "reason")] == [2, "bind", "bob", ""]
+    (machine / HISTORY[1:] / "2.json").write_text("half an ent")
+    assert run_module("binding_info", root=str(machine))["last_change"] is None
+
+
 def test_each_state_that_is_new_gets_an_entry(bind, machine, run_module):
     assert bind(check=True)["history"] is None and kept(machine) == []
     assert bind()["history"] == 1
