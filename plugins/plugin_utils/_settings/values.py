@@ -48,9 +48,9 @@ def _sentence(name: str, option: Mapping[str, Any], value: Any, error: Exception
         return f"{name} takes a list, each entry {KINDS[option['elements']]}, and got {value!r}."
     if isinstance(error, UnsupportedError):
         return f"{name} has a key that it does not take: {error}"
-    if type(error) is ArgumentTypeError and not isinstance(value, Mapping | list):
+    if isinstance(error, ArgumentTypeError) and not isinstance(value, Mapping | list):
         return f"{name} takes {KINDS[option['type']]}, and got {value!r}."
-    if type(error) is ArgumentValueError:
+    if isinstance(error, ArgumentValueError):
         choices = list(map(str, option.get("choices", ())))
         near = difflib.get_close_matches(str(value), choices, n=1)
         return f"{name} takes one of {', '.join(filter(None, choices))}, and got {value!r}{f'; did you mean {near[0]}?' if near else '.'}"
