@@ -36,7 +36,7 @@ options:
   playbook:
     description: The playbook that runs.
     type: str
-    choices: [bind, unbind]
+    choices: [bind, rollback, unbind]
     required: true
   check:
     description: Whether it runs in check mode.

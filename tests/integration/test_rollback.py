@@ -46,6 +46,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
     assert "Entry 1 of " in run.failure("second") and "the NPU at 0000:82:00.0 is not there any more" in run.failure("second"), run.output
     assert differing(before, state(hosts.tree("first"))) == set()
     assert shared(hosts.tree("first")) == cards
+    assert "1 changed: first\n" in run.output and "1 never bound: unbound\n" in run.output and "1 refused" in run.output, run.output
     assert "Rolled back to entry 1 of" in run.output and "npu.affinity.binding_info" in run.modules("first")
     assert run.files("first") == check.files("first")
     assert [entry for entry in run.of("unbound", "ok") if entry["result"].get("changed")] == []

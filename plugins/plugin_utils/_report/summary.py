@@ -49,11 +49,12 @@ NOT_RESTARTED = "not restarted"
 NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     (
         "",
-        {"bind", "unbind"},
+        {"bind", "rollback", "unbind"},
         {"refused", "failed", "unreachable", "untouched"},
         "again, once that is corrected; hosts that are done stay as they are",
     ),
-    ("", {"bind", "unbind"}, {"would change", "would be unbound"}, "without --check it is done"),
+    ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound"}, "without --check it is done"),
+    ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
     ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
     ("unbind", {"bind"}, {"changed"}, "put everything back"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
@@ -81,7 +82,7 @@ def summary(
         "check": check,
         "stopped": stopped,
         "states": {state: names for state, names in states.items() if names},
-        "plans": _plans(hosts, entries) if playbook in ("bind", "verify") else [],
+        "plans": _plans(hosts, entries) if playbook in ("bind", "rollback", "verify") else [],
         "hosts": entries,
     }
     return found | {"next": list(_next(found, command))}
@@ -133,8 +134,8 @@ def _results(host: Host) -> list[Mapping[str, Any]]:
     return [result for result in map(host.get, RESULTS) if result]
 
 
-def _lost(host: Host) -> Judged:
-    return "unreachable", [(host.get("__npu_affinity_gathered") or {}).get("msg") or "it did not answer"]
+def _lost(host: Host, asked: str = "__npu_affinity_gathered") -> Judged:
+    return "unreachable", [(host.get(asked) or {}).get("msg") or "it did not answer"]
 
 
 def _bound(host: Host, check: bool) -> Judged:
@@ -153,6 +154,13 @@ def _bound(host: Host, check: bool) -> Judged:
     if results:
         return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]
     return "untouched", []
+
+
+def _rolled_back(host: Host, check: bool) -> Judged:
+    history = host.get("__npu_affinity_history")
+    if not history or "entry" not in history:
+        return _lost(host, "__npu_affinity_history")
+    return ("never bound", []) if history["entry"] is None else _bound(host, check)
 
 
 def _planned(host: Host, check: bool) -> Judged:
@@ -191,6 +199,7 @@ def _measured(host: Host, check: bool) -> Judged:
 
 JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
     "bind": _bound,
+    "rollback": _rolled_back,
     "plan": _planned,
     "verify": _compared,
     "report": _compared,

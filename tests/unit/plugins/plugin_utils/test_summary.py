@@ -18,6 +18,7 @@ PLAN = {
 }
 PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": []}, "npu_affinity_plan": PLAN}
 RESULT = "__npu_affinity_host_result"
+CHOSEN = {"__npu_affinity_history": {"entry": {"id": 1}}}
 VERIFIED = "__npu_affinity_verified"
 DRIFT = [{"cause": "irqbalance: it runs", "unit": None}, {"cause": "irqbalance: it ran", "unit": None}]
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
@@ -63,6 +64,11 @@ WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.s
         ("unbind", True, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "would be unbound", [], False),
         ("unbind", False, {"__npu_affinity_unbound": {"changed": False, "message": "Not bound."}}, "unchanged", [], False),
         ("unbind", False, {}, "untouched", [], False),
+        ("rollback", False, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "changed", [], False),
+        ("rollback", True, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "would change", [], False),
+        ("rollback", False, {"__npu_affinity_history": {"entry": None}}, "never bound", [], False),
+        ("rollback", False, {"__npu_affinity_history": {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
+        ("rollback", False, {**CHOSEN, "__npu_affinity_refused": ["Other hardware."]}, "refused", ["Other hardware."], True),
         ("measure", False, {**PLANNED, "__npu_affinity_measured": {"workloads": []}}, "measured", [], False),
         ("measure", False, {}, "unreachable", ["it did not answer"], True),
     ],
