@@ -53,6 +53,7 @@ def streamed(private_data, work):
     return {host: recap["changed"].get(host, 0) for host in recap["ok"]}
 
 
+@pytest.mark.long
 def test_a_bind_that_runs_on_another_node(private_data, tmp_path):
     first = streamed(private_data, tmp_path / "worker-1")
     assert set(first) == {"node01", "node02"} and all(first.values())

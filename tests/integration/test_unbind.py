@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 
 
+import pytest
+
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
@@ -96,6 +98,7 @@ def test_every_kind_of_host_is_what_it_was_before_the_first_bind(fleet):
         assert touched(unbound[host], hosts.snapshot(host)) == set(), host
 
 
+@pytest.mark.long
 def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     hosts = fleet(a2={**load("a2_8x24"), "irqbalance": {"installed": True, "active": True, "unit": "debian", "options": "--debug"}})
     tree = hosts.tree("a2")
