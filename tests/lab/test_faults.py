@@ -118,7 +118,7 @@ def test_power_that_fails_in_the_middle(lab, claims, wanted):
     claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
     as_bound(claims, machine, wanted)
     unit = f"npu-affinity-irq@{plan_of(machine)['npus'][0]['pci']}.service"
-    machine.run(f"mv /usr/local/lib/npu-affinity /root && ! systemctl start {unit} && mv /root/npu-affinity /usr/local/lib")
+    machine.run(f"mv {CODE} /root && ! systemctl start {unit} && mv /root/npu_affinity {CODE}")
     claims.equal("a unit whose program was missing", machine.run(f"systemctl is-failed {unit}").strip(), "failed")
     claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
     claims.equal("the unit, which that bind ran again", machine.run(f"systemctl is-failed {unit} || true").strip(), "inactive")
