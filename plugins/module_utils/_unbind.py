@@ -31,7 +31,7 @@ from ._plan_file import refuse_newer_plan
 from ._processes import placing
 from ._processes.tasks import plan_in_force
 from ._state import journal, previous
-from ._state.files import LEFTOVER, FileState, is_ours, remove_empty
+from ._state.files import LEFTOVER, FileState, States, is_ours, remove_empty
 from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._transaction import host_files
 from ._transaction.host_files import INTERRUPTED, Request, apply
@@ -66,7 +66,7 @@ class Report:
 
     def __init__(self) -> None:
         self.bound = True
-        self.changes: dict[str, tuple[FileState, FileState]] = {}
+        self.changes: dict[str, States] = {}
         self.actions: list[str] = []
         self.settings: list[dict[str, Any]] = []
         self.affinities: affinity.Report | None = None

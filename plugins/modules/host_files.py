@@ -589,11 +589,8 @@ def main() -> None:
                 done["changed"] = done["changed"] or moved
                 diff.add(diffs.INTERRUPTS, lines)
                 warnings += remarks
-            again = programs.failed(host)
-            done["actions"] = done["actions"] + ["run %s again, which had failed" % unit for unit in again]
-            done["changed"] = done["changed"] or bool(again)
         if not check:
-            warnings += programs.run_again(host, again)
+            warnings += programs.run_again(host, report.failed_units)
             if done["changed"]:
                 log(host, params, done)
     except interrupts.Unbound as error:

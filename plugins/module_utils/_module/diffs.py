@@ -16,7 +16,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from .._cpulist import compress, expand
 from .._irq.affinity import KINDS
 from .._plan_file import PATH as PLAN
-from .._state.files import FileState
+from .._state.files import FileState, States
 from .._state.systemd import UNIT_FOLDER
 from . import file_lines, plan_lines
 
@@ -50,7 +50,7 @@ class Diff:
         self.parts[title] += lines
         return self
 
-    def add_files(self, changes: Mapping[str, file_lines.States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
+    def add_files(self, changes: Mapping[str, States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
         """Add ``{path: (before, after)}`` of file states, what systemd is told, and what only a restart changes."""
         together = _removed_together(changes)
         for path, (before, after) in changes.items():
@@ -72,7 +72,7 @@ class Diff:
         return ([{"prepared": "".join(told)}] if told else []) + self.texts
 
 
-def _removed_together(changes: Mapping[str, file_lines.States]) -> dict[str, list[str]]:
+def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
     """Return the paths that go with many others of their folder, each with all of these; not units, whose names tell something."""
     folders: dict[str, list[str]] = {}
     for path, (_before, after) in changes.items():
@@ -96,7 +96,7 @@ def of_text(path: str, before: FileState, after: FileState) -> dict[str, str]:
 
 def _shown(state: FileState, private: bool) -> str:
     if private and state.text is not None:
-        return "(not shown; mode %s)\n" % ("of a link" if state.mode is None else "%04o" % state.mode)
+        return "(not shown; mode %s)\n" % ("of a link" if state.mode is None else state.octal)
     return (state.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -14,15 +14,13 @@ import difflib
 import json
 import posixpath
 import re
-from typing import Iterable, Mapping, Tuple
+from typing import Iterable, Mapping
 
 from .. import _runtime
 from .._version import VERSION
-from .._state.files import FileState, is_ours
+from .._state.files import FileState, States, is_ours
 from .._state.systemd import UNIT_FOLDER
 
-States = Tuple[FileState, FileState]
-"""A file before and after."""
 _SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*)=(.*)")
 _ROUTINE = {"Description", "Documentation", "After", "Before", "Type", "ConditionPathExists", "TimeoutStartSec", "AccuracySec"}
 """What a new unit is not told by; a change of it is shown."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Tuple
 
 from .._host import Host
 
@@ -27,7 +27,7 @@ def is_ours(text: str) -> bool:
     return MARKER in lines[0] or (lines[0].startswith("#!") and len(lines) > 1 and MARKER in lines[1])
 
 
-def atomic_write(host: Host, path: str, text: str, mode: int = 420) -> None:
+def atomic_write(host: Host, path: str, text: str, mode: int = 0o644) -> None:
     """Write a whole file: to a temporary name beside it, to the disk, then renamed, so that a reader sees the old or the new one."""
     target = host.path(path)
     folder = os.path.dirname(target)
@@ -118,6 +118,10 @@ class FileState:
             atomic_write(host, path, self.text, 0o644 if self.mode is None else self.mode)
         elif os.path.lexists(target):
             os.unlink(target)
+
+
+States = Tuple[FileState, FileState]
+"""A file before and after."""
 
 
 def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:

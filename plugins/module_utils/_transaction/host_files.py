@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import Any, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .. import _tuning
 from .._cpulist import compress, expand
@@ -26,12 +26,10 @@ from .._host import CommandError, Host
 from .._irq import irqbalance
 from .._state import journal
 from .._state import previous as _previous
-from .._state.files import LEFTOVER, FileState, is_ours, missing_folders, remove_empty
+from .._state.files import LEFTOVER, FileState, States, is_ours, missing_folders, remove_empty
 from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of, units_of
 from . import programs
 
-States = Tuple[FileState, FileState]
-"""A file before and after."""
 INTERRUPTED = "interrupted"
 """The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""
 
@@ -90,6 +88,7 @@ class Report:
     ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
     that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
     programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None.
+    ``failed_units``: units of ours whose last run failed, which :func:`_transaction.programs.run_again` starts when the lock is released.
     """
 
     def __init__(self) -> None:
@@ -103,6 +102,7 @@ class Report:
         self.untried: list[str] = []
         self.warnings: list[str] = []
         self.history: int | None = None
+        self.failed_units: list[str] = []
 
     @property
     def changed(self) -> bool:
@@ -221,6 +221,7 @@ class _Apply:
         if self.host.live:
             self._look_at_removals()
             self._look_at_units()
+            self._look_at_failures()
 
     def _look_at_removals(self) -> None:
         """See which removed timers and idle slices stop, and which live units have to be widened because they lose a setting."""
@@ -263,6 +264,11 @@ class _Apply:
         ours = {entry["unit"] for entry in request.restarted}
         waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
         report.restart_needed = sorted(set(report.restart_needed + waiting))
+
+    def _look_at_failures(self) -> None:
+        if programs.programs(self.request.files):
+            self.report.failed_units = list(programs.failed(self.host))
+            self.report.actions += ["run %s again, which had failed" % unit for unit in self.report.failed_units]
 
     def run(self) -> None:
         for section, state in self.request.previous.items():

@@ -102,6 +102,14 @@ def test_units_that_failed_run_again_and_are_named_where_they_fail_again(tmp_pat
     host.put(UNIT, TEXT % "/usr/bin/python3")
     (unit,) = programs.failed(host)
     assert unit == "npu-affinity-irq@0000:21:00.0.service"
+    host.install("/usr/bin/python3")
+    bound, undone = Request(files=[a_file(UNIT, TEXT % "/usr/bin/python3")]), Request(owned=[UNIT])
+    for request, units in ((bound, [unit]), (undone, [])):
+        looked = apply(host, request, check=True)
+        assert looked.failed_units == units and [text for text in looked.actions if text.startswith("run ")] == [
+            f"run {name} again, which had failed" for name in units
+        ]
+    host.calls.clear()
     sentences = programs.run_again(host, [unit])
     assert host.calls == ([f"start {unit}"] if cured else [])
     assert sentences == ([] if cured else [f"{unit} failed again: 'journalctl -u {unit}' says why; bind again when that is put right"])
