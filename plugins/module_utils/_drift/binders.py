@@ -14,6 +14,7 @@ import re
 from typing import Sequence
 
 from .._host import Host
+from .._processes.tasks import started_with
 from .findings import Findings
 
 _BINDERS = (
@@ -30,11 +31,12 @@ _BINDERS = (
 
 def check_binders(findings: Findings, host: Host, unit: str, processes: Sequence[str]) -> None:
     """Say which of the processes of a unit, given by their folders in /proc, bind themselves by a variable that they were started with."""
-    environments = [(process, (host.read(process + "/environ") or "").split("\0")) for process in processes]
+    pids = [process.rpartition("/")[2] for process in processes]
+    environments = [(pid, started_with(host, pid)) for pid in pids]
     for pattern, advice in _BINDERS:
-        found = [(process, word) for process, words in environments for word in words if pattern.match(word)]
+        found = [(pid, word) for pid, words in environments for word in words if pattern.match(word)]
         if found:
-            process, word = found[0]
-            who = "process %s (%s) of %s" % (process.rpartition("/")[2], host.read(process + "/comm") or "ended", unit)
+            pid, word = found[0]
+            who = "process %s (%s) of %s" % (pid, host.read("/proc/%s/comm" % pid) or "ended", unit)
             more = " and %d more" % (len(found) - 1) if len(found) > 1 else ""
             findings.remarks.append("%s%s started with %s: %s" % (who, more, word, advice))

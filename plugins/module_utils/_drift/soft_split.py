@@ -16,6 +16,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .._host import Host
 from .._kernel.holders import User, in_group, processes_below, users_of_accelerators
+from .._processes.tasks import started_with
 from .._vnpu_layout import IN_CONTAINER, LIBRARY, PRELOAD
 from .._plan_file import Device
 from .findings import EDIT, OLD_PROCESS, Cause, Findings
@@ -69,7 +70,7 @@ def check_soft_split(
                 _check_limiter(findings, host, vnpu, members)
     others: dict[str, dict[int, User]] = {}
     for process, user in users.items():
-        if any(text.startswith(QUOTA) for text in (host.read("/proc/%s/environ" % process) or "").split("\0")):
+        if any(text.startswith(QUOTA) for text in started_with(host, process)):
             others.setdefault(user.cgroup.rpartition("/")[2] or "/", {})[process] = user
     for group, members in sorted(others.items()):
         _check_library(findings, host, group, members)

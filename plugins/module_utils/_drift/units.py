@@ -17,6 +17,7 @@ from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
 from .._kernel.machine import CGROUPS, HIERARCHIES
+from .._processes.tasks import started_with
 from .._state.systemd import UNIT_FOLDER, Systemd, settings, slice_path
 from .._state.unit_environment import agrees, environment
 from .._state.unit_files import differences, drop_in_of, fragment, numbers, others
@@ -244,7 +245,7 @@ def _check_main_process(
     findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], files: Mapping[str, str], pid: str, edited: bool
 ) -> None:
     """Compare the devices that a service was started with, which its program may have set itself, with what its files say now."""
-    words = (host.read("/proc/%s/environ" % pid) or "").split("\0") if pid != "0" else []
+    words = started_with(host, pid) if pid != "0" else []
     started = dict(word.partition("=")[::2] for word in words)
     for name, value in wanted.items() if started else ():
         title = "main process of %s %s" % (unit, name)

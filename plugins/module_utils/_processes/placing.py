@@ -30,7 +30,7 @@ from .._kernel.interrupts import Thread
 from .._plan_file import PATH as PLAN
 from .._state.lock import changing
 from .._state.log import log_change
-from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, threads
+from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, started_with, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
 PROGRAM = "npu_affinity._processes"
@@ -264,7 +264,7 @@ def placed_by_torch_npu(host: Host, pid: int) -> str:
 
     Ascend/pytorch@9e73e708a ``NPUAffinityController.cpp``: ``CPU_AFFINITY_CONF`` begins with a mode, ``2`` or ``mode:2``; 0 is off.
     """
-    for word in (host.read("/proc/%d/environ" % pid) or "").split("\0"):
+    for word in started_with(host, pid):
         match = _TORCH_NPU.match(word)
         if match:
             return word if int(match.group(1)) else ""
