@@ -306,28 +306,11 @@ bound:
   type: bool
   sample: true
 last_change:
-  description: The newest entry of the history of the host, as module P(npu.affinity.history_info#module) has it; null without one.
+  description:
+    - The newest entry of the history of the host, or null. It has the C(id), C(time), C(action), C(author), C(reason) and C(version) of
+      RV(npu.affinity.history_info#module:entries).
   returned: success
   type: dict
-  contains:
-    id:
-      description: The number of the entry on this host.
-      type: int
-    time:
-      description: When it was applied, in UTC.
-      type: str
-    action:
-      description: One of V(bind), V(rollback) and V(unbind).
-      type: str
-    author:
-      description: Who started it on the controller.
-      type: str
-    reason:
-      description: Why, as far as that was given.
-      type: str
-    version:
-      description: The version of the collection.
-      type: str
   sample: {id: 7, time: '2026-11-22T13:30:00Z', action: bind, author: alice, reason: New cards, version: 1.0.0}
 drift:
   description: Everything that is not as expected.
@@ -445,10 +428,6 @@ AS_GIVEN = (
 )
 
 
-CHANGE = ("id", "time", "action", "author", "reason", "version")
-"""What is told of an entry of the history."""
-
-
 def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
@@ -527,7 +506,7 @@ def main() -> None:
         drift=[result_of(finding) for finding in findings.drift],
         checked=findings.checked,
         remarks=findings.remarks,
-        last_change={name: getattr(last, name) for name in CHANGE} if last else None,
+        last_change=last.header() if last else None,
     )
 
 

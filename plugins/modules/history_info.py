@@ -142,10 +142,10 @@ def listed(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return what is said of each entry, newest first."""
     states = [None, *(entry.state for entry in entries)]
     rows = [
-        dict(entry._asdict(), features=entry.state["features"], difference=difference.lines(before, entry.state))
+        dict(entry.header(), features=entry.state["features"], difference=difference.lines(before, entry.state))
         for before, entry in zip(states, entries)
     ]
-    return [{key: value for key, value in row.items() if key != "state"} for row in reversed(rows)]
+    return rows[::-1]
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import json
 import os
 from pathlib import Path
 
-
 import pytest
 
 from tests.integration.conftest import touched

@@ -50,6 +50,10 @@ class Entry(NamedTuple):
     reason: str
     state: dict[str, Any]
 
+    def header(self) -> dict[str, Any]:
+        """Return all but the state."""
+        return {name: value for name, value in self._asdict().items() if name != "state"}
+
 
 def ids(host: Host) -> list[int]:
     """Return the ids of the entries of a host, oldest first. Raises ``ValueError`` for who may not look."""
