@@ -46,6 +46,7 @@ FILES = (
     "_processes/placing.py",
     "_processes/program.py",
     "_processes/tasks.py",
+    "_processes/torch_npu.py",
     "_smi/__init__.py",
     "_smi/driver.py",
     "_smi/errors.py",

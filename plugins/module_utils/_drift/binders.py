@@ -1,42 +1,230 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs in our units that were told to bind themselves, against what the plan says. Each is a remark: it explains other findings.
+"""Programs that were told to bind themselves, against what the plan says. Each is a remark, and explains other findings.
 
-SGLang: sgl-project/sglang issues 20077, 39348 and 39552. torch_npu: Ascend/pytorch@9e73e708a ``NPUInterruptAffinity.cpp``.
+What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_processes.engines` and
+:mod:`_processes.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
-from typing import Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
+from .._cpulist import compress, expand
 from .._host import Host
-from .._processes.tasks import started_with
+from .._kernel.cpus import CPU_FOLDER, read_list
+from .._kernel.machine import architecture
+from .._plan_file import Device
+from .._processes import torch_npu
+from .._processes.tasks import Process, find, groups_of, started_with
+from .._state.systemd import UNIT_FOLDER
 from .findings import Findings
 
-_BINDERS = (
-    (
-        re.compile(r"SGLANG_SET_CPU_AFFINITY=(?:1|true|yes)\Z", re.IGNORECASE),
-        "SGLang takes cores of the whole host by number, and ends where they are not in its set: start it with SGLANG_SET_CPU_AFFINITY=0",
-    ),
-    (
-        re.compile(r"CPU_AFFINITY_CONF=.*\bbind_irq:1"),
-        "torch_npu moves the interrupts of its NPUs and stops irqbalance: take bind_irq out",
-    ),
-)
+BIND_IRQ = "bind_irq"
+FORCE = "force"
+THREADS_TIMER = "npu-affinity-threads.timer"
+_READINGS = ((0,), torch_npu.JOINS_RANGES)
+"""A release of torch_npu before the one that takes several ranges together, and that one: which one runs, nothing on the host tells."""
+_ON = ("1", "true", "yes")
+_VISIBLE = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=\s*(\d+(?:\s*,\s*\d+)*)\s*\Z")
 
 
-def check_binders(findings: Findings, host: Host, unit: str, processes: Sequence[str]) -> None:
-    """Say which of the processes of a unit, given by their folders in /proc, bind themselves by a variable that they were started with."""
-    pids = [process.rpartition("/")[2] for process in processes]
-    environments = [(pid, started_with(host, pid)) for pid in pids]
-    for pattern, advice in _BINDERS:
-        found = [(pid, word) for pid, words in environments for word in words if pattern.match(word)]
-        if found:
-            pid, word = found[0]
-            who = "process %s (%s) of %s" % (pid, host.read("/proc/%s/comm" % pid) or "ended", unit)
-            more = " and %d more" % (len(found) - 1) if len(found) > 1 else ""
-            findings.remarks.append("%s%s started with %s: %s" % (who, more, word, advice))
+class _Started(NamedTuple):
+    """How a process was started, and where: ``granted`` are the CPUs of its ``unit``; ``fight``: who puts back threads that it moves."""
+
+    environment: Sequence[str]
+    command: Sequence[str]
+    unit: str
+    granted: set[int]
+    online: set[int]
+    fight: str
+
+    @property
+    def against(self) -> str:
+        return "CPUs %s of %s" % (compress(self.granted), self.unit)
+
+    def value(self, name: str) -> str | None:
+        """Return a variable of the environment, the last where there are several."""
+        found = [word.partition("=")[2].strip() for word in self.environment if word.startswith(name + "=")]
+        return found[-1] if found else None
+
+
+def check_binders(
+    findings: Findings, host: Host, unit: str, processes: Sequence[str], cpus: str, online: set[int], host_binds: bool = True
+) -> None:
+    """Say which of the processes of a unit, given by their folders in /proc, bind themselves.
+
+    ``cpus`` are those of the unit as a cpulist. ``host_binds``: whether vLLM-Ascend is not meant to.
+    """
+    granted = set(expand(cpus))
+    has_npus = unit.startswith("npu-") or getattr(findings.devices.get(unit), "kind", "") == "npu"
+    rules = [_of_sglang, _of_openmp, _of_store, _of_interrupts, _of_ranges, _of_mindie, _of_vllm]
+    if host_binds and has_npus and processes and architecture(host) == "aarch64":
+        rules.append(_of_vllm_ascend)
+    fight = "; until then %s puts its threads back" % THREADS_TIMER if host.exists("%s/%s" % (UNIT_FOLDER, THREADS_TIMER)) else ""
+    found: dict[str, list[str]] = {}
+    for pid in [process.rpartition("/")[2] for process in processes]:
+        command = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
+        started = _Started(started_with(host, pid), command, unit, granted & online or granted, online, fight)
+        for sentence in filter(None, [rule(started) for rule in rules]):
+            found.setdefault(sentence, []).append(pid)
+    for sentence, pids in found.items():
+        more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""
+        who = "process %s (%s) of %s%s" % (pids[0], host.read("/proc/%s/comm" % pids[0]) or "ended", unit, more)
+        findings.remarks.append("%s started %s" % (who, sentence))
+
+
+def _of_sglang(started: _Started) -> str:
+    value = started.value("SGLANG_SET_CPU_AFFINITY")
+    if value is None or value.lower() not in _ON:
+        return ""
+    return (
+        "with SGLANG_SET_CPU_AFFINITY=%s: SGLang takes cores of the whole host by number, and ends where they are not in its set: start it "
+        "with SGLANG_SET_CPU_AFFINITY=0%s" % (value, started.fight)
+    )
+
+
+def _of_openmp(started: _Started) -> str:
+    value = started.value("OMP_PROC_BIND")
+    if value is None or value.lower() in ("", "false"):
+        return ""
+    text = "with OMP_PROC_BIND=%s: OpenMP puts the process on one CPU before it looks at its CPUs: start it with OMP_PROC_BIND=false%s"
+    return text % (value, started.fight)
+
+
+def _of_store(started: _Started) -> str:
+    if started.value("VLLM_CPU_AFFINITY") != "1":
+        return ""
+    text = "with VLLM_CPU_AFFINITY=1: UCM divides the CPUs near the device between worker and store, against %s: start it without%s"
+    return text % (started.against, started.fight)
+
+
+def _of_interrupts(started: _Started) -> str:
+    found = torch_npu.setting(started.environment)
+    if not found or BIND_IRQ not in found[1].switches:
+        return ""
+    return "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: take bind_irq out" % found[0]
+
+
+def _of_ranges(started: _Started) -> str:
+    """Return what torch_npu makes of CPUs that the unit does not have, by both readings of the text where they differ."""
+    found = torch_npu.setting(started.environment)
+    if not found:
+        return ""
+    ids = visible_ids(started.environment)
+    count = len(ids) if ids else len(found[1].ranges)
+    outside, texts = set(), []
+    for number in range(count) if ids else sorted(found[1].ranges):
+        old, new = (torch_npu.cpus_of(found[1], number, count, started.online, release) or set() for release in _READINGS)
+        if (old | new) - started.granted:
+            outside |= (old | new) - started.granted
+            differ = "" if old == new else " (before 26.1.0 %s)" % compress(old)
+            share = "" if number in found[1].ranges else " (its part of the whole host)"
+            texts.append("CPUs %s%s%s for npu%d" % (compress(new), differ, share, number))
+    if not outside:
+        return ""
+    result = "and gets less" if FORCE in found[1].switches else "and then binds nothing"
+    return (
+        "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
+        "torch_npu), or take the variable out" % (found[0], " and ".join(texts), compress(outside), started.against, result)
+    )
+
+
+def _of_mindie(started: _Started) -> str:
+    value = started.value("BIND_CPU")
+    if started.value("ATB_SPEED_HOME_PATH") is None or value not in (None, "1"):
+        return ""
+    said = "without BIND_CPU=0" if value is None else "with BIND_CPU=1"
+    text = "%s: MindIE divides the CPUs of its NPU's node itself, against %s: start it with BIND_CPU=0%s"
+    return text % (said, started.against, started.fight)
+
+
+def _serves_by_vllm(command: Sequence[str]) -> bool:
+    names = [posixpath.basename(word) for word in command]
+    return "vllm" in names and "serve" in names or any(word.startswith("vllm.entrypoints") for word in command)
+
+
+def _of_vllm(started: _Started) -> str:
+    words = [word.partition("=")[0] for word in started.command if word.replace("_", "-").startswith("--numa-bind")]
+    if not words or not _serves_by_vllm(started.command):
+        return ""
+    return "with %s: vLLM binds its processes to nodes itself, against %s: leave it out%s" % (words[0], started.against, started.fight)
+
+
+def _of_vllm_ascend(started: _Started) -> str:
+    if not _serves_by_vllm(started.command):
+        return ""
+    given = _argument(started.command, "--additional-config")
+    if given is None and _argument(started.command, "--config") is not None:
+        return ""  # a file says it, or does not
+    try:
+        asked = json.loads(given or "{}").get("enable_cpu_binding", True)
+    except (AttributeError, ValueError):
+        return ""
+    if not asked:
+        return ""
+    return (
+        "without enable_cpu_binding=false: vLLM-Ascend divides %s by all NPUs that it finds, and places threads itself: add "
+        "--additional-config '{\"enable_cpu_binding\": false}'%s" % (started.against, started.fight)
+    )
+
+
+def _argument(command: Sequence[str], name: str) -> str | None:
+    """Return the value of an argument, given as ``--name value`` or ``--name=value``; None where it is not given."""
+    for place, word in enumerate(command):
+        found, equals, value = word.partition("=")
+        if found.replace("_", "-") == name:
+            return value if equals else "".join(command[place + 1 : place + 2])
+    return None
+
+
+def visible_ids(environment: Sequence[str]) -> list[int]:
+    """Return the logic ids of the NPUs that a process sees, in its order; none where its environment does not say."""
+    found = [match.group(1) for match in map(_VISIBLE.match, environment) if match]
+    return [int(number) for number in found[-1].split(",")] if found else []
+
+
+def mover_of_interrupts(host: Host, plan: Mapping[str, Any]) -> Callable[[Device, str], str]:
+    """Return a function that says, for a device and the CPUs of its interrupt, which process has put that there; '' where none has.
+
+    torch_npu with ``bind_irq`` takes the two lowest CPUs of a device. Processes are looked for when it is asked first, in pods as well.
+    """
+    found: list[list[tuple[Process, str, torch_npu.Setting, list[int]]]] = []
+
+    def mover(device: Device, cpus: str) -> str:
+        if not found:
+            found.append(_movers(host, plan))
+        for process, word, made, ids in found[0]:
+            devices = [Device.of(npu) for npu in process.npus]
+            if device not in devices:
+                continue
+            order = ids if device.id in ids else sorted(entry.id for entry in devices)
+            readings = [torch_npu.cpus_of(made, order.index(device.id), len(order), online, release) for release in _READINGS]
+            for taken in [sorted(reading)[:2] for reading in readings if reading]:
+                if set(expand(cpus)) <= set(taken):
+                    text = "%s in %s was started with %s, by which torch_npu puts them on CPUs %s; take bind_irq out"
+                    return text % (process.title, process.found_by, word, compress(taken))
+        return ""
+
+    online = read_list(host, CPU_FOLDER + "/online")
+    return mover
+
+
+def _movers(host: Host, plan: Mapping[str, Any]) -> list[tuple[Process, str, torch_npu.Setting, list[int]]]:
+    """Return the processes of NPUs that move interrupts, with what tells torch_npu to, and the NPUs that they see."""
+    told = {}
+    for pid in map(int, host.names("/proc", "[0-9]*")):
+        environment = started_with(host, pid)
+        setting = torch_npu.setting(environment)
+        if setting and BIND_IRQ in setting[1].switches:
+            told[pid] = (*setting, visible_ids(environment))
+    if not told:
+        return []
+    processes = find(host, plan, groups_of(plan, [{}, {"devices": True}]), pods=True).processes
+    return [(process, *told[process.pid]) for process in processes if process.pid in told]

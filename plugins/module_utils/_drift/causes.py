@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from .._cpulist import expand
-from .findings import CHANGED_CPUSET, CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, IRQBALANCE, OFFLINE_CPU, Cause
+from .findings import CHANGED_CPUSET, CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
 
 
 def of_file(before: str | None, after: str | None, ours: bool) -> Cause:
@@ -60,18 +60,22 @@ def of_cpuset(
     return Cause(CHANGED_CPUSET, "something other than systemd wrote it, or systemd left an older set behind")
 
 
-def of_move(kind: str, entry: dict[str, Any], everything: bool, online: set[int], offline: str, irqbalance: str) -> Cause:
+def of_move(
+    kind: str, entry: dict[str, Any], everything: bool, online: set[int], offline: str, irqbalance: str, process: str = ""
+) -> Cause:
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
     ``entry`` is that of :func:`_irq.binding.bind`; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
     of CPUs; ``offline``: the plan's CPU for it where that is offline and it should be on another one; ``irqbalance``: a sentence when it
-    runs and was not told to leave this NPU alone.
+    runs and was not told to leave this NPU alone; ``process``: one when a process of the NPU has been told to move it to where it is.
     """
     if offline:
         return Cause(OFFLINE_CPU, "IRQ CPU %s; it should be on another one meanwhile" % offline)
     found = set(expand(entry["before"] or ""))
     if kind == "interrupts" and 2 * len(found) > len(online) > 1 and not found & set(expand(entry["wanted"])):
         return Cause(OFFLINE_CPU, "CPU %s was offline for a while; what the kernel moved off it does not come back" % entry["wanted"])
+    if process:
+        return Cause(IN_PROCESS, process)
     if everything:
         return Cause(DRIVER_RELOAD, "the driver was loaded again, or the host booted, and nothing has bound it since")
     if kind == "interrupts" and irqbalance:

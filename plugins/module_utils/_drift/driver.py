@@ -19,6 +19,7 @@ from .._irq.affinity import KINDS, Row, grouped
 from .._irq.binding import SQ, bind, choices
 from .._irq.irqbalance import irqbalance, processes, has_our_policy, until_first_pass
 from . import causes
+from .binders import mover_of_interrupts
 from .._plan_file import Device
 from .findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, Cause, Findings, Value
 
@@ -39,6 +40,7 @@ def check_interrupts(
     """
     _await_irqbalance(findings, host)
     free = _freedom_of_irqbalance(host)
+    mover = mover_of_interrupts(host, plan)
     report = bind(host, plan, check=True)
     findings.remarks += report.unchangeable + (report.failed if tolerant else [])
     wrong = ("changed", "stuck") if tolerant else ("changed", "failed", "stuck")
@@ -49,7 +51,7 @@ def check_interrupts(
         for name in () if tolerant else row.missing:
             cause = Cause(DRIVER_RELOAD, "the driver is not loaded, or still loading")
             findings.differs("interrupts", "%s %s" % (device.title, name), "requested", "not requested", cause, device)
-        _compare_row(findings, row, wrong, online, choices(npu, set(expand(npu["irq"]))), free(row.pci), device)
+        _compare_row(findings, row, wrong, online, choices(npu, set(expand(npu["irq"]))), free(row.pci), device, mover)
     for row in report.rows[len(plan["npus"]) :]:
         _compare_row(findings, row, wrong, online)
         findings.remarks += ["%s: %s" % (row.pci, row.text)] if row.text else []
@@ -63,9 +65,10 @@ def _compare_row(
     first: Mapping[str, Sequence[int]] | None = None,
     free: str = "",
     device: Device | None = None,
+    mover: Callable[[Device, str], str] | None = None,
 ) -> None:
     """Compare a row of the report; ``first`` is what :func:`_irq.binding.choices` gives with all IRQ CPUs online, where it is that of an
-    NPU."""
+    NPU, and ``mover`` tells which process has moved an interrupt of it."""
     entries = {kind: [step.entry() for step in row.steps[kind]] for kind in KINDS}
     placed = [entry for kind in KINDS for entry in entries[kind] if entry["state"] not in ("managed", "full")]
     everything = bool(entries["workqueues"] or entries["threads"]) and all(entry["state"] == "changed" for entry in placed)
@@ -79,7 +82,8 @@ def _compare_row(
                 offline = own if own != moved[0]["wanted"] else ""
                 cause = _STUCK
                 if moved[0]["state"] != "stuck":
-                    cause = causes.of_move(kind, moved[0], everything, online, offline, free)
+                    process = mover(device, moved[0]["before"] or "") if mover and device and kind == "interrupts" else ""
+                    cause = causes.of_move(kind, moved[0], everything, online, offline, free, process)
                 found = [_value_of(entry, delivered) for entry in moved]
                 findings.differs(kind, title, Value(cpus=moved[0]["wanted"]), found, cause, device)
             else:

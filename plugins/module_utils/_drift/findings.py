@@ -30,6 +30,7 @@ KINDS = (
 """What is compared, in the order in which verify looks."""
 
 IRQBALANCE = "irqbalance"
+IN_PROCESS = "in-process binding"
 DRIVER_RELOAD = "driver reload"
 CHANGED_CPUSET = "changed cpuset"
 OFFLINE_CPU = "offline CPU"

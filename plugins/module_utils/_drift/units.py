@@ -82,10 +82,18 @@ def check_failures(findings: Findings, host: Host) -> None:
         findings.differs("units", unit + " last run", "success", result, Cause(FAILED_UNIT, WHY_FAILED % unit), unit=unit)
 
 
-def check_cpusets(findings: Findings, host: Host, systemd: Systemd, expected: Sequence[Mapping[str, Any]], edited: Iterable[str]) -> None:
+def check_cpusets(
+    findings: Findings,
+    host: Host,
+    systemd: Systemd,
+    expected: Sequence[Mapping[str, Any]],
+    edited: Iterable[str],
+    host_binds: bool = True,
+) -> None:
     """Compare the effective sets of units, and those of the processes in them, with ``expected`` (``[{unit, cpus, mems}]``).
 
-    An entry can have the ``folder`` of its cgroup, where that is known. ``edited`` are the units whose files are not as expected.
+    An entry can have the ``folder`` of its cgroup, where that is known. ``edited`` are the units whose files are not as expected;
+    ``host_binds`` as :func:`_drift.binders.check_binders` has it.
     """
     there = available(host)
     folders = {entry["unit"]: entry["folder"] if "folder" in entry else systemd.cgroup(entry["unit"]) for entry in expected}
@@ -95,7 +103,7 @@ def check_cpusets(findings: Findings, host: Host, systemd: Systemd, expected: Se
         if folder:
             inner = {other for other in folders.values() if other and other != folder}
             found = processes(host, folder, inner)
-            check_binders(findings, host, unit, found)
+            check_binders(findings, host, unit, found, entry["cpus"], there["cpus"], host_binds)
             if all(right):
                 _compare_processes(findings, host, "processes of " + unit, found, entry, unit)
 
@@ -155,12 +163,13 @@ def check_services(
     edited: Iterable[str],
     expected: Sequence[Mapping[str, Any]] = (),
     renumbered: bool = False,
+    host_binds: bool = True,
 ) -> list[dict[str, Any]]:
     """Compare services with the settings of their drop-ins: ``[{name, settings, devices}]`` of filter ``npu.affinity.binding``.
 
     ``expected`` are the sets of slices, as :func:`check_cpusets` has them; ``renumbered``: whether ids may mean other devices than when
-    services were started, as they do while cards are lost. Returns what that has to look at besides, for services with a
-    set of their own.
+    services were started, as they do while cards are lost; ``host_binds`` as :func:`_drift.binders.check_binders` has it. Returns what
+    :func:`check_cpusets` has to look at besides, for services with a set of their own.
     """
     properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
     states = systemd.show(properties, [service["name"] for service in services]) if host.live else {}
@@ -199,7 +208,7 @@ def check_services(
         if "CPUAffinity" in wanted:
             folder = next((CGROUPS + top + group for top in HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
             inside = processes(host, folder) if group and folder else []
-            check_binders(findings, host, unit, inside)
+            check_binders(findings, host, unit, inside, wanted["CPUAffinity"], available(host)["cpus"], host_binds)
             threads = [thread for process in inside for thread in _threads(host, process)]
             entry = {"cpus": wanted["CPUAffinity"], "mems": ""}
             _compare_processes(findings, host, "threads of " + unit, threads, entry, unit, OLD_PROCESS)

@@ -89,9 +89,10 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     expected, services = binding.get("expected", ()), binding.get("services", ())
     others = [entry["unit"] for entry in expected if entry["unit"] not in started]
     idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
-    with_sets = check_services(findings, host, systemd, services, edited, expected, bool(plan.get("lost")))
+    host_binds = binding.get("bound_by", "host") == "host"
+    with_sets = check_services(findings, host, systemd, services, edited, expected, bool(plan.get("lost")), host_binds)
     running = [entry for entry in expected if entry["unit"] not in idle]
-    check_cpusets(findings, host, systemd, running + with_sets, edited)
+    check_cpusets(findings, host, systemd, running + with_sets, edited, host_binds)
     check_tuning(findings, host, wanted.tuning or {})
     if wanted.interrupts:
         check_interrupts(findings, host, plan, online, there, wanted.irq_failure == "warn")

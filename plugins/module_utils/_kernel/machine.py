@@ -28,7 +28,7 @@ def machine(host: Host) -> dict[str, Any]:
     ``systemd`` is the installed major version as a number, ``cgroup`` one of v2, v1 and hybrid.
     """
     return {
-        "architecture": os.uname().machine if host.live else _architecture(host),
+        "architecture": architecture(host),
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "product": (host.read("/sys/class/dmi/id/product_name") or host.read("/proc/device-tree/model") or "").strip() or None,
         "systemd": _systemd(host),
@@ -36,8 +36,9 @@ def machine(host: Host) -> dict[str, Any]:
     }
 
 
-def _architecture(host: Host) -> str | None:
-    named = host.read("/proc/sys/kernel/arch")
+def architecture(host: Host) -> str | None:
+    """Return the machine's word for itself, such as ``aarch64``; None where the tree does not tell."""
+    named = host.read("/proc/sys/kernel/arch") or (os.uname().machine if host.live else None)
     if named:
         return named
     cpuinfo = host.read("/proc/cpuinfo") or ""

@@ -19,7 +19,6 @@ import argparse
 import errno
 import fnmatch
 import json
-import re
 import sys
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
@@ -30,6 +29,7 @@ from .._kernel.interrupts import Thread
 from .._plan_file import PATH as PLAN
 from .._state.lock import changing
 from .._state.log import log_change
+from . import torch_npu
 from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, started_with, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
@@ -66,7 +66,6 @@ def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]],
     return processes, patterns
 
 
-_TORCH_NPU = re.compile(r"CPU_AFFINITY_CONF=\s*(?:mode:)?\s*(\d+)")
 _BY_TORCH_NPU = (
     "%s has %s: torch_npu places its threads, and they are left alone; unset it where they are to be placed here, or give it the CPUs of "
     "the plan (filter npu.affinity.launch, form torch_npu)"
@@ -250,25 +249,13 @@ def place(
     report = Report(found)
     for process in found.processes:
         placement = _Process(host, process, online, patterns, release)
-        setting = placed_by_torch_npu(host, process.pid)
+        setting = torch_npu.setting(started_with(host, process.pid))
         if setting:
-            report.warnings.append(_BY_TORCH_NPU % (process.title, setting))
+            report.warnings.append(_BY_TORCH_NPU % (process.title, setting[0]))
         else:
             placement.place(check)
         report.add(placement)
     return report
-
-
-def placed_by_torch_npu(host: Host, pid: int) -> str:
-    """Return the setting by which torch_npu places the threads of a process, '' where none does.
-
-    Ascend/pytorch@9e73e708a ``NPUAffinityController.cpp``: ``CPU_AFFINITY_CONF`` begins with a mode, ``2`` or ``mode:2``; 0 is off.
-    """
-    for word in started_with(host, pid):
-        match = _TORCH_NPU.match(word)
-        if match:
-            return word if int(match.group(1)) else ""
-    return ""
 
 
 def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

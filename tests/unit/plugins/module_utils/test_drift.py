@@ -70,7 +70,7 @@ def test_why_the_kernel_grants_another_set(wanted, found, known, cause):
 
 RUNS = "it runs, and nothing tells it to leave the NPUs alone"
 MOVES = [
-    # kind, found, everything moved, CPU of the plan that is offline, irqbalance
+    # kind, found, everything moved, CPU of the plan that is offline, irqbalance, a process that was told to
     ("its CPU is offline now", ("interrupts", "0-7", False, "2", RUNS), "offline CPU: IRQ CPU 2"),
     ("its CPU was offline", ("interrupts", "0-1,3-7", False, "", RUNS), "offline CPU: CPU 2 was offline for a while"),
     ("all of the driver's moved", ("interrupts", "0-7", True, "", RUNS), "driver reload"),
@@ -79,15 +79,18 @@ MOVES = [
     ("an interrupt alone, without", ("interrupts", "4", False, "", ""), "manual change"),
     ("irqbalance moves no workqueue", ("workqueues", "4", False, "", RUNS), "manual change"),
     ("irqbalance moves no thread", ("threads", "0-1,3-7", False, "", RUNS), "manual change"),
+    ("a process was told to, beside irqbalance", ("interrupts", "4", False, "", RUNS, "process 9"), "in-process binding: process 9"),
+    ("a process, after a driver", ("interrupts", "4", True, "", RUNS, "process 9"), "in-process binding: process 9"),
+    ("a process and an offline CPU", ("interrupts", "0-7", False, "2", RUNS, "process 9"), "offline CPU: IRQ CPU 2"),
     ("unreadable", ("interrupts", None, False, "", ""), "manual change"),
 ]
 
 
 @pytest.mark.parametrize("case, cause", [row[1:] for row in MOVES], ids=[row[0] for row in MOVES])
 def test_why_something_is_on_other_cpus(case, cause):
-    kind, found, everything, offline, irqbalance = case
+    kind, found, everything, *known = case
     entry = {"before": found, "wanted": "2"}
-    assert said(causes.of_move(kind, entry, everything, set(range(8)), offline, irqbalance)).startswith(cause)
+    assert said(causes.of_move(kind, entry, everything, set(range(8)), *known)).startswith(cause)
 
 
 def test_an_object_that_differs_counts_as_checked_and_belongs_to_the_npu_of_its_unit():

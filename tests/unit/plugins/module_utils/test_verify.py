@@ -126,6 +126,14 @@ def run_irqbalance(host, policy=None, arguments=""):
     move(host, 2753, "7")
 
 
+def run_torch_npu(host, setting, visible="0", cgroup="/npu.slice/npu-0.slice/train.scope"):
+    host.put("/proc/300/cgroup", "0::" + cgroup)
+    host.put("/proc/300/comm", "python3")
+    host.put("/proc/300/environ", "LANG=C\0ASCEND_RT_VISIBLE_DEVICES=%s\0CPU_AFFINITY_CONF=%s" % (visible, setting))
+    move(host, 2753, "6")
+    move(host, 2755, "7")
+
+
 def offline(host, cpus, online):
     host.put("/sys/devices/system/cpu/online", online)
     for irq in range(2753, 2770):
@@ -205,6 +213,11 @@ CHANGES = [
         "irqbalance leaves alone what it was told to",
         lambda host: run_irqbalance(host, TOLD, "--policyscript=" + POLICY),
         "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); manual change",
+    ),
+    (
+        "torch_npu told otherwise",
+        lambda host: [run_torch_npu(host, "2,npu0:10-20,bind_irq:1"), move(host, 2755, "25")],
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 6 (IRQ 2753); manual change",
     ),
     (
         "the interrupt's CPU was offline for a while",
@@ -301,6 +314,27 @@ def test_one_change_is_one_line_with_its_cause(bound, change, line):
     assert was_bound
     (said,) = lines(findings)
     assert said.startswith(line)
+
+
+@pytest.mark.parametrize(
+    "setting, visible, taken",
+    [
+        ("2,npu0:6-20,bind_irq:1", "0", "6-7"),
+        ("2,npu1:6-20,bind_irq:1", "3,0", "6-7"),  # the second that it sees
+        ("2,npu0:30-31,npu0:6-9,bind_irq:1", "0", "6-7"),  # before 26.1.0
+        ("2,npu0:7-9,npu0:6-6,bind_irq:1", "0", "6-7"),  # from it on
+    ],
+)
+def test_a_process_that_moves_interrupts_is_their_cause(bound, setting, visible, taken):
+    run_irqbalance(bound)
+    run_torch_npu(bound, setting, visible)
+    found = {entry.object: entry.cause for entry in compared(bound, WANTED)[1].drift}
+    assert sorted(found) == ["NPU 0 cq_update_irq", "NPU 0 sq_send_trigger_irq"]
+    assert {word for word, _remark in found.values()} == {"in-process binding"}
+    assert found["NPU 0 cq_update_irq"].remark == (
+        "process 300 (python3) of NPU 0 in npu-0.slice was started with CPU_AFFINITY_CONF=%s, by which torch_npu puts them on CPUs %s; "
+        "take bind_irq out" % (setting, taken)
+    )
 
 
 def test_a_driver_that_was_loaded_again_is_told_from_hands_and_daemons(bound):
@@ -458,26 +492,77 @@ def live(tmp_path):
     return host
 
 
-SGLANG = "SGLANG_SET_CPU_AFFINITY=1: SGLang takes cores of the whole host by number, and ends where"
-TORCH_NPU = "CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1: torch_npu moves the interrupts of its NPUs and stops irqbalance"
+CONF = "CPU_AFFINITY_CONF=1,npu0:%s"
+BINDERS = [
+    # environment, arguments, what is said of the process, each up to its end here
+    ("SGLANG_SET_CPU_AFFINITY=1", "", ["with SGLANG_SET_CPU_AFFINITY=1: SGLang takes cores of the whole host by number, and ends where"]),
+    ("SGLANG_SET_CPU_AFFINITY=0", "", []),
+    ("OMP_PROC_BIND=TRUE", "", ["with OMP_PROC_BIND=TRUE: OpenMP puts the process on one CPU"]),
+    ("OMP_PROC_BIND=false", "", []),
+    (
+        "VLLM_CPU_AFFINITY=1",
+        "",
+        ["with VLLM_CPU_AFFINITY=1: UCM divides the CPUs near the device between worker and store, against CPUs 0-1 of"],
+    ),
+    (CONF % "0-1,bind_irq:1", "", ["with " + CONF % "0-1,bind_irq:1: torch_npu moves the interrupts of its NPUs and stops irqbalance"]),
+    (CONF % "0-1,bind_irq:0", "", []),
+    (
+        CONF % "0-3",
+        "",
+        [
+            "with %s: torch_npu wants CPUs 0-3 for npu0, of which 2-3 are not among CPUs 0-1 of npu-0.slice, and then binds nothing"
+            % (CONF % "0-3")
+        ],
+    ),
+    (
+        CONF % "0-3,force:1",
+        "",
+        [
+            "with %s: torch_npu wants CPUs 0-3 for npu0, of which 2-3 are not among CPUs 0-1 of npu-0.slice, and gets less"
+            % (CONF % "0-3,force:1")
+        ],
+    ),
+    (
+        CONF % "4-5,npu0:0-1",
+        "",
+        ["with %s: torch_npu wants CPUs 0-1,4-5 (before 26.1.0 0-1) for npu0, of which 4-5" % (CONF % "4-5,npu0:0-1")],
+    ),
+    (CONF % "0-1,npu1:4-5" + "\0ASCEND_RT_VISIBLE_DEVICES=0", "", []),  # it sees one device
+    (
+        "CPU_AFFINITY_CONF=2\0ASCEND_RT_VISIBLE_DEVICES=0,1",
+        "",
+        ["with CPU_AFFINITY_CONF=2: torch_npu wants CPUs 0-3 (its part of the whole host) for npu0 and CPUs 4-7 (its part"],
+    ),
+    (
+        "ATB_SPEED_HOME_PATH=/atb",
+        "",
+        ["without BIND_CPU=0: MindIE divides the CPUs of its NPU's node itself, against CPUs 0-1 of npu-0.slice"],
+    ),
+    ("ATB_SPEED_HOME_PATH=/atb\0BIND_CPU=1", "", ["with BIND_CPU=1: MindIE"]),
+    ("ATB_SPEED_HOME_PATH=/atb\0BIND_CPU=0", "", []),
+    ("", "python3 -m vllm.entrypoints.openai.api_server --additional-config={}", ["without enable_cpu_binding=false: vLLM-Ascend divides"]),
+    ("", '/usr/bin/vllm serve m --additional_config {"enable_cpu_binding":false}', []),
+    (
+        "",
+        '/usr/bin/vllm serve m --additional-config {"enable_cpu_binding":false} --numa-bind',
+        ["with --numa-bind: vLLM binds its processes"],
+    ),
+    ("", "/usr/bin/vllm serve m --config=a.yaml", []),
+    ("", "/usr/bin/vllm bench serve --additional-config {", []),
+    ("", "serve vllm.toml", []),
+]
 
 
-@pytest.mark.parametrize(
-    "setting, remarks",
-    [
-        ("SGLANG_SET_CPU_AFFINITY=1", [SGLANG]),
-        ("SGLANG_SET_CPU_AFFINITY=0", []),
-        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1", [TORCH_NPU]),
-        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:0", []),
-    ],
-)
-def test_a_program_that_binds_itself_is_named(live, setting, remarks):
-    live.put("/proc/100/environ", "LANG=C\0%s\0" % setting)
+@pytest.mark.parametrize("environment, arguments, remarks", BINDERS)
+def test_a_program_that_binds_itself_is_named(live, environment, arguments, remarks):
+    live.put("/proc/sys/kernel/arch", "aarch64")
+    live.put("/proc/100/environ", "LANG=C\0" + environment)
+    live.put("/proc/100/cmdline", arguments.replace(" ", "\0"))
     findings = compared(live, LIVE_WANTED)[1]
-    found = [remark for remark in findings.remarks if " started with " in remark]
+    found = [remark for remark in findings.remarks if remark.startswith("process 100 (worker) of npu-0.slice started ")]
     assert len(found) == len(remarks)
     for sentence, remark in zip(found, remarks):
-        assert sentence.startswith("process 100 (worker) of npu-0.slice started with %s" % remark)
+        assert sentence.startswith("process 100 (worker) of npu-0.slice started " + remark)
 
 
 def test_a_running_host_is_asked_little_and_told_nothing(live):

@@ -1,0 +1,70 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``CPU_AFFINITY_CONF``, by which torch_npu places threads and interrupts itself, read as torch_npu reads it. Looks at no host.
+
+Ascend/pytorch@9e73e708a ``NPUAffinityController.cpp`` and ``NPUInterruptAffinity.cpp``: a mode, ``2`` or ``mode:2`` (0 is off), then ranges
+``npu<N>:a-b`` and ``npu<N>:c`` and switches such as ``force:1``. N counts the visible devices. Several ranges of a device are a union from
+26.1.0 on; before, the last one wins. A device without a range has its part of the online CPUs, divided by the number of visible devices.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Collection, Mapping, NamedTuple, Sequence
+
+NAME = "CPU_AFFINITY_CONF"
+JOINS_RANGES = (26, 1)
+"""The first release that takes several ranges of a device together."""
+MOST_CPUS = 65535
+"""No machine has more; what a typing error asks for beyond is not looked at."""
+_MODE = re.compile(r"\s*(?:mode:)?\s*(\d+)\s*\Z")
+_RANGE = re.compile(r"npu([0-9]{1,2}):(\d+)(?:-(\d+))?\Z")
+_SWITCH = re.compile(r"([a-z_]+):(\d+)\Z")
+
+
+class Setting(NamedTuple):
+    """What the text says: ``ranges`` has the first and last CPUs by visible device, ``switches`` those that are on."""
+
+    mode: int
+    ranges: Mapping[int, Sequence[tuple[int, int]]]
+    switches: frozenset[str]
+
+
+def setting(environment: Sequence[str]) -> tuple[str, Setting] | None:
+    """Return the word ``CPU_AFFINITY_CONF=…`` of an environment and what it says; None where torch_npu binds nothing by it."""
+    for word in environment:
+        name, _equals, text = word.partition("=")
+        mode, *parts = text.split(",")
+        match = _MODE.match(mode)
+        if name == NAME and match:
+            return (word, _read(int(match.group(1)), [part.strip() for part in parts])) if int(match.group(1)) else None
+    return None
+
+
+def _read(mode: int, parts: Sequence[str]) -> Setting:
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    switches = set()
+    for part in parts:
+        found, switch = _RANGE.match(part), _SWITCH.match(part)
+        if found:
+            number, first, last = found.groups()
+            ranges.setdefault(int(number), []).append((int(first), int(last or first)))
+        elif switch and int(switch.group(2)):
+            switches.add(switch.group(1))
+    return Setting(mode, ranges, frozenset(switches))
+
+
+def cpus_of(made: Setting, number: int, visible: int, online: Collection[int], release: tuple[int, ...]) -> set[int] | None:
+    """Return the CPUs of a visible device by its number; None where torch_npu asks the driver for them (``npu_affine``).
+
+    ``visible`` is how many devices the process sees, ``release`` that of torch_npu.
+    """
+    ranges = made.ranges.get(number, ())
+    if not ranges:
+        size = len(online) // visible
+        return None if "npu_affine" in made.switches else set(sorted(online)[number * size : (number + 1) * size])
+    counted = ranges if release >= JOINS_RANGES else ranges[-1:]
+    return {cpu for first, last in counted for cpu in range(first, min(last, MOST_CPUS) + 1)}
