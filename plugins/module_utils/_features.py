@@ -37,13 +37,15 @@ class Feature(NamedTuple):
     """What one feature has on a host.
 
     ``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
-    units that run a program of ours; ``leftovers``: files that these programs write.
+    units that run a program of ours; ``leftovers``: files that these programs write; ``restarted``: units of others, each with the files
+    that it is restarted for.
     """
 
     owned: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
+    restarted: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 FEATURES = {
@@ -71,6 +73,7 @@ FEATURES = {
         sections=(binding.SECTION, IRQBALANCE),
         programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
         leftovers=(binding.MEMORY,),
+        restarted=((IRQBALANCE, IRQBALANCE_FILES),),
     ),
     "threads": Feature(
         owned=(

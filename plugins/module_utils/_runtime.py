@@ -58,6 +58,7 @@ FILES = (
     "_state/lock.py",
     "_state/log.py",
     "_state/previous.py",
+    "_state/release.py",
     "_state/sections.py",
 )
 """The programs and everything that they import, transitively."""

@@ -20,7 +20,7 @@ import sys
 from typing import Any, Dict, Iterable, Mapping, Sequence
 
 from ._host import Host
-from ._state import previous
+from ._state import previous, release
 from ._state.files import MARKER
 from ._state.lock import changing
 from ._state.log import log_change
@@ -123,6 +123,34 @@ def restore(host: Host, recorded: Mapping[str, str], check: bool = False) -> tup
         except ValueError as error:
             failed.append(str(error))
     return steps, failed
+
+
+class Release(release.Release):
+    """``report`` are the steps of :func:`restore`."""
+
+    report: list[Step]
+
+    def __init__(self, host: Host, outcome: release.Outcome, options: release.Options) -> None:
+        super().__init__(host, outcome, options)
+        self.report = []
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.report)
+
+    def look(self) -> None:
+        self._restore(check=True)
+
+    def release(self) -> None:
+        self._restore(check=False)
+
+    def _restore(self, check: bool) -> None:
+        if SECTION not in self.outcome.recorded:
+            return
+        restored = self.outcome.attempt(SECTION, restore, self.host, self.outcome.recorded[SECTION], check)
+        self.report, failed = restored or ([], [])
+        for sentence in failed:
+            self.outcome.leave(SECTION, sentence)
 
 
 def _steps(host: Host, setting: str, value: str) -> list[Step]:

@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
 
-Order: refuse what cannot be read, look, then: our units stopped, threads let go, interrupts and settings put back, live CPU sets widened
-and files removed or written back (``_transaction.host_files``), units started that a bind had stopped, device share, and at last
-previous.json. A step that fails is a sentence and keeps its section of previous.json; the others go on. Every step can be repeated, and
-what it needs to know stays on the disk until it is done (the plan until the threads are let go): a run that was killed, or in which a card
-was busy or a unit masked, is finished by the next one.
+Order: refuse what cannot be read, look, then: our units stopped, what the features hold besides their files given back (``RELEASES``), live
+CPU sets widened and files removed or written back (``_transaction.host_files``), units started that a bind had stopped, what features give
+back last, and at the end previous.json. A step that fails is a sentence and keeps its section of previous.json; the others go on. Every
+step can be repeated, and what it needs to know stays on the disk until it is done (the plan until the threads are let go): a run that was
+killed, or in which a card was busy or a unit masked, is finished by the next one.
 
 This module is private to the collection.
 """
@@ -16,26 +16,37 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import Any, Callable, Dict, List, Sequence, Tuple, TypeVar
+from typing import Any, Sequence
 
 from . import _runtime, _tuning, _vnpu_layout
+from ._device_share import release as device_share
 from ._device_share import switching
-from ._device_share.tool import Refusal, ShareTool
-from ._features import FEATURES, IRQBALANCE, IRQBALANCE_FILES
+from ._features import FEATURES
 from ._history import entries
-from ._host import CommandError, Host
+from ._host import Host
 from ._irq import affinity, binding
-from ._kubelet import drop_in
+from ._irq import release as irq
+from ._kubelet import release as kubelet
 from ._plan_file import PATH as PLAN
 from ._plan_file import refuse_newer_plan
 from ._processes import placing
-from ._processes.tasks import plan_in_force
+from ._processes import release as threads
 from ._state import journal, previous
 from ._state.files import LEFTOVER, FileState, States, is_ours, remove_empty
+from ._state.release import Options, Outcome, Release
 from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._transaction import host_files
 from ._transaction.host_files import INTERRUPTED, Request, apply
 
+RELEASES: dict[str, type[Release]] = {
+    "threads": threads.Release,
+    "irq": irq.Release,
+    "tuning": _tuning.Release,
+    "kubelet": kubelet.Release,
+    "vnpu": _vnpu_layout.Release,
+    "device_share": device_share.Release,
+}
+"""What features hold besides files and units, in the order in which they give it back."""
 _LIBRARY = posixpath.dirname(_runtime.FOLDER)
 _SHARED = (
     PLAN,
@@ -47,41 +58,50 @@ _SHARED = (
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(binding.MEMORY), _LIBRARY]
-T = TypeVar("T")
-Placed = Tuple[Dict[str, Any], List[Dict[str, Any]], Dict[str, Any]]
-"""The plan, the processes and the patterns by which role threads placed threads."""
-_LIMITER = "npu-affinity-limiter-"
-"""How the units of limiters begin. They are the user's workload: a container whose limiter ends stands still."""
 
 
-class Report:
+class Report(Outcome):
     """What was (or in check mode would be) undone.
 
     ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
-    told; ``settings`` are the steps of ``_tuning.restore``, ``affinities`` is a report of ``_irq.binding.restore``, ``threads`` one of
-    ``_processes.placing.place`` and ``share`` one of ``_device_share.switching.restore``, or None; ``restart_needed`` are the running units
-    that follow at their next start, ``slices_left`` the slices without a file that live on because of them. ``failed`` are sentences,
-    ``kept`` the sections of previous.json that a later run still needs.
+    told; ``releases`` are what the features gave back besides; ``restart_needed`` are the running units that follow at their next start,
+    ``slices_left`` the slices without a file that live on because of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recorded: dict[str, Any]) -> None:
+        super().__init__(recorded)
         self.bound = True
         self.changes: dict[str, States] = {}
         self.actions: list[str] = []
-        self.settings: list[dict[str, Any]] = []
-        self.affinities: affinity.Report | None = None
-        self.threads: placing.Report | None = None
-        self.share: switching.Report | None = None
+        self.releases: dict[str, Release] = {}
         self.restart_needed: list[str] = []
         self.slices_left: list[str] = []
-        self.warnings: list[str] = []
-        self.failed: list[str] = []
-        self.kept: set[str] = set()
 
     @property
     def changed(self) -> bool:
-        restored = any(part.changed for part in (self.affinities, self.threads, self.share) if part is not None)
-        return bool(self.changes or self.actions or self.settings) or restored
+        return bool(self.changes or self.actions) or any(part.changed for part in self.releases.values())
+
+    @property
+    def affinities(self) -> affinity.Report | None:
+        report: affinity.Report | None = self._of("irq")
+        return report
+
+    @property
+    def settings(self) -> list[_tuning.Step]:
+        return self._of("tuning") or []
+
+    @property
+    def share(self) -> switching.Report | None:
+        report: switching.Report | None = self._of("device_share")
+        return report
+
+    @property
+    def threads(self) -> placing.Report | None:
+        report: placing.Report | None = self._of("threads")
+        return report
+
+    def _of(self, feature: str) -> Any:
+        return self.releases[feature].report if feature in self.releases else None
 
 
 def unbind(
@@ -100,7 +120,7 @@ def unbind(
     """
     recorded = previous.verified(host)
     refuse_newer_plan(host)
-    unbinding = _Unbinding(host, recorded, move_memory, features)
+    unbinding = _Unbinding(host, recorded, Options(npu_smi, device_share, move_memory), features)
     unbinding.look()
     report = unbinding.report
     if not (recorded or report.changed):
@@ -108,7 +128,6 @@ def unbind(
         return report
     if not check:
         unbinding.carry_out()
-    unbinding.restore_share(npu_smi, device_share, check)
     unbinding.finish(check)
     return report
 
@@ -116,7 +135,7 @@ def unbind(
 class _Unbinding:
     """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
 
-    def __init__(self, host: Host, recorded: dict[str, Any], move_memory: bool, features: Sequence[str]) -> None:
+    def __init__(self, host: Host, recorded: dict[str, Any], options: Options, features: Sequence[str]) -> None:
         self.host = host
         self.features = features
         self.whole = set(features) == set(FEATURES)
@@ -124,18 +143,18 @@ class _Unbinding:
         self.recorded = recorded if self.whole else self._concerned(recorded)
         self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
-        self.report = Report()
+        self.report = Report(self.recorded)
+        self.report.releases = {name: kind(host, self.report, options) for name, kind in RELEASES.items() if name in features}
         self.programs: list[str] = []
         self.still_running = False
         self.enabled: list[tuple[str, str]] = []
         self.started: list[str] = []
         self.leftovers: list[str] = []
-        self.placed: Placed | None = None
         self.request = Request(
             files=self._files_of_others(),
             owned=self.owned,
-            restarted=[{"unit": IRQBALANCE, "files": IRQBALANCE_FILES}] if "irq" in features else [],
-            move_memory=move_memory,
+            restarted=[{"unit": unit, "files": files} for name in features for unit, files in FEATURES[name].restarted],
+            move_memory=options.move_memory,
             tolerant=True,
         )
 
@@ -164,60 +183,27 @@ class _Unbinding:
         found = apply(self.host, self.request, check=True)
         self._look_at_programs(found)
         self._look_at_stopped_units()
-        self._restore_interrupts(check=True)
-        self._restore_tuning(check=True)
         if self.whole and found.changes and not self.recorded:
             report.warnings.append(
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
                 % previous.PATH
             )
-        self._look_at_threads()
-        self._look_at_kubelet()
+        for part in report.releases.values():
+            part.look()
         self.leftovers = self._find_leftovers()
         report.changes = dict(found.changes)
         report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
         report.actions = ["remove the empty folder %s" % folder for folder in self._empty_folders()]
         report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.programs] + found.actions))
         report.actions += ["enable %s" % unit for unit, _text in self.enabled] + ["start %s" % unit for unit in self.started]
+        report.actions += [action for part in report.releases.values() for action in part.actions]
         report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
         self._note_unfinished(found)
-        if _vnpu_layout.SECTION in self.recorded:
-            self._attempt(_vnpu_layout.SECTION, self._look_at_layout)
-
-    def _attempt(self, section: str | None, function: Callable[..., T], *arguments: Any) -> T | None:
-        """Return what a step returns; where it fails, None, with a sentence and the section of previous.json kept for a later run."""
-        try:
-            return function(*arguments)
-        except (CommandError, OSError, ValueError) as error:
-            self._leave(section, str(error))
-            return None
-
-    def _leave(self, section: str | None, sentence: str) -> None:
-        if sentence not in self.report.failed:
-            self.report.failed.append(sentence)
-        if section in self.recorded:
-            self.report.kept.add(section)
-
-    def _restore_interrupts(self, check: bool = False) -> None:
-        if binding.SECTION in self.recorded:
-            self.report.affinities = self._attempt(binding.SECTION, binding.restore, self.host, self.recorded[binding.SECTION], check)
-
-    def _restore_tuning(self, check: bool = False) -> None:
-        if _tuning.SECTION in self.recorded:
-            restored = self._attempt(_tuning.SECTION, _tuning.restore, self.host, self.recorded[_tuning.SECTION], check)
-            self.report.settings, failed = restored or ([], [])
-            for sentence in failed:
-                self._leave(_tuning.SECTION, sentence)
-
-    def _look_at_layout(self) -> None:
-        mine, changed = _vnpu_layout.leavings(self.host, self.recorded[_vnpu_layout.SECTION])
-        self.report.actions += ["remove %s" % path for path in mine]
-        self.report.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
 
     def _look_at_programs(self, found: host_files.Report) -> None:
         if self.host.live and found.changed:
             patterns = [pattern for name in self.features for pattern in FEATURES[name].programs]
-            self.programs = [unit for unit in self.systemd.running(patterns) if not unit.startswith(_LIMITER)] if patterns else []
+            self.programs = self.systemd.running(patterns) if patterns else []
 
     def _look_at_stopped_units(self) -> None:
         for unit, values in sorted(self.recorded.items()):
@@ -226,7 +212,9 @@ class _Unbinding:
             text = self.systemd.text(unit)
             if self.systemd.masked(unit):
                 advice = "systemctl unmask %s, and unbind again" % unit
-                self._leave(unit, "%s was stopped by a bind and has been masked since, so that it is not started: %s" % (unit, advice))
+                self.report.leave(
+                    unit, "%s was stopped by a bind and has been masked since, so that it is not started: %s" % (unit, advice)
+                )
                 continue
             if text is None:
                 self.report.warnings.append("%s was stopped by a bind and is not installed any more" % unit)
@@ -237,29 +225,6 @@ class _Unbinding:
                 self.enabled.append((unit, text))
             if self.host.live and values.get("running") and not self.systemd.active([unit]):
                 self.started.append(unit)
-
-    def _look_at_threads(self) -> None:
-        """Predict the release of threads that role threads may have placed: newer kernels keep what was set when a cpuset widens."""
-        if "threads" not in self.features or not self.host.exists(placing.SETTINGS):
-            return
-        try:
-            self.placed = (plan_in_force(self.host),) + placing.settings_of(self.host)
-            self.report.threads = self._release_threads(self.placed, check=True)
-        except (OSError, ValueError) as error:
-            self.placed = None
-            self.report.warnings.append("threads stay where they were placed until their processes end: %s" % error)
-
-    def _release_threads(self, placed: Placed, check: bool = False) -> placing.Report:
-        plan, processes, patterns = placed
-        return placing.place(self.host, plan, processes, patterns, check, release=True)
-
-    def _look_at_kubelet(self) -> None:
-        """Leave the kubelet's drop-in: without it a kubelet with the old state would not start again."""
-        for path in filter(self.host.exists, drop_in.installed(self.host) if "kubelet" in self.features else ()):
-            self.report.warnings.append(
-                "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
-            )
-            self.report.kept.add(drop_in.SECTION)
 
     def _find_leftovers(self) -> list[str]:
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
@@ -280,20 +245,15 @@ class _Unbinding:
         return [folder for folder in self._folders() if self.whole and self.host.exists(folder) and not self.host.names(folder)]
 
     def carry_out(self) -> None:
-        self._attempt(None, self._stop_programs)
-        if self.placed is not None:
-            self.report.threads = self._attempt(None, self._release_threads, self.placed)
-            self.report.warnings += self.report.threads.failed if self.report.threads else []
-        self._restore_interrupts()
-        self._restore_tuning()
+        self.report.attempt(None, self._stop_programs)
+        for part in self.report.releases.values():
+            part.release()
         self._change_files()
         if self.host.live and self.programs:
-            self._attempt(None, self.systemd.forget_failed, "npu-affinity-*")
+            self.report.attempt(None, self.systemd.forget_failed, "npu-affinity-*")
         self._start_units()
         for path in self.leftovers:
-            self._attempt(None, FileState(None, None).put, self.host, path)
-        if _vnpu_layout.SECTION in self.recorded:
-            self._attempt(_vnpu_layout.SECTION, _vnpu_layout.remove, self.host, self.recorded[_vnpu_layout.SECTION])
+            self.report.attempt(None, FileState(None, None).put, self.host, path)
 
     def _stop_programs(self) -> None:
         if self.programs:
@@ -302,7 +262,7 @@ class _Unbinding:
             self.still_running = False
 
     def _change_files(self) -> None:
-        report, done = self.report, self._attempt("files", apply, self.host, self.request)
+        report, done = self.report, self.report.attempt("files", apply, self.host, self.request)
         if done is None:
             report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
             report.kept |= {"folders", INTERRUPTED} & set(previous.recorded(self.host))
@@ -312,44 +272,27 @@ class _Unbinding:
         report.restart_needed, report.slices_left = done.restart_needed, done.slices_left
         report.warnings += done.warnings
         for sentence in done.not_started:
-            self._leave(journal.SECTION, sentence)
+            self.report.leave(journal.SECTION, sentence)
         self._note_unfinished(done)
 
     def _note_unfinished(self, done: host_files.Report) -> None:
         for sentence in done.unfinished:
-            self._leave(INTERRUPTED, sentence)
+            self.report.leave(INTERRUPTED, sentence)
             self.report.kept.add(INTERRUPTED)
 
     def _start_units(self) -> None:
         """Enable and start what a bind had stopped, one after the other: one that does not start holds up nothing else."""
         for unit, text in self.enabled:
-            self._attempt(unit, self.systemd.enable, unit, text)
+            self.report.attempt(unit, self.systemd.enable, unit, text)
         if self.host.live and self.enabled:
-            self._attempt(None, self.systemd.reload)
+            self.report.attempt(None, self.systemd.reload)
         for unit in self.started:
-            self._attempt(unit, self.systemd.start, [unit])
-
-    def restore_share(self, npu_smi: str | None, wanted: bool, check: bool) -> None:
-        section = self.recorded.get(switching.SECTION)
-        if section is None:
-            return
-        if not wanted:
-            self.report.kept.add(switching.SECTION)
-            return
-        try:
-            tool = ShareTool(self.host, npu_smi)
-            self.report.share = switching.restore(self.host, tool, tool.cards(), section, check)
-        except (CommandError, OSError, Refusal, ValueError) as error:
-            self.report.failed.append("device share could not be put back: %s" % error)
-            self.report.kept.add(switching.SECTION)
-        if self.report.share is not None and self.report.share.failed:
-            self.report.kept.add(switching.SECTION)
+            self.report.attempt(unit, self.systemd.start, [unit])
 
     def finish(self, check: bool) -> None:
         report, folders = self.report, self.recorded.get("folders", [])
-        if report.affinities is not None and report.affinities.failed:
-            report.failed += report.affinities.failed
-            report.kept.add(binding.SECTION)
+        for part in report.releases.values():
+            part.finish(check)
         if self.still_running:
             report.kept.add(INTERRUPTED)
         if report.kept and not check and any(self.host.exists(folder) for folder in folders):

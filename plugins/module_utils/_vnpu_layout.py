@@ -22,7 +22,7 @@ import stat
 from typing import Any, Mapping, NamedTuple
 
 from ._host import Host
-from ._state import previous
+from ._state import previous, release
 from ._state.files import atomic_write, missing_folders, remove_empty
 
 SECTION = "vnpu"
@@ -221,3 +221,20 @@ def remove(host: Host, recorded: Mapping[str, Any]) -> None:
         if host.exists(path):
             os.chmod(host.path(path), int(mode, 8))
     remove_empty(host, recorded["folders"])
+
+
+class Release(release.Release):
+    """Removes what was placed; files that someone else changed since stay."""
+
+    def look(self) -> None:
+        if SECTION in self.outcome.recorded:
+            self.outcome.attempt(SECTION, self._look, self.outcome.recorded[SECTION])
+
+    def _look(self, recorded: Mapping[str, Any]) -> None:
+        mine, changed = leavings(self.host, recorded)
+        self.actions += ["remove %s" % path for path in mine]
+        self.outcome.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
+
+    def finish(self, check: bool) -> None:
+        if SECTION in self.outcome.recorded and not check:
+            self.outcome.attempt(SECTION, remove, self.host, self.outcome.recorded[SECTION])

@@ -18,8 +18,9 @@ from .._host import Host
 from .._plan_file import SCHEMA, refuse_newer
 from . import sections as _sections
 from .files import MARKER, atomic_write
+from .lock import RECORD
 
-PATH = "/etc/npu-affinity/previous.json"
+PATH = RECORD
 _ABOUT = MARKER + ": the state before the first bind, which unbind restores."
 _ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 
