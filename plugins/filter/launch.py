@@ -124,6 +124,14 @@ options:
       - Before 26.1.0 it takes one range of CPUs for each NPU, and pools with gaps are refused.
     type: str
     default: '7.3'
+  engine:
+    description:
+      - What the workload runs. The text then has the variables that switch its own binding to CPUs off, and a comment says what to type
+        where an argument does it.
+      - By default that of the workload (C(npu_affinity_workloads)). Not together with O(binding).
+      - Taken by all forms but V(kubelet) and V(slurm), which start no program.
+    type: str
+    choices: [sglang, vllm, vllm_ascend, mindie, verl]
 seealso:
   - plugin: npu.affinity.plan
     plugin_type: filter
@@ -196,6 +204,10 @@ EXAMPLES = r"""
 - name: Write gres.conf of a node with an old Slurm
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('slurm', topology=npu_affinity_topology, slurm_version='22.05') }}"
+
+- name: Run SGLang on the CPUs of an NPU, and keep it from choosing others
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='sglang', engine='sglang') }}"
 
 - name: Let torch_npu place the threads of a training process
   ansible.builtin.copy:

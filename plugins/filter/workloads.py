@@ -19,7 +19,7 @@ options:
     type: dict
     required: true
   workloads:
-    description: The variable C(npu_affinity_workloads), elements with C(name), C(npus), optionally C(units), and C(share).
+    description: The variable C(npu_affinity_workloads), elements with C(name), C(npus), optionally C(units), C(share) and C(engine).
     type: list
     elements: dict
     required: true
@@ -45,6 +45,7 @@ _value:
   description:
     - One dictionary for each workload, with C(name), C(slice), C(npus), C(units), C(pool) and C(mems) (cpulists, the unions),
       C(cpus_per_node) and C(processes), the plan's entry of every NPU.
+    - C(engine) is there where it was given.
   type: list
   elements: dict
 """

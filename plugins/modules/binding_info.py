@@ -338,8 +338,9 @@ drift:
       description: The CPUs that it is on, or has; those of all its interrupts together. Null where it is not about CPUs, or has no such set.
       type: str
     cause:
-      description: The likely cause. One of V(irqbalance), V(in-process binding), V(driver reload), V(changed cpuset), V(offline CPU), V(manual change),
-        V(lost card), V(new card), V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and V(failed unit).
+      description: The likely cause. One of V(irqbalance), V(in-process binding), V(driver reload), V(changed cpuset), V(offline CPU),
+        V(manual change), V(lost card), V(new card), V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel) and
+        V(failed unit).
       type: str
     remark:
       description: What more is to be said of the cause in this case, and what to do.

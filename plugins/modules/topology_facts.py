@@ -400,8 +400,8 @@ ansible_facts:
           sample: [vllm@0.service]
         unit_environment:
           description:
-            - What files other than the collection's drop-in set of E(ASCEND_RT_VISIBLE_DEVICES), E(CUDA_VISIBLE_DEVICES) and
-              E(CUDA_DEVICE_ORDER), for those of O(units) that set any.
+            - What files other than the collection's drop-in set of E(ASCEND_RT_VISIBLE_DEVICES), E(CUDA_VISIBLE_DEVICES),
+              E(CUDA_DEVICE_ORDER) and the variables that switch in-process binding off, for those of O(units) that set any.
             - C(wins) is whether systemd takes it although the drop-in says something else.
           returned: with O(units)
           type: dict

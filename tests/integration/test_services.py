@@ -13,7 +13,7 @@ from tests.simulator.generate import merge
 
 VENDOR = "/usr/lib/systemd/system/"
 SERVICES = {
-    "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp.service", "npus": [0, 1]}],
+    "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0], "engine": "sglang"}, {"unit": "tp.service", "npus": [0, 1]}],
     "npu_affinity_housekeeping": "1",
     "npu_affinity_batches": ["100%"],
 }
@@ -27,7 +27,7 @@ LATER = {
 DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
 TOLD = {
     "v1": {"vllm@.service": f"Environment={DEVICES}=%i\n", "tp.service": ""},
-    "v2": {"vllm@.service": "", "tp.service": f"Environment={DEVICES}=1,7\n"},
+    "v2": {"vllm@.service": "Environment=SGLANG_SET_CPU_AFFINITY=1\n", "tp.service": f"Environment={DEVICES}=1,7\n"},
 }
 
 
@@ -63,7 +63,9 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
         (host, name): (hosts.tree(host) / (drop_in % name)).read_text() for host in hosts.hosts for name in ("vllm@0.service", "tp.service")
     }
     told = {key: text.partition(f"Environment={DEVICES}=")[2] for key, text in files.items()}
-    assert told[("v1", "tp.service")] == "0,1\n" and told[("v2", "vllm@0.service")] == "0\n"
+    switch = "Environment=SGLANG_SET_CPU_AFFINITY=0\n"
+    assert told[("v1", "tp.service")] == "0,1\n" and told[("v2", "vllm@0.service")] == "0\n" + switch
+    assert {key for key, text in files.items() if switch in text} == {("v1", "vllm@0.service"), ("v2", "vllm@0.service")}
     assert told[("v1", "vllm@0.service")] == told[("v2", "tp.service")] == "", "what a unit says itself is not overridden"
     left = f"/usr/lib/systemd/system/tp.service sets {DEVICES}=1,7"
     assert f"tp.service has the CPUs of NPU 0 and NPU 1, and {left} instead of 0,1. It is left so" in said(bound)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs that were told to bind themselves, against what the plan says. Each is a remark, and explains other findings.
 
-What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_processes.engines` and
+What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_engines` and
 :mod:`_processes.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
 
 This module is private to the collection.

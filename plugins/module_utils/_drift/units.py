@@ -30,6 +30,8 @@ from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Fin
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
 _LOADED = ("CPUAffinity", "NUMAMask")
 """Settings of a service that no cgroup shows."""
+_OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: take it out there, or name the NPUs that it uses"
+_BINDS_ITSELF = "%s sets %s=%s, and %s then binds itself against %s=%s of its drop-in: take it out there, or its engine out of the settings"
 _ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
 
 
@@ -165,7 +167,7 @@ def check_services(
     renumbered: bool = False,
     host_binds: bool = True,
 ) -> list[dict[str, Any]]:
-    """Compare services with the settings of their drop-ins: ``[{name, settings, devices}]`` of filter ``npu.affinity.binding``.
+    """Compare services with the settings of their drop-ins: ``[{name, settings, devices, switches}]`` of filter ``npu.affinity.binding``.
 
     ``expected`` are the sets of slices, as :func:`check_cpusets` has them; ``renumbered``: whether ids may mean other devices than when
     services were started, as they do while cards are lost; ``host_binds`` as :func:`_drift.binders.check_binders` has it. Returns what
@@ -184,12 +186,13 @@ def check_services(
             )
         if unit not in edited and host.exists(drop_in_of(unit)):
             _check_settings(findings, host, unit, wanted, state)
-        devices = service.get("devices") or {}
-        files = _check_devices(findings, host, unit, devices, unit in edited)
+        devices, switches = service.get("devices") or {}, service.get("switches") or {}
+        files = _check_variables(findings, host, unit, devices, _OTHER_DEVICES, unit in edited)
+        files.update(_check_variables(findings, host, unit, switches, _BINDS_ITSELF, unit in edited))
         if state.get("ActiveState") != "active":
             continue
         if not renumbered:
-            _check_main_process(findings, host, unit, devices, files, state.get("MainPID", "0"), unit in edited)
+            _check_main_process(findings, host, unit, {**devices, **switches}, files, state.get("MainPID", "0"), unit in edited)
         group = state.get("ControlGroup", "")
         if "Slice" in wanted:
             if posixpath.dirname(group) == slice_path(wanted["Slice"]):
@@ -233,8 +236,8 @@ def _check_settings(findings: Findings, host: Host, unit: str, wanted: Mapping[s
             findings.same("services", name)
 
 
-def _check_devices(findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], edited: bool) -> dict[str, str]:
-    """Compare the devices that the files of a service name. Others by a file that is not ours are its owner's wish, and a remark."""
+def _check_variables(findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], remark: str, edited: bool) -> dict[str, str]:
+    """Compare variables that the files of a service set. Other values by a file that is not ours are its owner's wish, and a ``remark``."""
     found = environment(host, unit) if wanted else {}
     for name, value in wanted.items():
         here, path = found.get(name, ("", ""))
@@ -242,8 +245,7 @@ def _check_devices(findings: Findings, host: Host, unit: str, wanted: Mapping[st
         if agrees(name, here, value):
             findings.same("services", title)
         elif path not in ("", drop_in_of(unit)):
-            text = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: take it out there, or name the NPUs that it uses"
-            findings.remarks.append(text % (path, name, here, unit, name, value))
+            findings.remarks.append(remark % (path, name, here, unit, name, value))
         elif not edited:
             cause = Cause(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
             findings.differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause, unit=unit)
@@ -253,7 +255,7 @@ def _check_devices(findings: Findings, host: Host, unit: str, wanted: Mapping[st
 def _check_main_process(
     findings: Findings, host: Host, unit: str, wanted: Mapping[str, str], files: Mapping[str, str], pid: str, edited: bool
 ) -> None:
-    """Compare the devices that a service was started with, which its program may have set itself, with what its files say now."""
+    """Compare the variables that a service was started with, which its program may have set itself, with what its files say now."""
     words = started_with(host, pid) if pid != "0" else []
     started = dict(word.partition("=")[::2] for word in words)
     for name, value in wanted.items() if started else ():

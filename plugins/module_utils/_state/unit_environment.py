@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The environment that the files of a unit give its processes, and the variables in it that confine them to devices.
+"""The environment that the files of a unit give its processes: variables that confine them to devices, or switch in-process binding off.
 
 The rules are those of systemd.exec(5): environment files win over ``Environment=``, the later over the earlier; and of systemd.unit(5)
 for specifiers. A program can still set a variable itself.
@@ -16,11 +16,12 @@ import re
 import shlex
 from typing import Any, Iterable
 
+from .._engines import SWITCHES
 from .._host import Host
 from .unit_files import OURS, drop_in_of, values
 
 VISIBLE = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",)
+VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",) + SWITCHES
 _ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
 _PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\"\\$`])")

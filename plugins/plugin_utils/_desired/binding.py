@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES, Engine
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -92,6 +93,9 @@ def refusals(
             sentences.append(f"npu_affinity_services: {unit} names no NPU.")
         if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
+    for name, entry in [(entry.get("unit"), entry) for entry in services] + [(entry.get("name"), entry) for entry in workloads]:
+        if entry.get("engine") and entry["engine"] not in ENGINES:
+            sentences.append(f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}.")
     sentences += _workloads.refusals(plan, workloads, services)
     whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
     whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
@@ -128,19 +132,30 @@ def warnings(
         for entry in entries if user.endswith(".service") else ():
             users.setdefault(title(entry), []).append(user)
     sentences += [f"{' and '.join(units)} all use {npu}, and share its CPUs." for npu, units in users.items() if len(units) > 1]
-    for unit, entries in _units(plan, services, workloads) if visible_devices and way(topology, plan)[0] != NONE else ():
-        wanted, found = _visible_devices.of_entries(plan, entries), _set_elsewhere(topology, unit)
+    for unit, entries, engine in _units(plan, services, workloads) if way(topology, plan)[0] != NONE else ():
+        wanted, found = _visible_devices.of_entries(plan, entries) if visible_devices else [], _set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
+        sentences += _overridden(unit, engine, found) if engine else []
     return sentences + _vnpus.inconsistencies(topology, plan, vnpus, device_share)
+
+
+def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> list[str]:
+    """Return a sentence for every switch of a service's engine that another file sets otherwise, and wins."""
+    return [
+        f"{of['file']} sets {name}={of['value']}, which counts more than the drop-in of {unit} with {name}={value}: {engine.title} then "
+        "binds itself. Take it out there."
+        for name, value in engine.environment.items()
+        if (of := found.get(name)) and of["wins"] and of["value"] != value
+    ]
 
 
 def _units(
     plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """Return the units of services, then of workloads, each with the entries of its NPUs."""
-    named = [(str(service["unit"]), service["npus"]) for service in services]
-    named += [(str(unit), workload["npus"]) for workload in workloads for unit in workload.get("units") or ()]
-    return [(unit, members(plan, npus)[0]) for unit, npus in named]
+) -> list[tuple[str, list[Mapping[str, Any]], Engine | None]]:
+    """Return the units of services, then of workloads, each with the entries of its NPUs, and what runs there where that is said."""
+    named = [(str(service["unit"]), service) for service in services]
+    named += [(str(unit), workload) for workload in workloads for unit in workload.get("units") or ()]
+    return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in named]
 
 
 def _set_elsewhere(topology: Mapping[str, Any], unit: str) -> _visible_devices.Found:
@@ -226,13 +241,13 @@ def binding(
     """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host; ``visible_devices``: whether services are
     told their devices.
 
-    Keys: ``method`` (slices, services, none), ``says`` (why), ``parents``, ``slices``,
+    Keys: ``method`` (slices, services, none), ``says`` (why), ``bound_by``, ``parents``, ``slices``,
     ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, environment,
-    devices, needs}`` with the lines of the drop-in in order, the variables that it sets, those that name the devices, set or not, and a
-    unit that must run before, or None), ``vnpus`` (those of :func:`_vnpu.vnpus.vnpus`, with
-    ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and run now; a limiter that its
-    container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are
-    cpulists.
+    devices, switches, needs}`` with the lines of the drop-in in order, the variables that it sets, those that name the devices, set or
+    not, those that switch in-process binding off, and a unit that must run before, or None), ``vnpus`` (those of
+    :func:`_vnpu.vnpus.vnpus`, with ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and
+    run now; a limiter that its container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant).
+    CPUs and memory nodes are cpulists.
     Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
     if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
@@ -252,6 +267,7 @@ def binding(
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,
+        "bound_by": bound_by,
         "summary": (why if method == NONE else f"{why} {workers.in_force(topology, plan, bound_by)}")
         + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
         "parents": [],
@@ -269,19 +285,21 @@ def binding(
     together = _workloads.workloads(plan, workloads, topology)
     homes = [*(None for _service in services), *(workload["slice"] for workload in together for _unit in workload["units"])]
     units = [
-        (unit, entries, home, _devices(topology, plan, unit, entries) if visible_devices else {})
-        for (unit, entries), home in zip(_units(plan, services, workloads), homes, strict=True)
+        (unit, entries, home, _variables(topology, plan, unit, entries, engine, visible_devices, bound_by))
+        for (unit, entries, engine), home in zip(_units(plan, services, workloads), homes, strict=True)
     ]
     if method == SERVICES:
         with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
         result["services"] = [
-            _drop_in(unit, entries, _affinity(entries, with_memory), devices) for unit, entries, _home, devices in units if _pool(entries)
+            _drop_in(unit, entries, _affinity(entries, with_memory), variables)
+            for unit, entries, _home, variables in units
+            if _pool(entries)
         ]
         for vnpu in result["vnpus"]:
             vnpu["settings"] = _affinity([vnpu], with_memory)
         result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
-    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), devices) for unit, entries, home, devices in units]
+    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), variables) for unit, entries, home, variables in units]
     for vnpu in result["vnpus"]:
         vnpu["settings"] = {"Slice": vnpu["slice"]}
     result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
@@ -361,26 +379,45 @@ def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str
     return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
 
 
-def _devices(
-    topology: Mapping[str, Any], plan: Mapping[str, Any], unit: str, entries: Sequence[Mapping[str, Any]]
-) -> dict[str, dict[str, str]]:
-    """Return the variables that name the devices of a service, and those of them that our drop-in sets."""
-    wanted = _visible_devices.of_entries(plan, entries)
+def _variables(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    unit: str,
+    entries: Sequence[Mapping[str, Any]],
+    engine: Engine | None,
+    visible_devices: bool,
+    bound_by: str,
+) -> dict[str, Any]:
+    """Return the variables that name the devices of a service and that switch its engine's binding off, and those that our drop-in sets.
+
+    ``arguments`` says what is to be typed besides, where that is an argument and not a variable.
+    """
+    wanted = _visible_devices.of_entries(plan, entries) if visible_devices else []
+    switches = dict(engine.environment) if engine else {}
     return {
-        "environment": _visible_devices.not_overriding(wanted, _set_elsewhere(topology, unit)),
+        "environment": _visible_devices.not_overriding(wanted, _set_elsewhere(topology, unit)) | switches,
         "devices": {name: value for variables in wanted for name, value in variables.items()},
+        "switches": switches,
+        "arguments": engine.arguments if engine and bound_by == workers.HOST else "",
     }
 
 
-def _drop_in(
-    unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str], devices: dict[str, dict[str, str]]
-) -> dict[str, Any]:
+def _drop_in(unit: str, entries: Sequence[Mapping[str, Any]], settings: dict[str, str], variables: dict[str, Any]) -> dict[str, Any]:
     names = ", ".join(str(kind_and_number(entry["slice"])[1]) for entry in entries)
-    return _service(unit, f"CPUs and memory of NPU {names}.", settings) | devices
+    arguments = variables.pop("arguments")
+    return _service(unit, f"CPUs and memory of NPU {names}.{arguments and ' ' + arguments}", settings) | variables
 
 
 def _service(unit: str, description: str, settings: dict[str, str], needs: str | None = None) -> dict[str, Any]:
-    return {"name": unit, "description": description, "settings": settings, "environment": {}, "devices": {}, "needs": needs}
+    return {
+        "name": unit,
+        "description": description,
+        "settings": settings,
+        "environment": {},
+        "devices": {},
+        "switches": {},
+        "needs": needs,
+    }
 
 
 def _title(vnpu: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         notes=(bound["summary"],),
         soft_split=folder if needs_library else "",
         needs_plan=True,
-        live={"services": bound["services"], "vnpus": bound["vnpus"]},
+        live={name: bound[name] for name in ("services", "vnpus", "bound_by")},
     )
 
 

@@ -89,8 +89,8 @@ def workloads(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], topo
     """Return the workloads with their CPUs.
 
     Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` (memory nodes),
-    ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one process each). CPUs of lost NPUs
-    stay with it, which have no process. Raises ``ValueError`` when the plan cannot serve one of them.
+    ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one process each); ``engine`` where
+    it is said. CPUs of lost NPUs stay with it, which have no process. Raises ``ValueError`` when the plan cannot serve one of them.
     """
     if reasons := refusals(plan, wanted):
         raise ValueError(" ".join(reasons))
@@ -111,6 +111,7 @@ def workloads(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], topo
                 "mems": union(entry["mems"] for entry in entries),
                 "cpus_per_node": {node: count for node, count in per_node.items() if count},
                 "processes": [dict(entry) for entry in there],
+                **({"engine": workload["engine"]} if workload.get("engine") else {}),
             }
         )
     return result

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import VERSION_FILE
@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.visible_devi
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices"})
+OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices", "engine"})
 ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
 DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 DRIVER = (
@@ -44,6 +44,11 @@ class Devices:
 
 def devices(workload: Workload, options: Options) -> Devices:
     """Return what the options ask for. Raises ``ValueError`` where they contradict each other or the workload."""
+    found = _devices(workload, options)
+    return replace(found, environment={**found.environment, **options.switches})
+
+
+def _devices(workload: Workload, options: Options) -> Devices:
     if options.vnpu and not (options.ascend_runtime and options.devices):
         raise ValueError(f"vnpu: only the Ascend Docker Runtime splits an NPU into {options.vnpu}; add ascend_runtime=true")
     if options.ascend_runtime and workload.kind == "gpu":

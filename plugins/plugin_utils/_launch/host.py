@@ -12,14 +12,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
 
-def visible(workload: Workload, options: Options) -> dict[str, str]:
-    """Return the variables that confine the program to its devices."""
-    return workload.visible_on_host if options.visible_devices else {}
+def environment(workload: Workload, options: Options) -> dict[str, str]:
+    """Return the variables that confine the program to its devices, and that switch its own binding off."""
+    return {**(workload.visible_on_host if options.visible_devices else {}), **options.switches}
 
 
 def program(workload: Workload, options: Options) -> list[str]:
     """Return the command with these variables."""
-    words = [f"{name}={value}" for name, value in visible(workload, options).items()]
+    words = [f"{name}={value}" for name, value in environment(workload, options).items()]
     return [*(["env", *words] if words else []), *options.program]
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
+
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)*\Z")
 OF_ALL_FORMS = ("name", "notes")
 
@@ -36,6 +38,12 @@ class Options:
     visible_devices: bool = True
     slurm_version: str = "24.11"
     torch_npu_version: str = "7.3"
+    engine: str = ""
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """The variables that switch off what the engine binds itself."""
+        return ENGINES[self.engine].environment if self.engine else {}
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -86,6 +94,12 @@ def _version(option: str, value: object) -> str:
     return value
 
 
+def _engine(option: str, value: object) -> str:
+    if not isinstance(value, str) or value not in ENGINES:
+        raise ValueError(f"{option}: expected one of {', '.join(ENGINES)}; got {value!r}")
+    return value
+
+
 def release(version: str) -> tuple[int, ...]:
     """Return the numbers of a release that :func:`checked` has let pass, for comparison."""
     return tuple(map(int, version.split(".")))
@@ -106,4 +120,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "visible_devices": _flag,
     "slurm_version": _version,
     "torch_npu_version": _version,
+    "engine": _engine,
 }

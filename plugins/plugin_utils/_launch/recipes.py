@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import (
     binding_verdict,
     kubelet_verdict,
@@ -39,21 +40,33 @@ def launch(
     """Return the text of a form for a plan's entry or a workload; what its user has to know stands above it in comments.
 
     ``topology`` is the fact of the host: it brings physical ids, CPUs, cgroup version and kubelet. ``binding`` names the rule by which
-    the workload binds itself, empty when it does not; ``total_npus`` is how many NPUs it lists. ``options`` are ``name``, ``notes``
+    the workload binds itself, empty when it does not; ``total_npus`` is how many NPUs it lists. The ``engine`` of a workload counts where
+    ``options`` name none. ``options`` are ``name``, ``notes``
     (False: no comments) and those of the form. Raises ``ValueError`` for what cannot work, with a sentence that says why.
     """
     if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form: expected one of {', '.join(FORMS)}; got {form!r}")
     if binding and binding not in BINDINGS:
         raise ValueError(f"binding: expected one of {', '.join(BINDINGS)}, or nothing where the host binds; got {binding!r}")
+    if isinstance(entry, Mapping) and not binding and "engine" in FORMS[form].OPTIONS:
+        options = {"engine": entry.get("engine"), **options}
     made = checked(form, FORMS[form].OPTIONS, options)
+    if binding and made.engine:
+        raise ValueError(f"engine: {made.engine} is told not to bind itself, and binding={binding} asks for that; leave one of the two out")
     workload = read(entry, topology, made.name)
     warnings = _checked(workload, form, binding, total_npus)
     recipe = FORMS[form].recipe(workload, made)
     if not made.notes or recipe.comment is None:
         return recipe.text
-    in_process = [BINDS_ITSELF if binding else HOST_BINDS] if recipe.starts and workload.kind == "npu" else []
-    return "".join(f"{recipe.comment} {sentence}\n" for sentence in [*recipe.notes, *warnings, *in_process]) + recipe.text
+    sentences = [*recipe.notes, *warnings, *(_in_process(workload, binding, made.engine) if recipe.starts else [])]
+    return "".join(f"{recipe.comment} {sentence}\n" for sentence in sentences) + recipe.text
+
+
+def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:
+    """Return what to type so that the host alone binds, or the workload alone, where a variable does not say it."""
+    if engine:
+        return [sentence] if (sentence := ENGINES[engine].arguments) else []
+    return [BINDS_ITSELF if binding else HOST_BINDS] if workload.kind == "npu" else []
 
 
 def _checked(workload: Workload, form: str, binding: str, total_npus: int | None) -> list[str]:

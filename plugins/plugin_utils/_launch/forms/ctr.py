@@ -14,12 +14,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.visible_devi
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = frozenset({"visible_devices"})
+OPTIONS = frozenset({"visible_devices", "engine"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     path = {"cgroupsPath": f"{workload.slice}:ctr:{workload.named()}"} if workload.slice else {}
     cpu = {"cpus": workload.cpus, **({"mems": workload.mems} if workload.mems else {})}
     visible = visible_devices(workload.kind, range(len(workload.cards))) if options.visible_devices else {}
-    process = {"process": {"env": [f"{name}={value}" for name, value in visible.items()]}} if visible else {}
+    environment = {**visible, **options.switches}
+    process = {"process": {"env": [f"{name}={value}" for name, value in environment.items()]}} if environment else {}
     return Recipe(json.dumps({**process, "linux": {**path, "resources": {"cpu": cpu}}}, indent=2) + "\n", comment=None)

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = frozenset({"image", "command", "devices", "memory", "resource"})
+OPTIONS = frozenset({"image", "command", "devices", "memory", "resource", "engine"})
 RESOURCES = {"npu": "huawei.com/Ascend910", "gpu": "nvidia.com/gpu"}
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
 
@@ -46,6 +46,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         "name": name,
         "image": options.image,
         **({"command": [word.replace("$(", "$$(") for word in options.command]} if options.command else {}),
+        **({"env": [{"name": key, "value": value} for key, value in options.switches.items()]} if options.switches else {}),
         "resources": {"requests": dict(resources), "limits": dict(resources)},
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}

@@ -12,12 +12,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host, 
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = frozenset({"visible_devices"})
+OPTIONS = frozenset({"visible_devices", "engine"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     unit = f"{workload.name or 'UNIT'}.service"
-    environment = [("Environment", f"{name}={value}") for name, value in host.visible(workload, options).items()]
+    environment = [("Environment", f"{name}={value}") for name, value in host.environment(workload, options).items()]
     return Recipe(
         units.text({"Service": [*units.settings(workload).items(), *environment]}),
         [

@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host, 
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = frozenset({"command", "visible_devices"})
+OPTIONS = frozenset({"command", "visible_devices", "engine"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:

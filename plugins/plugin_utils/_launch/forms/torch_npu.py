@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options, release
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Card, Recipe, Workload
 
-OPTIONS = frozenset({"torch_npu_version", "visible_devices"})
+OPTIONS = frozenset({"torch_npu_version", "visible_devices", "engine"})
 JOINS_RANGES = (26, 1)
 """The first release that takes several ranges of an NPU together."""
 MOST_DEVICES = 100
@@ -30,7 +30,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     if len(workload.cards) > MOST_DEVICES:
         raise ValueError(f"{workload.title} has {len(workload.cards)} NPUs, and CPU_AFFINITY_CONF has room for {MOST_DEVICES}")
     parts = [f"npu{number}:{part}" for number, card in enumerate(workload.cards) for part in _ranges(workload, card, options)]
-    lines = [f"{name}={value}\n" for name, value in host.visible(workload, options).items()]
+    lines = [f"{name}={value}\n" for name, value in host.environment(workload, options).items()]
     notes = [
         f"Lines of an environment file. The mask of the process must hold all of CPUs {workload.cpus}, or torch_npu binds nothing.",
         "torch_npu places the threads: leave npu_affinity_threads_enabled off, or these processes are skipped. Leave bind_irq out, which "

@@ -17,6 +17,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter import launch as filter_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
@@ -48,6 +49,7 @@ def test_options_are_documented_with_their_defaults():
     assert {name: OPTIONS[name].get("default", "") or "" for name in defaults} == {name: value or "" for name, value in defaults.items()}
     assert OPTIONS["form"]["choices"] == sorted(FORMS)
     assert OPTIONS["binding"]["choices"] == list(BINDINGS)
+    assert OPTIONS["engine"]["choices"] == list(ENGINES)
 
 
 @pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"_input", "form"}))

@@ -814,6 +814,43 @@ def test_the_devices_of_a_running_service_are_compared(live, change, expected):
     assert all(line.startswith(start) for line, start in zip(said, expected)), said
 
 
+SWITCH = "SGLANG_SET_CPU_AFFINITY"
+ENGINES = [
+    ("as it was told", lambda host: start_with(host, SWITCH + "=0"), []),
+    (
+        "not started since",
+        lambda host: start_with(host, SWITCH + "=1"),
+        [
+            "main process of vllm@0.service %s: %s=0, not %s=1; not restarted" % (SWITCH, SWITCH, SWITCH),
+            "remark: process 100 (worker) of npu-0.slice started with %s=1: SGLang takes cores" % SWITCH,
+        ],
+    ),
+    (
+        "another file wins",
+        lambda host: [disagree(host, 60, "Environment=%s=1" % SWITCH), start_with(host, SWITCH + "=true")],
+        [
+            "main process of vllm@0.service %s: %s=1, not %s=true; not restarted" % (SWITCH, SWITCH, SWITCH),
+            "remark: %s sets %s=1, and vllm@0.service then binds itself against %s=0 of its drop-in" % (SITE % 60, SWITCH, SWITCH),
+            "remark: process 100 (worker) of npu-0.slice started with %s=true: SGLang takes cores" % SWITCH,
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("change, expected", [row[1:] for row in ENGINES], ids=[row[0] for row in ENGINES])
+def test_the_switch_of_a_running_engine_is_compared(live, change, expected):
+    service = {"name": "vllm@0.service", "settings": {"Slice": "npu-0.slice"}, "switches": {SWITCH: "0"}}
+    ours = {"path": SITE % 50, "content": MARK + "[Service]\nSlice=npu-0.slice\nEnvironment=%s=0\n" % SWITCH}
+    live.put(UNITS + "/vllm@0.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    live.put(ours["path"], ours["content"])
+    live.shown["vllm@0.service"]["MainPID"] = "100"
+    change(live)
+    findings = compared(live, LIVE_WANTED._replace(files=LIVE_FILES + [ours], binding={**BINDING, "services": [service]}))[1]
+    said = lines(findings) + ["remark: " + remark for remark in findings.remarks]
+    assert len(said) == len(expected), said
+    assert all(line.startswith(start) for line, start in zip(said, expected)), said
+
+
 def test_ids_of_running_services_are_not_compared_while_cards_are_lost(live):
     """A process keeps the device that it opened, whatever id that has by now."""
     live.shown["vllm@0.service"]["MainPID"] = "100"

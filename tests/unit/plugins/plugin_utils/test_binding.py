@@ -9,6 +9,7 @@ import copy
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, driver_refusals, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._table import plan_table
@@ -144,6 +145,45 @@ def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
     assert (binding(static, plan, services, "host")["services"], remarks(static, plan, services)) == ([], [])
 
 
+OFF = "SGLANG_SET_CPU_AFFINITY"
+AGAINST = f"/etc/a.conf sets {OFF}=1, which counts more than the drop-in of vllm@0.service with {OFF}=0: SGLang then binds itself."
+# The engine, what other files of the service set, who binds, variables and comment of the drop-in, and the remark.
+ENGINES_OF_SERVICES = [
+    ("none", None, {}, "host", {}, "", None),
+    ("by a variable", "sglang", {}, "host", {OFF: "0"}, " SGLang: leave --numa-node out.", None),
+    ("by the default of a variable", "mindie", {}, "host", {"BIND_CPU": "0"}, "", None),
+    ("by an argument", "vllm", {}, "host", {}, " vLLM: leave --numa-bind", None),
+    ("by both", "vllm_ascend", {}, "host", {"OMP_PROC_BIND": "false"}, " vLLM-Ascend: add --additional-config '{\"enable_cpu_bin", None),
+    ("which is meant to bind", "vllm_ascend", {}, "workers", {"OMP_PROC_BIND": "false"}, "", None),
+    ("on by an earlier file", "sglang", elsewhere(OFF, "1"), "host", {OFF: "0"}, " SGLang", None),
+    ("on by a file that wins", "sglang", elsewhere(OFF, "1", wins=True), "host", {OFF: "0"}, " SGLang", AGAINST),
+    ("off by a file that wins", "sglang", elsewhere(OFF, "0", wins=True), "host", {OFF: "0"}, " SGLang", None),
+]
+
+
+@pytest.mark.parametrize(
+    "engine, found, bound_by, says, comment, remark",
+    [row[1:] for row in ENGINES_OF_SERVICES],
+    ids=[row[0] for row in ENGINES_OF_SERVICES],
+)
+def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound_by, says, comment, remark):
+    topology = changed(TOPOLOGY, unit_environment={"vllm@0.service": found})
+    named = {"npus": [0], **({"engine": engine} if engine else {})}
+    ways = [([{"unit": "vllm@0.service", **named}], []), ([], [{"name": "a", "units": ["vllm@0.service"], **named}])]
+    for services, groups in ways:
+        (service,) = binding(topology, PLAN, services, bound_by, groups)["services"]
+        assert service["switches"] == says
+        assert service["environment"] == {NPUS: "0", **says}
+        assert service["description"].startswith("CPUs and memory of NPU 0." + comment)
+        assert service["description"] == "CPUs and memory of NPU 0." or comment
+        said = remarks(topology, PLAN, services, groups)
+        assert (said == []) if remark is None else said[0].startswith(remark)
+    drop_in = drop_in_text(service)
+    assert [line for line in drop_in.splitlines() if line.startswith("Environment=")] == [
+        f"Environment={name}={value}" for name, value in {NPUS: "0", **says}.items()
+    ]
+
+
 PAIR = {"name": "llm-a", "npus": [1, 0], "units": ["llm.service"]}
 
 
@@ -158,6 +198,7 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
             "settings": {"Slice": "npu-llm_a.slice"},
             "environment": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
             "devices": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
+            "switches": {},
             "needs": None,
         }
     ]
@@ -341,6 +382,7 @@ def test_gpus_have_slices_of_their_own():
 
 REFUSALS = [
     (PLAN, [{"unit": "vllm", "npus": [0]}], "host", "'vllm' is not the name of a systemd service, such as vllm@0.service."),
+    (PLAN, [{"unit": "a.service", "npus": [0], "engine": "vLLM"}], "host", "a.service: engine is 'vLLM'; it must be one of sglang, vllm, "),
     (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "'../x.service' is not the name of a systemd service"),
     (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU."),
     (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),

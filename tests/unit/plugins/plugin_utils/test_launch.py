@@ -11,6 +11,7 @@ import copy
 import http.server
 import json
 import os
+import re
 import shlex
 import shutil
 import socketserver
@@ -508,7 +509,7 @@ REFUSALS = [
         ENTRY,
         "taskset",
         {"image": "x"},
-        "taskset has no option image; it has command, name, notes, visible_devices",
+        "taskset has no option image; it has command, engine, name, notes, visible_devices",
     ),
     ("a whole plan", PLAN, "docker", {}, "this is a whole plan; take one of its npus"),
     ("a list", PLAN["npus"], "docker", {}, "expected an entry of npu_affinity_plan.npus or a workload; got list"),
@@ -568,6 +569,15 @@ REFUSALS = [
     ),
     ("in-process binding among how many", ENTRY, "docker", {"binding": "global_slice"}, "total_npus: .* give it, or give topology"),
     ("a number that is none", ENTRY, "docker", {"binding": "global_slice", "total_npus": "two"}, "total_npus: expected the number"),
+    (
+        "an unknown engine",
+        ENTRY,
+        "docker",
+        {"engine": "vLLM"},
+        "engine: expected one of sglang, vllm, vllm_ascend, mindie, verl; got 'vLLM'",
+    ),
+    ("an engine that is to bind", ALL_IN_ONE, "docker", {"engine": "vllm_ascend", "binding": "topo_affinity"}, "leave one of the two out"),
+    ("an engine for a host's file", ENTRY, "kubelet", {"engine": "vllm"}, "form kubelet has no option engine"),
     ("an unknown binding", ENTRY, "docker", {"binding": "host"}, "binding: expected one of global_slice, topo_affinity, cluster"),
 ]
 
@@ -600,6 +610,31 @@ IN_PROCESS = [
 def test_what_to_switch_off_stands_above(entry, form, options, sentence):
     assert sentence in launch(entry, form, **options)
     assert sentence not in launch(entry, form, notes=False, **options)
+
+
+@pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].OPTIONS))
+def test_every_form_that_starts_a_program_switches_its_binding_off(form):
+    off = "SGLANG_SET_CPU_AFFINITY"
+    plain, told = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))
+    assert off not in plain
+    assert re.search(off + r"(?:=|: '|\n +value: ')0\b", told)
+    assert ("# SGLang: leave --numa-node out." in told) == (form != "ctr")
+    assert "enable_cpu_binding" not in told
+    assert launch({**PAIR, "engine": "sglang"}, form) == launch(PAIR, form, engine="sglang")
+
+
+@pytest.mark.parametrize(
+    "engine, sentence",
+    [
+        ("vllm", "# vLLM: leave --numa-bind, --numa-bind-nodes and --numa-bind-cpus out."),
+        ("vllm_ascend", "# vLLM-Ascend: add --additional-config '{\"enable_cpu_binding\": false}', and leave --numa-bind out."),
+        ("verl", "# verl: with rollouts by vLLM-Ascend add +actor_rollout_ref."),
+        ("mindie", None),
+    ],
+)
+def test_what_an_argument_switches_off_is_said(engine, sentence):
+    said = [line for line in launch(ENTRY, "taskset", engine=engine).splitlines() if line.startswith("# ") and "memory" not in line]
+    assert [line.startswith(sentence) for line in said] == [True] if sentence else said == []
 
 
 def test_gpus_and_host_files_say_nothing_about_in_process_binding():

@@ -92,6 +92,7 @@ def test_slices_are_inside_that_of_the_npu_and_the_unit_waits_for_its_limiter():
             "settings": {"Slice": "npu-0-a.slice"},
             "environment": {},
             "devices": {},
+            "switches": {},
             "needs": "npu-affinity-limiter-a.service",
         }
     ]

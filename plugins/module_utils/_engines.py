@@ -38,4 +38,4 @@ ENGINES = {
         "verl: with rollouts by vLLM-Ascend add +actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding=false.",
     ),
 }
-VARIABLES = tuple(sorted({name for engine in ENGINES.values() for name in engine.environment}))
+SWITCHES = tuple(sorted({name for engine in ENGINES.values() for name in engine.environment}))
