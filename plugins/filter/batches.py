@@ -14,11 +14,16 @@ description:
   - Returns what belongs in C(serial) of a play, and refuses what would run on no host, or not on those that were meant.
   - C(serial) is templated once, in the process from which Ansible forks a worker for every host and task. This filter loads the code that
     plans there, so that the workers have it; Ansible compiles a collection's code anew in every process that loads it.
+positional: setting
 options:
   _input:
     description: A number of hosts, a percentage of the fleet such as V(25%), or a list of these.
     type: raw
     required: true
+  setting:
+    description: The variable that it comes from, for messages.
+    type: str
+    default: npu_affinity_batches
 """
 
 EXAMPLES = r"""
@@ -55,16 +60,15 @@ for name in PLANNING:
 
 
 @filter_errors
-def batches(value: Any) -> list[Any]:
+def batches(value: Any, setting: str = "npu_affinity_batches") -> list[Any]:
     found = list(value) if isinstance(value, list | tuple) else [value]
     for batch in found:
         if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):
             raise ValueError(
-                "npu_affinity_batches: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; "
-                f"got {batch!r}"
+                f"{setting}: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; got {batch!r}"
             )
     if not found:
-        raise ValueError("npu_affinity_batches: the list is empty; give at least one batch, such as [100%]")
+        raise ValueError(f"{setting}: the list is empty; give at least one batch, such as [100%]")
     return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in found]
 
 

@@ -36,7 +36,7 @@ options:
   playbook:
     description: The playbook that runs.
     type: str
-    choices: [bind, rollback, unbind]
+    choices: [bind, report, rollback, unbind, verify]
     required: true
   check:
     description: Whether it runs in check mode.
