@@ -14,7 +14,7 @@ from typing import Any, Iterable, NamedTuple
 
 from . import _tuning, _vnpu_layout
 from ._device_share import switching
-from ._irq import binding, irqbalance
+from ._irq import binding, irqbalance, rebinds
 from ._kubelet import drop_in
 from ._processes import memory, placing
 from ._state.systemd import UNIT_FOLDER, unit_of
@@ -72,7 +72,7 @@ FEATURES = {
         ),
         sections=(binding.SECTION, IRQBALANCE),
         programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
-        leftovers=(binding.MEMORY,),
+        leftovers=(binding.MEMORY, rebinds.PATH),
         restarted=((IRQBALANCE, IRQBALANCE_FILES),),
     ),
     "threads": Feature(

@@ -21,6 +21,7 @@ from ._version import VERSION
 FILES = (
     "__init__.py",
     "_cpulist.py",
+    "_engines.py",
     "_host.py",
     "_npu_smi.py",
     "_plan_file.py",
@@ -35,7 +36,10 @@ FILES = (
     "_irq/__init__.py",
     "_irq/affinity.py",
     "_irq/binding.py",
+    "_irq/irqbalance.py",
+    "_irq/movers.py",
     "_irq/program.py",
+    "_irq/rebinds.py",
     "_kernel/__init__.py",
     "_kernel/cpus.py",
     "_kernel/holders.py",
@@ -60,6 +64,9 @@ FILES = (
     "_state/previous.py",
     "_state/release.py",
     "_state/sections.py",
+    "_state/systemd.py",
+    "_state/unit_environment.py",
+    "_state/unit_files.py",
 )
 """The programs and everything that they import, transitively."""
 INSTALLED = tuple(name.replace("/program.py", "/__main__.py") for name in FILES)

@@ -12,10 +12,10 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from .._cpulist import expand
-from .findings import CHANGED_CPUSET, CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
+from .findings import CHANGED_CPUSET, CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
 
 
 def of_file(before: str | None, after: str | None, ours: bool) -> Cause:
@@ -61,14 +61,24 @@ def of_cpuset(
 
 
 def of_move(
-    kind: str, entry: dict[str, Any], everything: bool, online: set[int], offline: str, irqbalance: str, process: str = ""
+    kind: str,
+    entry: dict[str, Any],
+    everything: bool,
+    online: set[int],
+    offline: str,
+    irqbalance: str,
+    process: str = "",
+    suspect: Callable[[], str] = lambda: "",
 ) -> Cause:
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
     ``entry`` is that of :func:`_irq.binding.bind`; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
     of CPUs; ``offline``: the plan's CPU for it where that is offline and it should be on another one; ``irqbalance``: a sentence when it
-    runs and was not told to leave this NPU alone; ``process``: one when a process of the NPU has been told to move it to where it is.
+    runs and was not told to leave this NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it
+    to where it is; ``suspect``: says what else that is known to move interrupts was found, or ''.
     """
+    if entry["state"] == "fought over":
+        return Cause(FOUGHT_OVER, "it %s; bind when that is settled" % entry["text"])
     if offline:
         return Cause(OFFLINE_CPU, "IRQ CPU %s; it should be on another one meanwhile" % offline)
     found = set(expand(entry["before"] or ""))
@@ -80,4 +90,5 @@ def of_move(
         return Cause(DRIVER_RELOAD, "the driver was loaded again, or the host booted, and nothing has bound it since")
     if kind == "interrupts" and irqbalance:
         return Cause(IRQBALANCE, irqbalance)
-    return Cause(EDIT, "moved by hand or by another program")
+    who = suspect() if kind == "interrupts" else ""
+    return Cause(EDIT, "moved by hand or by another program%s" % (", " + who if who else ""))

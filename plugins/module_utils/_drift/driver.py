@@ -8,6 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any, Callable, Mapping, Sequence
 
@@ -17,7 +18,9 @@ from .._device_share.tool import Cards, Refusal, ShareTool
 from .._host import Host
 from .._irq.affinity import KINDS, Row, grouped
 from .._irq.binding import SQ, bind, choices
-from .._irq.irqbalance import irqbalance, processes, has_our_policy, until_first_pass
+from .._irq.irqbalance import freedom, until_first_pass
+from .._irq.movers import UNKNOWN, movers
+from .._irq.rebinds import Rebinds
 from . import causes
 from .binders import mover_of_interrupts
 from .._plan_file import Device
@@ -39,11 +42,12 @@ def check_interrupts(
     So is, when ``tolerant``, what could not be bound.
     """
     _await_irqbalance(findings, host)
-    free = _freedom_of_irqbalance(host)
+    free = freedom(host)
     mover = mover_of_interrupts(host, plan)
-    report = bind(host, plan, check=True)
+    suspects = functools.lru_cache(maxsize=1)(lambda: movers(host))
+    report = bind(host, plan, check=True, rebinds=Rebinds(host))
     findings.remarks += report.unchangeable + (report.failed if tolerant else [])
-    wrong = ("changed", "stuck") if tolerant else ("changed", "failed", "stuck")
+    wrong = ("changed", "stuck", "fought over") + (() if tolerant else ("failed",))
     for npu, row in zip(plan["npus"], report.rows):
         device = Device.of(npu)
         if not npu.get("irq") or device not in there or online and not set(expand(npu["pool"])) & online:
@@ -51,7 +55,8 @@ def check_interrupts(
         for name in () if tolerant else row.missing:
             cause = Cause(DRIVER_RELOAD, "the driver is not loaded, or still loading")
             findings.differs("interrupts", "%s %s" % (device.title, name), "requested", "not requested", cause, device)
-        _compare_row(findings, row, wrong, online, choices(npu, set(expand(npu["irq"]))), free(row.pci), device, mover)
+        first, suspect = choices(npu, set(expand(npu["irq"]))), functools.partial(_suspect, suspects, row.pci)
+        _compare_row(findings, row, wrong, online, first, free(row.pci), device, mover, suspect)
     for row in report.rows[len(plan["npus"]) :]:
         _compare_row(findings, row, wrong, online)
         findings.remarks += ["%s: %s" % (row.pci, row.text)] if row.text else []
@@ -66,9 +71,10 @@ def _compare_row(
     free: str = "",
     device: Device | None = None,
     mover: Callable[[Device, str], str] | None = None,
+    suspect: Callable[[], str] = lambda: "",
 ) -> None:
     """Compare a row of the report; ``first`` is what :func:`_irq.binding.choices` gives with all IRQ CPUs online, where it is that of an
-    NPU, and ``mover`` tells which process has moved an interrupt of it."""
+    NPU, and ``mover`` tells which process has moved an interrupt of it; ``suspect``: as :func:`_drift.causes.of_move` has it."""
     entries = {kind: [step.entry() for step in row.steps[kind]] for kind in KINDS}
     placed = [entry for kind in KINDS for entry in entries[kind] if entry["state"] not in ("managed", "full")]
     everything = bool(entries["workqueues"] or entries["threads"]) and all(entry["state"] == "changed" for entry in placed)
@@ -83,11 +89,22 @@ def _compare_row(
                 cause = _STUCK
                 if moved[0]["state"] != "stuck":
                     process = mover(device, moved[0]["before"] or "") if mover and device and kind == "interrupts" else ""
-                    cause = causes.of_move(kind, moved[0], everything, online, offline, free, process)
+                    cause = causes.of_move(kind, _worst(moved), everything, online, offline, free, process, suspect)
                 found = [_value_of(entry, delivered) for entry in moved]
                 findings.differs(kind, title, Value(cpus=moved[0]["wanted"]), found, cause, device)
             else:
                 findings.same(kind, title)
+
+
+def _worst(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the entry that says most: one that units put back no more, where there is one."""
+    return next((entry for entry in entries if entry["state"] == "fought over"), entries[0])
+
+
+def _suspect(suspects: Callable[[], Callable[[str], str]], pci: str) -> str:
+    """Return who probably moves the interrupts of a function, '' where nothing was found; hosts are searched when this is asked."""
+    found = suspects()(pci)
+    return "" if found == UNKNOWN else found
 
 
 def _value_of(entry: Mapping[str, Any], delivered: Mapping[int | None, str | None]) -> Value:
@@ -96,26 +113,6 @@ def _value_of(entry: Mapping[str, Any], delivered: Mapping[int | None, str | Non
     if entry["state"] == "stuck":
         return Value(entry["text"], cpus=delivered[min(expand(irqs))], irqs=irqs)
     return Value(entry["text"], irqs=irqs) if entry["before"] is None else Value(cpus=entry["before"], irqs=irqs)
-
-
-def _freedom_of_irqbalance(host: Host) -> Callable[[str], str]:
-    """Return a function that says, for a PCI function, why irqbalance may move its interrupts; '' when it may not, or does not run."""
-    found = irqbalance(host)
-    if not found["active"]:
-        return lambda pci: ""
-    ours = any(has_our_policy((host.read("/proc/%s/cmdline" % process) or "").split("\0")) for process in processes(host))
-    policy = host.read(found["policy_place"])
-
-    def free(pci: str) -> str:
-        if found["refusal"]:
-            return "it runs, and cannot be told to leave the NPUs alone: %s" % found["refusal"]
-        if policy is None:
-            return "it runs, and nothing tells it to leave the NPUs alone"
-        if pci not in policy:
-            return "it runs, and its policy does not name this PCI function"
-        return "" if ours else "it runs without the policy that was written for it; restart it"
-
-    return free
 
 
 def _await_irqbalance(findings: Findings, host: Host) -> None:

@@ -43,6 +43,7 @@ NEVER_BOUND = "never bound"
 UNREADABLE = "npu-smi"
 KERNEL = "kernel"
 FAILED_UNIT = "failed unit"
+FOUGHT_OVER = "fought over"
 
 
 class Cause(NamedTuple):

@@ -46,6 +46,8 @@ class Step:
         self.text = ""
         self.count: int | None = None
         self.effective: str | None = None
+        self.why_left: Callable[[], str] = lambda: ""
+        """Says why it is not put back when it was moved, or ''."""
 
     def look(self, host: Host, online: set[int]) -> bool:
         """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
@@ -59,6 +61,10 @@ class Step:
             return True
         if self.target.fixed(host):
             self._managed()
+            return True
+        self.text = self.why_left()
+        if self.text:
+            self.state = "fought over"
             return True
         return False
 
@@ -217,7 +223,7 @@ class Report:
         self.changed |= group["before"] != group["after"]
         if group["state"] in ELSEWHERE:
             self.unchangeable.append(sentence)
-        elif group["state"] == "stuck":
+        elif group["state"] in ("stuck", "fought over"):
             self.warnings.append(sentence)
         elif group["state"] in ("busy", "failed"):
             self.failed.append(sentence)

@@ -16,6 +16,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -44,6 +45,8 @@ from .._plan_file import plan_npus, read
 from .._state.lock import changing
 from .._state.log import log_change
 from .affinity import KINDS, Report, Row, Step, grouped, settle, subject
+from .rebinds import PATH as REBINDS
+from .rebinds import Rebinds, forget
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -232,18 +235,31 @@ class _Survey:
         row.steps["threads"].append(Step(Thread(name, pid), [cpus], name, self.memory.get(row.pci, {}).get(name)))
 
 
-def bind(host: Host, plan: Mapping[str, Any], pci: str | None = None, check: bool = False, tolerant: bool = False) -> Report:
+def bind(
+    host: Host,
+    plan: Mapping[str, Any],
+    pci: str | None = None,
+    check: bool = False,
+    tolerant: bool = False,
+    rebinds: Rebinds | None = None,
+) -> Report:
     """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :class:`Report`.
 
     ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so that a later
-    check expects no better. States of an entry: bound (was right), changed,
+    check expects no better. ``rebinds``: counts what is put back, and names what is left where another program moves it; without it
+    everything is put back. States of an entry: bound (was right), changed,
     pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
-    (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), busy and failed.
+    (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), fought over (left
+    where it is), busy and failed.
     NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Where the plan has CPUs for the host's poll threads, a last
     row has them (:data:`HOST`). Before the first write what was there is recorded in previous.json, where it is not yet.
     """
     survey = _Survey(host, plan, pci)
     steps = [step for row in survey.rows for step in row.all_steps()]
+    if rebinds is not None:
+        for row in survey.rows:
+            for step in row.all_steps():
+                step.why_left = functools.partial(rebinds.why_left, row.pci, step.key)
     settle(host, steps, check, lambda: _record(host, survey))
     pending = {step.target.irq: step for step in steps if step.state == "pending" and step.target.irq is not None}
     counts = interrupt_counts(host, pending) if pending else {}
@@ -251,6 +267,8 @@ def bind(host: Host, plan: Mapping[str, Any], pci: str | None = None, check: boo
         step.compare_count(host, counts.get(irq))
     if not check:
         _remember(host, survey, tolerant)
+        if rebinds is not None:
+            rebinds.note(survey.rows)
     return Report(survey.rows, survey.warnings, survey.failed)
 
 
@@ -339,8 +357,9 @@ def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report
             driver.steps["threads"].append(step(Thread(name, pid), state["threads"][name], name))
     rows.append(driver)
     settle(host, [step for row in rows for step in row.all_steps()], check)
-    if not check and host.exists(MEMORY):
-        os.unlink(host.path(MEMORY))
+    for path in (MEMORY, REBINDS):
+        if not check and host.exists(path):
+            os.unlink(host.path(path))
     return Report(rows)
 
 
@@ -378,7 +397,7 @@ def lines(bound: Report) -> Iterator[str]:
         if npu["text"]:
             yield "%s: %s" % (title, npu["text"])
         for kind in KINDS:
-            for entry in npu[kind]:
+            for entry in grouped(npu[kind]):
                 if entry["before"] != entry["after"]:
                     yield _move(title, kind, entry)
                 if entry["text"]:
@@ -390,6 +409,16 @@ def moves(npus: Sequence[Mapping[str, Any]]) -> list[str]:
     titles = [npu["pci"] if npu["id"] is None else "NPU %s (%s)" % (npu["id"], npu["pci"]) for npu in npus]
     entries = [(title, kind, entry) for title, npu in zip(titles, npus) for kind in KINDS for entry in grouped(npu[kind])]
     return [_move(*entry) for entry in entries if entry[2]["before"] != entry[2]["after"]]
+
+
+def _left(rows: Iterable[Row], stopped: Container[tuple[str, str]]) -> list[str]:
+    """Return sentences on those that are put back no more, given by PCI function and key."""
+    sentences = []
+    for row in rows:
+        for kind in KINDS:
+            entries = [step.entry() for step in row.steps[kind] if (row.pci, step.key) in stopped]
+            sentences += ["%s: %s %s" % (row.title, subject(kind, entry), entry["text"]) for entry in grouped(entries)]
+    return sentences
 
 
 def _move(title: str, kind: str, entry: Mapping[str, Any]) -> str:
@@ -407,6 +436,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     parser.add_argument("--pci", help="only the NPUs of this PCI function, e.g. 0000:c1:00.0")
     parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a loading driver requests late")
+    parser.add_argument(
+        "--rebind-limit", type=int, default=0, help="how often to put an object back within an hour (default: without limit)"
+    )
     parser.add_argument("--failure", choices=("fail", "warn"), default="fail", help="what to do when not everything could be bound")
     options = parser.parse_args(argv)
     tolerant = options.failure == "warn"
@@ -417,7 +449,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             await_vectors(host, early, options.wait, options.pci)
         with changing(host, PROGRAM):  # what was waited for may have taken long: the plan can be another one, or gone
             plan = read(host, options.plan)
-            bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant)
+            rebinds = Rebinds(host, options.rebind_limit) if options.rebind_limit and not options.pci else None
+            if rebinds is None:
+                forget(host, options.pci)
+            bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant, rebinds=rebinds)
     except (OSError, ValueError) as error:
         sys.stdout.write("Nothing is bound: %s\n" % error)
         return 1
@@ -429,6 +464,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bound.changed:
         moved = moves(bound.npus)
         log_change(host, "rebind", PROGRAM, "%d changes of interrupts" % len(moved), moved)
+    if rebinds and rebinds.stopped:
+        left = _left(bound.rows, rebinds.stopped)
+        log_change(host, "stop", PROGRAM, "%d objects are put back no more" % len(rebinds.stopped), left, rebinds.who)
     for line in lines(bound):
         sys.stdout.write("%s\n" % line)
     return 1 if bound.failed and not tolerant else 0

@@ -16,7 +16,8 @@ import os
 import posixpath
 import re
 import shlex
-from typing import Any, Container, Iterable, Mapping
+import time
+from typing import Any, Callable, Container, Iterable, Mapping
 
 from .._host import Host
 from .._kernel.machine import CGROUPS, HIERARCHIES, runs
@@ -158,17 +159,57 @@ def until_first_pass(host: Host) -> float:
     What it does shows only then: at its start it places every interrupt that it does not leave alone.
     """
     left: float = 0
-    for pid in processes(host):
-        words = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
-        fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
-        uptime = (host.read("/proc/uptime") or "").split()
-        if has_our_policy(words) and len(fields) > 19 and uptime:
-            intervals = _INTERVAL.findall(" ".join(words))
-            age = float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    for pid in _told(host):
+        age = _age(host, pid)
+        if age is not None:
+            intervals = _INTERVAL.findall(" ".join(_words(host, pid)))
             left = max(left, int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age)
     return left
 
 
-def has_our_policy(words: Iterable[str]) -> bool:
-    """Whether the words of irqbalance's command line name a policy script of ours."""
-    return _without_policy(words)[1] in (POLICY, CONFINED_POLICY)
+def freedom(host: Host) -> Callable[[str], str]:
+    """Return a function that says, for a PCI function, why irqbalance may move its interrupts; '' when it may not, or does not run."""
+    found = irqbalance(host)
+    if not found["active"]:
+        return lambda pci: ""
+    told = _told(host)
+    place = found["policy_place"]
+    policy = host.read(place)
+
+    def free(pci: str) -> str:
+        if found["refusal"]:
+            return "it runs, and cannot be told to leave the NPUs alone: %s" % found["refusal"]
+        if policy is None:
+            return "it runs, and nothing tells it to leave the NPUs alone"
+        if pci not in policy:
+            return "it runs, and its policy does not name this PCI function"
+        if not told:
+            return "it runs without the policy that was written for it; 'systemctl restart irqbalance'"
+        if any(_outdated(host, pid, place) for pid in told):
+            advice = "it may keep an answer from when that was missing or another one; 'systemctl restart irqbalance' makes it ask again"
+            return "it was started before its policy %s last changed, and asks for each interrupt once: %s" % (place, advice)
+        return ""
+
+    return free
+
+
+def _outdated(host: Host, pid: str, policy: str) -> bool:
+    """Whether a process is older than the last change of its policy script, also of one that was moved away and back."""
+    age = _age(host, pid)
+    return age is not None and os.stat(host.resolve(policy)).st_ctime > time.time() - age + _SLACK
+
+
+def _told(host: Host) -> list[str]:
+    """Return the processes of irqbalance whose command lines name a policy script of ours."""
+    return [pid for pid in processes(host) if _without_policy(_words(host, pid))[1] in (POLICY, CONFINED_POLICY)]
+
+
+def _words(host: Host, pid: str) -> list[str]:
+    return (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
+
+
+def _age(host: Host, pid: str) -> float | None:
+    """Return for how many seconds a process has run, None where that cannot be read."""
+    fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+    uptime = (host.read("/proc/uptime") or "").split()
+    return float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 and uptime else None

@@ -15,6 +15,7 @@ from typing import Any, Mapping
 from .._host import Host
 from .._irq import binding
 from .._irq.affinity import KINDS, Report, grouped
+from .._irq.rebinds import forget
 from .._state import previous
 from . import diffs
 
@@ -45,6 +46,8 @@ def bind(
     report, sections = looked
     for section, state in sections.items():
         previous.record(host, section, state)
+    if not check:
+        forget(host)
     if (report.changed or report.unchangeable or report.failed) and not check:
         report = binding.bind(host, plan, tolerant=tolerant)
     result = {

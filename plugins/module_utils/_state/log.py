@@ -24,14 +24,14 @@ SOCKET = "/run/systemd/journal/socket"
 MESSAGE_ID = "7b7a5b2e0f6c4f0d9a4f6f2f3d1c8e55"
 """What all these lines have in common, whatever they say."""
 _MOST_CHANGES = 200
-_NOTICE = "5"
+_NOTICE, _WARNING = "5", "4"
 _SECONDS = 2
 
 
 def log_change(
     host: Host, action: str, author: str, what: str, changes: Sequence[str] = (), reason: str = "", history: int | None = None
 ) -> None:
-    """Write a line. ``action``: bind, rebind, rollback or unbind; ``author``: who began it, a person on the controller or one of our
+    """Write a line. ``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our
     programs; ``what``: what was done, in few words; ``changes``: a line for everything that changed; ``history``: the id of the entry that
     was made.
 
@@ -42,7 +42,8 @@ def log_change(
     import socket  # for those who write nothing its import would be the longest part of a run
 
     sentence = "%s%s: %s%s" % (action, " by " + author if author else "", what, ": " + reason if reason else "")
-    line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": _NOTICE, "SYSLOG_IDENTIFIER": "npu-affinity"}
+    priority = _WARNING if action == "stop" else _NOTICE
+    line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "npu-affinity"}
     ours = {"ACTION": action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION, "CHANGES": "\n".join(changes[:_MOST_CHANGES])}
     ours["HISTORY"] = "" if history is None else str(history)
     line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)

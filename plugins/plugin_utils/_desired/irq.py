@@ -40,6 +40,8 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     """
     if not settings["enabled"]:
         return Feature(owned=OWNED)
+    if int(settings["rebind_limit"]) < 0:
+        raise ValueError(f"npu_affinity_irq_rebind_limit is {settings['rebind_limit']}: give 0 for no limit, or how often within an hour")
     functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"]))
     has_poll_threads = bool(plan.get("poll"))
     irqbalance = _UNASKED | topology["irqbalance"]
@@ -86,9 +88,11 @@ def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
 
 def _oneshot(settings: Mapping[str, Any], arguments: str) -> str:
     failure = " --failure warn" if settings["failure"] == "warn" else ""
+    limit = int(settings["rebind_limit"])
     return (
         f"[Service]\nType=oneshot\n{ENVIRONMENT}"
-        f"ExecStart={settings['python']} -m npu_affinity._irq --plan {PLAN}{arguments} --wait {settings['wait']}{failure}\n"
+        f"ExecStart={settings['python']} -m npu_affinity._irq --plan {PLAN}{arguments} --wait {settings['wait']}"
+        f"{f' --rebind-limit {limit}' if limit else ''}{failure}\n"
         f"TimeoutStartSec={int(settings['wait']) + 240}\n"
     )
 

@@ -83,14 +83,29 @@ MOVES = [
     ("a process, after a driver", ("interrupts", "4", True, "", RUNS, "process 9"), "in-process binding: process 9"),
     ("a process and an offline CPU", ("interrupts", "0-7", False, "2", RUNS, "process 9"), "offline CPU: IRQ CPU 2"),
     ("unreadable", ("interrupts", None, False, "", ""), "manual change"),
+    (
+        "with a suspect",
+        ("interrupts", "4", False, "", "", "", "likely tuna"),
+        "manual change: moved by hand or by another program, likely tuna",
+    ),
+    ("irqbalance before a suspect", ("interrupts", "4", False, "", RUNS, "", "likely tuna"), "irqbalance: it runs"),
+    ("suspects move no thread", ("threads", "4", False, "", "", "", "likely tuna"), "manual change: moved by hand or by another program"),
 ]
 
 
 @pytest.mark.parametrize("case, cause", [row[1:] for row in MOVES], ids=[row[0] for row in MOVES])
 def test_why_something_is_on_other_cpus(case, cause):
-    kind, found, everything, *known = case
-    entry = {"before": found, "wanted": "2"}
-    assert said(causes.of_move(kind, entry, everything, set(range(8)), *known)).startswith(cause)
+    kind, found, everything, offline, irqbalance, *known = case
+    process, suspect = [*known, "", ""][:2]
+    entry = {"before": found, "wanted": "2", "state": "changed"}
+    cpus = set(range(8))
+    assert said(causes.of_move(kind, entry, everything, cpus, offline, irqbalance, process, lambda: suspect)).startswith(cause)
+
+
+def test_what_is_put_back_no_more_has_a_cause_of_its_own():
+    entry = {"before": "0-7", "wanted": "2", "state": "fought over", "text": "was bound 4 times"}
+    cause = causes.of_move("interrupts", entry, True, set(range(8)), "2", RUNS)
+    assert said(cause) == "fought over: it was bound 4 times; bind when that is settled"
 
 
 def test_an_object_that_differs_counts_as_checked_and_belongs_to_the_npu_of_its_unit():

@@ -43,7 +43,15 @@ SETTINGS = {
         "kubelet_becomes": "",
         "to_be_placed": [],
     },
-    "irq": {"enabled": True, "irqbalance": "policy", "failure": "fail", "interval": "10min", "wait": 60, "python": PYTHON},
+    "irq": {
+        "enabled": True,
+        "irqbalance": "policy",
+        "failure": "fail",
+        "interval": "10min",
+        "wait": 60,
+        "rebind_limit": 4,
+        "python": PYTHON,
+    },
     "threads": {
         "enabled": True,
         "bound_by": "host",

@@ -1,0 +1,306 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program of the timer on a host where another program moves interrupts: it stops, and says who that is."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from test_irq import CQ, FIRST, PLAN_OF_TWO, SECOND, Kernel, add_device, add_function, affinity, names_of
+from test_verify import lines
+
+from ansible_collections.npu.affinity.plugins.module_utils import _unbind
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding, rebinds
+from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._irq.movers import UNKNOWN, movers
+from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
+
+MINUTES = 60
+UNIT = "/etc/systemd/system/"
+GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
+CQS = range(2754, 2770)
+LEFT = "was bound 4 times within an hour, moved again each time, and is left alone since 2026-11-22 09:46 UTC; who moves it is "
+SCRIPT = "#!/bin/sh\necho 3 > /proc/irq/$1/smp_affinity\n"
+
+
+class Clock:
+    now = 1795338400 - 9 * MINUTES  # 2026-11-22 08:57:40 UTC
+
+    def time(self):
+        return self.now
+
+    def __getattr__(self, name):
+        return getattr(__import__("time"), name)
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A bound tree of 48 CPUs and two NPUs, with a clock of its own."""
+    host = Kernel(tmp_path)
+    host.put("/sys/devices/system/cpu/online", "0-47")
+    for number, (pci, first) in enumerate([(FIRST, 2752), (SECOND, 3008)]):
+        add_function(host, pci, first, names_of(number))
+        add_device(host, number)
+    host.put(binding.PLAN, json.dumps(PLAN_OF_TWO))
+    host.clock = Clock()
+    monkeypatch.setattr(rebinds, "time", host.clock)
+    run(host)
+    host.clock.now += 9 * MINUTES
+    return host
+
+
+def run(host, *arguments, limit=4):
+    return binding.main(["--root", host.root, "--rebind-limit", str(limit), *arguments])
+
+
+def move(host, irqs=CQS, cpus="7"):
+    for irq in irqs:
+        host.put("/proc/irq/%d/smp_affinity_list" % irq, cpus)
+
+
+def fight(host, rounds, minutes=10, irqs=CQS, limit=4):
+    """Let something move interrupts before each run of the timer, and return where the first is after each of them."""
+    found = []
+    for _round in range(rounds):
+        host.clock.now += minutes * MINUTES
+        move(host, irqs)
+        assert run(host, limit=limit) == 0
+        found.append(affinity(host, irqs[0]))
+    return found
+
+
+# rounds of the timer, minutes between them, limit -> the CPU of an interrupt after each
+FIGHTS = [
+    ("the default", 7, 10, 4, ["25"] * 4 + ["7"] * 3),
+    ("another limit", 8, 10, 6, ["25"] * 6 + ["7"] * 2),
+    ("no limit", 7, 10, 0, ["25"] * 7),
+    ("once is enough", 3, 10, 1, ["25", "7", "7"]),
+    ("seldom moved", 7, 25, 4, ["25"] * 7),
+]
+
+
+@pytest.mark.parametrize("rounds, minutes, limit, found", [row[1:] for row in FIGHTS], ids=[row[0] for row in FIGHTS])
+def test_the_timer_stops_after_some_times_within_an_hour(host, rounds, minutes, limit, found):
+    host.clock.now += 60 * MINUTES
+    assert fight(host, rounds, minutes, limit=limit) == found
+
+
+def test_the_first_bind_after_a_boot_is_counted_as_one(host):
+    assert fight(host, 4) == ["25"] * 3 + ["7"]
+
+
+def test_only_what_is_fought_over_is_left(host):
+    fight(host, 6)
+    move(host, [2753, 3010])
+    run(host)
+    assert [affinity(host, irq) for irq in (2753, 2754, 3010)] == ["24", "7", "1"]
+
+
+def test_what_is_left_alone_is_said_at_each_run_and_the_counts_are_written_no_more(host, capsys):
+    fight(host, 4)
+    before = os.stat(host.path(rebinds.PATH)).st_mtime_ns
+    capsys.readouterr()
+    fight(host, 1)
+    printed = capsys.readouterr().out
+    assert printed == "NPU 0 (%s): IRQ 2754-2769 cq_update_irq %s%s\n" % (FIRST, LEFT, UNKNOWN)
+    assert os.stat(host.path(rebinds.PATH)).st_mtime_ns == before
+
+
+@pytest.mark.parametrize("begin", ["bind", "driver load", "boot", "limit taken away"])
+def test_what_begins_anew(host, begin):
+    fight(host, 6)
+    if begin == "bind":
+        looked = interrupts.look(host, PLAN_OF_TWO)
+        assert looked[0].changed, "a bind by hand puts it back"
+        interrupts.bind(host, PLAN_OF_TWO, looked)
+    elif begin == "driver load":
+        run(host, "--pci", FIRST)
+    elif begin == "boot":
+        os.unlink(host.path(rebinds.PATH))
+        run(host)
+    else:
+        run(host, limit=0)
+    assert affinity(host, 2754) == "25"
+    assert fight(host, 3) == ["25"] * 3
+
+
+def test_a_bind_that_finds_all_in_place_begins_anew_too(host):
+    fight(host, 3)
+    interrupts.bind(host, PLAN_OF_TWO, interrupts.look(host, PLAN_OF_TWO))
+    assert not host.exists(rebinds.PATH)
+
+
+def test_a_driver_load_of_one_function_leaves_the_counts_of_others(host):
+    fight(host, 6)
+    run(host, "--pci", SECOND)
+    assert fight(host, 1) == ["7"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"x": 1}', '{"x": {"y": {"since": 1}}}'])
+def test_a_file_of_counts_that_is_none_costs_nothing(host, text):
+    host.put(rebinds.PATH, text)
+    assert fight(host, 1) == ["25"]
+
+
+def test_a_check_neither_counts_nor_forgets(host):
+    fight(host, 6)
+    before = host.read(rebinds.PATH)
+    looked = interrupts.look(host, PLAN_OF_TWO, check=True)
+    interrupts.bind(host, PLAN_OF_TWO, looked, check=True)
+    assert host.read(rebinds.PATH) == before
+
+
+def test_verify_says_that_it_is_fought_over_and_by_whom(host):
+    host.put(GROUP, "901")
+    host.put("/proc/901/cmdline", "/usr/sbin/irqbalance\0")
+    host.put(UNIT + "irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance $OPTIONS")
+    fight(host, 6)
+    (said,) = lines(verify(host, Wanted())[1])
+    assert said.startswith("NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2769); fought over: it was bound 4 times within an hour, ")
+    assert said.endswith(
+        "who moves it is likely irqbalance: it runs, and nothing tells it to leave the NPUs alone; bind when that is settled"
+    )
+
+
+def test_what_is_fought_over_and_in_place_is_no_drift(host):
+    fight(host, 6)
+    move(host, CQS, "25")
+    assert lines(verify(host, Wanted())[1]) == []
+
+
+def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
+    logged = []
+    monkeypatch.setattr(binding, "log_change", lambda _host, *values: logged.append(values))
+    fight(host, 6)
+    stops = [values for values in logged if values[0] == "stop"]
+    ((action, author, what, changes, reason),) = stops
+    assert (action, author, what, reason) == ("stop", binding.PROGRAM, "16 objects are put back no more", UNKNOWN)
+    (change,) = changes
+    assert change.startswith("NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT))
+
+
+def test_unbind_takes_the_counts_away(host):
+    fight(host, 6)
+    _unbind.unbind(host)
+    assert not host.exists("/run/npu-affinity")
+
+
+def runs(words, group="", environment="", user=0):
+    """Return what makes a process with these words in its command line."""
+
+    def make(host):
+        host.put("/proc/950/cmdline", "\0".join(words))
+        host.put("/proc/950/cgroup", "0::/system.slice/%s" % group if group else "0::/")
+        host.put("/proc/950/environ", "LANG=C\0" + environment)
+        host.put("/proc/950/status", "Uid:\t%d\t%d\t%d\t%d" % (user, user, user, user))
+
+    return make
+
+
+def together(*makers):
+    return lambda host: [make(host) for make in makers]
+
+
+def has(path, text, wanted_by=None):
+    def make(host):
+        host.put(path, text)
+        if wanted_by:
+            host.put(UNIT + "%s.wants/%s" % (wanted_by, os.path.basename(path)), "")
+
+    return make
+
+
+def irqbalance(policy=None, arguments="", age=None):
+    def make(host):
+        host.put(GROUP, "901")
+        host.put("/proc/901/cmdline", "/usr/sbin/irqbalance\0--foreground\0" + arguments)
+        host.put(UNIT + "irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance --foreground $OPTIONS")
+        if policy:
+            host.put(POLICY, policy)
+        if age is not None:
+            start = (5000 - age) * os.sysconf("SC_CLK_TCK")
+            host.put("/proc/uptime", "5000.00 1.00")
+            host.put("/proc/901/stat", "901 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % start)
+
+    return make
+
+
+TOLD = "#!/bin/sh\ncase */%s) echo ban=true ;; esac" % FIRST
+HINIC = "/opt/hinic/set_irq_affinity.sh"
+ONESHOT = "[Service]\nExecStart=-/bin/bash %s eth0" % HINIC
+SUSPECTS = [
+    ("nothing", lambda host: None, UNKNOWN),
+    (
+        "torch_npu",
+        runs(["python3", "train.py"], "job.service", "CPU_AFFINITY_CONF=1,bind_irq:1"),
+        "likely process 950 (python3) of job.service: ",
+    ),
+    ("torch_npu that leaves interrupts", runs(["python3", "train.py"], "", "CPU_AFFINITY_CONF=1"), UNKNOWN),
+    (
+        "a script of a vendor",
+        together(runs(["/bin/bash", HINIC, "eth0"], "hinic.service"), has(HINIC, SCRIPT)),
+        "likely process 950 (bash) of hinic.service: %s writes affinities of interrupts" % HINIC,
+    ),
+    ("a script of somebody who may not", together(runs(["/bin/bash", HINIC], user=1000), has(HINIC, SCRIPT)), UNKNOWN),
+    ("a script that does something else", together(runs(["/bin/bash", HINIC]), has(HINIC, "#!/bin/sh\nexit 0\n")), UNKNOWN),
+    ("tuna", runs(["/usr/bin/python3", "/usr/bin/tuna", "move"]), "likely process 950 (python3): tuna moves interrupts"),
+    (
+        "TuneD",
+        together(runs(["/usr/bin/python3", "/usr/sbin/tuned", "-l"], "tuned.service"), has("/etc/tuned/active_profile", "realtime")),
+        "likely process 950 (python3) of tuned.service: TuneD, with realtime, places interrupts where",
+    ),
+    ("vLLM", runs(["VLLM::Worker_TP0"]), "likely process 950 (VLLM::Worker_TP0): vLLM-Ascend places the interrupts of its NPU when"),
+    ("irqbalance, told nothing", irqbalance(), "likely irqbalance: it runs, and nothing tells it to leave the NPUs alone"),
+    (
+        "irqbalance, older than its policy",
+        irqbalance(TOLD, "--policyscript=" + POLICY, age=3000),
+        "likely irqbalance: it was started before its policy %s last changed" % POLICY,
+    ),
+    (
+        "irqbalance, told",
+        irqbalance(TOLD, "--policyscript=" + POLICY),
+        "likely irqbalance, though its policy leaves this function alone: 'systemctl",
+    ),
+    (
+        "an enabled service",
+        together(has(UNIT + "hinic.service", ONESHOT, "multi-user.target"), has(HINIC, SCRIPT)),
+        "likely hinic.service: %s writes affinities of interrupts" % HINIC,
+    ),
+    ("a service that is not enabled", together(has(UNIT + "hinic.service", ONESHOT), has(HINIC, SCRIPT)), UNKNOWN),
+    (
+        "a service of a timer",
+        together(has(UNIT + "hinic.service", ONESHOT), has(UNIT + "hinic.timer", "[Timer]", "timers.target"), has(HINIC, SCRIPT)),
+        "likely hinic.service: ",
+    ),
+    (
+        "cron",
+        together(has("/etc/cron.d/hinic", "# affinity\n* * * * * root %s\n" % HINIC), has(HINIC, SCRIPT)),
+        "likely cron, by /etc/cron.d/hinic: %s writes" % HINIC,
+    ),
+    (
+        "several, the surest first",
+        together(runs(["/usr/bin/tuna"]), irqbalance()),
+        "likely process 950 (tuna): tuna moves interrupts; or irqbalance: it runs",
+    ),
+]
+
+
+@pytest.mark.parametrize("make, who", [row[1:] for row in SUSPECTS], ids=[row[0] for row in SUSPECTS])
+def test_who_moves_interrupts(host, make, who):
+    make(host)
+    assert movers(host)(FIRST).startswith(who)
+
+
+def test_verify_names_an_irqbalance_that_keeps_an_old_answer(host):
+    """Its policy script was moved away and back while it ran: all looks right, and it moves interrupts after each bind."""
+    irqbalance(TOLD, "--policyscript=" + POLICY, age=3000)(host)
+    os.rename(host.path(POLICY), host.path(POLICY) + ".away")
+    os.rename(host.path(POLICY) + ".away", host.path(POLICY))
+    move(host, [2755])
+    (said,) = lines(verify(host, Wanted())[1])
+    assert "; irqbalance: it was started before its policy %s last changed" % POLICY in said
+    assert said.endswith("'systemctl restart irqbalance' makes it ask again")
