@@ -13,7 +13,9 @@ author:
 description:
   - Reserves the housekeeping CPUs of the plan and those that take the interrupts of its NPUs, as whole cores, so that the kubelet gives
     them to no container.
-  - Fails with a sentence for settings that exclude each other, and for those with which no kubelet would start on this host.
+  - Switches on the feature gates of alpha options.
+  - Fails with a sentence for settings that exclude each other, and for those with which no kubelet, or not the one of this host, would
+    start.
 positional: topology, policy, options, topology_policy, topology_options, reserved
 options:
   _input:

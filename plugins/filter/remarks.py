@@ -13,6 +13,8 @@ author:
 description:
   - Compares a plan with the plan in force, and lists every NPU, service, workload and vNPU that a bind would move, before and after.
   - Says which of them are left where they are because their NPU is lost, and what may keep vNPUs from working.
+  - On a node of Kubernetes, says what is wrong with the kubelet's files, and whether it will take the CPUs of pods from the NUMA node of
+    their NPUs.
   - The plan must not be one that P(npu.affinity.preflight#filter) refuses.
 positional: plan
 options:

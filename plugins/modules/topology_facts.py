@@ -322,6 +322,10 @@ ansible_facts:
           description: The kubelet's CPU manager, or V(null) on a host without kubelet files.
           type: dict
           contains:
+            version:
+              description: The release of the installed kubelet, or V(null) when it is not known.
+              type: str
+              sample: 1.36.2
             policy:
               description: CPU manager policy.
               type: str
@@ -342,6 +346,14 @@ ansible_facts:
               description: Whether containers or pods are aligned.
               type: str
               sample: container
+            feature_gates:
+              description: Feature gates that the configuration sets.
+              type: dict
+              sample: {}
+            fail_cgroup_v1:
+              description: Whether the kubelet refuses cgroup v1 (C(failCgroupV1)), or V(null) when that is not set.
+              type: str
+              sample: "false"
             reserved_cpus:
               description: CPUs that are reserved by number, or V(null) when none are.
               type: str
@@ -368,7 +380,7 @@ ansible_facts:
               type: str
               sample: 0,10-15,25-31
             exclusive:
-              description: CPUs given to one container each, by pod and container.
+              description: CPUs given to one container each, by pod and container, and those that the others of a pod share, by pod.
               type: dict
               sample: {"777870b5/container-1": "16-24"}
             warnings:

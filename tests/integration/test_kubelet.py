@@ -16,7 +16,7 @@ STATE = "var/lib/kubelet/cpu_manager_state"
 
 
 def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
-    hosts = fleet(node=NODE, bare=MACHINE)
+    hosts = fleet(node={**NODE, "kubelet": {"policy": "none", "version": "1.34.2"}}, bare=MACHINE)
     tree = hosts.tree("node")
     (tree / "etc/default").mkdir(parents=True, exist_ok=True)
     (tree / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
@@ -25,6 +25,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     variables = {
         "npu_affinity_batches": ["100%"],
         "npu_affinity_kubelet_enabled": True,
+        "npu_affinity_kubelet_options": {"distribute-cpus-across-cores": True},
         "npu_affinity_kubelet_topology_policy": "restricted",
         "npu_affinity_kubelet_drain": told[0],
         "npu_affinity_kubelet_uncordon": told[1],
@@ -32,6 +33,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
 
     run = hosts.play("bind", **variables)
     assert run.status == 0, run.output
+    assert "Pods have no CPUs of their own on this node" in run.output
     assert "cpuManagerPolicy: none -> static" in run.output and "There is no kubelet on this host" in run.output
     assert not (tree / FOLDER).exists() and (tree / STATE).exists() and not log.exists()
     assert not list((tree / "etc/systemd/system").glob("npu*.slice")), "a kubelet that becomes static owns the CPUs"
@@ -42,7 +44,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     assert run.status == 0, run.output
     document = yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text())
     assert (document["cpuManagerPolicy"], document["topologyManagerPolicy"]) == ("static", "restricted")
-    assert document["reservedSystemCPUs"] == "0-1,16-17"
+    assert (document["reservedSystemCPUs"], document["featureGates"]) == ("0-1,16-17", {"CPUManagerPolicyAlphaOptions": True})
     assert not (tree / STATE).exists() and log.read_text().split() == ["drain", "uncordon"]
 
     again = hosts.play("bind", *NODE_ALONE, **restarting)

@@ -60,6 +60,8 @@ def _write_kubelet(tree: Tree, machine: Machine) -> None:
     lines = ['%s: "%s"\n' % (key, value) for key, value in settings.items() if value is not None]
     tree.text("/var/lib/kubelet/config.yaml", head + "".join(lines), mode=0o600)
     tree.text(UNITS + "/kubelet.service", _service("kubelet", ["ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml"]))
+    if kubelet.get("version"):
+        tree.text("/usr/bin/kubelet", "#!/bin/sh\necho Kubernetes v%s\n" % kubelet["version"], mode=0o755)
     state = {"policyName": settings["cpuManagerPolicy"], "defaultCpuSet": kubelet.get("default_cpus", "")}
     if kubelet.get("exclusive"):
         state["entries"] = kubelet["exclusive"]

@@ -15,6 +15,7 @@ from .._cpulist import compress, expand
 from .._host import Host
 from . import settings as _settings
 from . import state_file
+from .version import version
 
 _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 
@@ -22,8 +23,9 @@ _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     """Return the kubelet's part of the topology, or None on a host without kubelet files.
 
-    ``{policy, options, topology_policy, topology_options, topology_scope, reserved_cpus, reserved_millicpus, default_cpus, exclusive,
-    config, config_dir, sources, warnings}``. ``exclusive`` maps ``pod/container`` (version 1 of the state: the container id) to a cpulist.
+    ``{version, policy, options, topology_policy, topology_options, topology_scope, feature_gates, fail_cgroup_v1, reserved_cpus,
+    reserved_millicpus, default_cpus, exclusive, config, config_dir, sources, warnings}``. ``exclusive`` maps ``pod/container`` (version 1
+    of the state: the container id) to a cpulist. ``version`` is None where it is not known, ``fail_cgroup_v1`` where it is not set.
     ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself. ``online`` is the set of online CPUs.
     """
     settings, places = _settings.settings(host)
@@ -31,6 +33,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     text = host.read(path)
     if not places["sources"] and text is None:
         return None
+    release = version(host)
     warnings = []
     reserved = set()
     state = None
@@ -48,15 +51,19 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
                 % (places["config"] if len(places["sources"]) < 2 else "The configuration", wanted, state.policy, path)
             )
         warnings.extend(state.problems)
+        warnings.extend(state_file.against_kubelet(state, release, path))
         if state.policy == "static":
             strict = options.get("strict-cpu-reservation") == "true"
             warnings.extend(state_file.against_machine(state, online, reserved, strict, path))
     return {
+        "version": release,
         "policy": wanted or (state.policy if state else "none"),
         "options": options,
         "topology_policy": settings.get("topologyManagerPolicy") or "none",
         "topology_options": settings.get("topologyManagerPolicyOptions", {}),
         "topology_scope": settings.get("topologyManagerScope") or "container",
+        "feature_gates": settings.get("featureGates", {}),
+        "fail_cgroup_v1": settings.get("failCgroupV1"),
         "reserved_cpus": compress(reserved) if settings.get("reservedSystemCPUs") else None,
         "reserved_millicpus": _reserved(settings),
         "default_cpus": state.default_cpus if state else None,

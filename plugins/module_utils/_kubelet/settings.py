@@ -23,8 +23,8 @@ from .._kernel.machine import CGROUPS, HIERARCHIES
 ROOT_FOLDER = "/var/lib/kubelet"
 CONFIG = ROOT_FOLDER + "/config.yaml"
 UNIT = "kubelet.service"
-_SCALARS = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "reservedSystemCPUs")
-_MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved")
+_SCALARS = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "reservedSystemCPUs", "failCgroupV1")
+_MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved", "featureGates")
 _FLAGS = {
     "cpu-manager-policy": "cpuManagerPolicy",
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
@@ -34,6 +34,7 @@ _FLAGS = {
     "reserved-cpus": "reservedSystemCPUs",
     "kube-reserved": "kubeReserved",
     "system-reserved": "systemReserved",
+    "feature-gates": "featureGates",
 }
 _PROCESSES = ["%s%s/system.slice/%s/cgroup.procs" % (CGROUPS, top, UNIT) for top in HIERARCHIES]
 _UNIT_FILES = ("/etc/systemd/system/" + UNIT, "/usr/lib/systemd/system/" + UNIT, "/lib/systemd/system/" + UNIT)
@@ -117,7 +118,7 @@ def _flow(text: str) -> dict[str, str]:
 
 def _known(document: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
-        key: str(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""
+        key: _text(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""
     }
     for key in _MAPPINGS:
         if isinstance(document.get(key), dict) and document[key]:

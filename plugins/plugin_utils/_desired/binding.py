@@ -25,7 +25,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visib
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast, pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import moves
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
@@ -183,12 +183,12 @@ def remarks(
     device_share: bool | None = None,
     visible_devices: bool = True,
 ) -> list[str]:
-    """Return what a bind of this plan would move, which CPUs pods hold, and the :func:`warnings`; nothing where there is no NPU to bind."""
+    """Return what a bind of this plan would move, what the kubelet holds and does, and the :func:`warnings`; nothing without an NPU."""
     if not plan["npus"]:
         return []
     moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
     looked_at = warnings(topology, plan, services, workloads, vnpus, device_share, visible_devices)
-    return moved + pods.remarks(topology, plan) + looked_at
+    return moved + pods.remarks(topology, plan) + forecast.remarks(topology) + looked_at
 
 
 def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:

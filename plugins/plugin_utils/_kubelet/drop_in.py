@@ -12,27 +12,19 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import gates
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, PolicyOptions, allocate
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, SINGLE
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
 CPU_POLICIES = ("none", "static")
-OPTIONS = (
-    "full-pcpus-only",
-    "distribute-cpus-across-numa",
-    "align-by-socket",
-    "distribute-cpus-across-cores",
-    "strict-cpu-reservation",
-    "prefer-align-cpus-by-uncorecache",
-)
-TOPOLOGY_OPTIONS = ("prefer-closest-numa-nodes", "max-allowable-numa-nodes")
 MOST_NODES = 8
 """With more NUMA nodes the topology manager needs ``max-allowable-numa-nodes``."""
 
@@ -48,10 +40,11 @@ def kubelet_drop_in(
 ) -> str:
     """Return the text of the drop-in. ``reserved`` are CPUs that are reserved besides housekeeping and those of interrupts.
 
-    Whole cores are reserved. Raises ``ValueError`` for settings that exclude each other or with which no kubelet would start.
+    Whole cores are reserved, and options that need a feature gate get it. Raises ``ValueError`` for settings that exclude each other, or
+    with which no kubelet would start.
     """
-    chosen = _chosen("options", options, OPTIONS)
-    further = _chosen("topology_options", topology_options, TOPOLOGY_OPTIONS)
+    chosen = _chosen("options", options, gates.CPU_MANAGER)
+    further = _chosen("topology_options", topology_options, gates.TOPOLOGY_MANAGER)
     if policy not in CPU_POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(CPU_POLICIES)}; got {policy!r}")
     if topology_policy not in POLICIES:
@@ -65,6 +58,11 @@ def kubelet_drop_in(
             f"topology_policy: {topology_policy} on a host with {len(nodes)} NUMA nodes needs topology_options "
             f"{{max-allowable-numa-nodes: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
         )
+    kubelet = topology.get("kubelet") or {}
+    gated = {
+        **gates.needed("options", chosen, gates.CPU_MANAGER, "CPUManager", kubelet),
+        **gates.needed("topology_options", further, gates.TOPOLOGY_MANAGER, "TopologyManager", kubelet),
+    }
     configuration = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -73,6 +71,7 @@ def kubelet_drop_in(
         "topologyManagerPolicy": str(topology_policy),
         **({"topologyManagerPolicyOptions": further} if further else {}),
         **({"reservedSystemCPUs": keep} if keep else {}),
+        **({"featureGates": gated} if gated else {}),
     }
     return f"# {MARKER}: changes are overwritten.\n" + yaml.safe_dump(configuration, sort_keys=False, width=1000)
 
@@ -102,7 +101,7 @@ def _refuse_static(topology: Mapping[str, Any], options: Mapping[str, str], topo
     allocate(units, units.cpus, units.threads_per_core, PolicyOptions(**fields), kept)
 
 
-def _chosen(name: str, given: Mapping[str, Any] | None, known: tuple[str, ...]) -> dict[str, str]:
+def _chosen(name: str, given: Mapping[str, Any] | None, known: Iterable[str]) -> dict[str, str]:
     """Return options as the texts that the kubelet expects."""
     if not isinstance(given or {}, Mapping):
         raise ValueError(f"{name}: expected a dictionary with some of {', '.join(known)}; got {given!r}")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -158,20 +159,107 @@ def test_a_wrong_checksum_is_told_and_a_right_one_is_not(tree):
     assert "does not have the checksum of what it says" in warning
 
 
+PODS = {"pod1": {"container1": "5-6", "container2": "3-4"}}
+DATA = (
+    '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
+    '"podEntries":{"pod":{"cpuSet":"4-10"}}}'
+)
+STATES = [
+    ({"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}, None, "none", True, 0),
+    ({"policyName": "static", "defaultCpuSet": "0-1,6-17", "entries": {"c1": "2-5"}, "checksum": 1}, 1, "static", False, 1),
+    ({"policyName": "static", "defaultCPUSet": "7-9", "entries": {"c1": "4-6", "c2": "1-3"}, "checksum": 0}, 1, "static", None, 0),
+    ({"policyName": "static", "defaultCpuSet": "", "checksum": 0}, None, "static", None, 1),
+    ({"policyName": "static", "defaultCPUSet": "1-2", "entries": PODS, "checksum": 0}, 2, "static", None, 0),
+    (
+        {
+            "policyName": "static",
+            "defaultCPUSet": "1-2",
+            "entries": PODS,
+            "podEntries": {"pod2": {"cpuSet": "7-9"}},
+            "checksum": 2284712151,
+        },
+        *(3, "static", True, 0),
+    ),
+    (
+        {
+            "policyName": "static",
+            "defaultCPUSet": "1-2",
+            "entries": PODS,
+            "podEntries": {"pod2": {"cpuSet": "7-8"}},
+            "checksum": 2284712151,
+        },
+        *(3, "static", False, 1),
+    ),
+    (  # version 3 without pods of this kind: only the checksum tells it
+        {
+            "policyName": "static",
+            "defaultCPUSet": "7-9",
+            "entries": {"pod": {"container1": "4-6", "container2": "1-3"}},
+            "checksum": 1942532442,
+        },
+        *(3, "static", True, 0),
+    ),
+    ({"data": '{"policyName":"none","defaultCPUSet":"4-6"}', "dataChecksum": 657950972}, 4, "none", True, 0),
+    ({"data": '{"policyName":"none","defaultCPUSet":"4-7"}', "dataChecksum": 657950972}, 4, "none", False, 1),
+    ({"policyName": "none", "defaultCpuSet": "", "checksum": 0, "data": DATA, "dataChecksum": 2328898362}, 4, "static", True, 0),
+]
+"""Most are those of Kubernetes' own tests, with their checksums."""
+
+
+@pytest.mark.parametrize("text, version, policy, checksum, problems", STATES)
+def test_states_of_all_versions(text, version, policy, checksum, problems):
+    found = state_file.parse(json.dumps(text))
+    assert (found.version, found.policy, found.checksum, len(found.problems)) == (version, policy, checksum, problems)
+
+
+def test_cpus_that_containers_of_a_pod_share_are_taken():
+    found = state_file.parse(json.dumps({"data": DATA, "dataChecksum": 2328898362}))
+    assert found.exclusive == {"pod/container1": "4-6", "pod/container2": "7-9", "pod": "10"}
+    assert not list(state_file.against_machine(found, set(range(1, 11)), set()))
+
+
 @pytest.mark.parametrize(
-    "text, policy, checksum, problems",
+    "text, version, words",
     [
-        ({"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}, "none", True, 0),
-        ({"policyName": "static", "defaultCpuSet": "0-1,6-17", "entries": {"c1": "2-5"}, "checksum": 1}, "static", False, 1),
-        ({"policyName": "static", "defaultCpuSet": "", "checksum": 0}, "static", None, 1),
-        ({"policyName": "static", "defaultCpuSet": "0", "podEntries": {"p": {}}, "checksum": 5}, "static", None, 0),
-        ({"data": '{"policyName":"none","defaultCPUSet":"4-6"}', "dataChecksum": 657950972}, "none", True, 0),
-        ({"data": '{"policyName":"none","defaultCPUSet":"4-7"}', "dataChecksum": 657950972}, "none", False, 1),
+        (STATES[5][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted and does not start with"),
+        (STATES[7][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted"),
+        (STATES[5][0], "1.36.0", "version 3, which kubelets before 1.36 take for corrupted: for a downgrade drain the node"),
+        (STATES[5][0], None, "version 3, which kubelets before 1.36"),
+        (STATES[8][0], "1.36.1", "version 4, which kubelet 1.36.1 takes for corrupted"),
+        (STATES[10][0], "1.29.0", None),  # version 2 stands beside it
+        (STATES[4][0], "1.29.0", None),
     ],
 )
-def test_states_of_all_versions(text, policy, checksum, problems):
-    found = state_file.parse(json.dumps(text))
-    assert (found.policy, found.checksum, len(found.problems)) == (policy, checksum, problems)
+def test_a_state_against_the_version_of_its_kubelet(text, version, words):
+    told = list(state_file.against_kubelet(state_file.parse(json.dumps(text)), version))
+    assert len(told) == (words is not None) and all(words in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(
+    "script, version",
+    [
+        ("echo Kubernetes v1.36.2", "1.36.2"),
+        ("echo Kubernetes v1.37.0-rc.1+dirty", "1.37.0-rc.1+dirty"),
+        ("exit 1", None),
+        (None, None),
+    ],
+)
+def test_the_version_of_the_installed_kubelet(tree, script, version):
+    host = tree.write({CONFIG: 'failCgroupV1: false\nfeatureGates: {"CPUManagerPolicyAlphaOptions": true}'})
+    if script:
+        tree.write({"/usr/bin/kubelet": "#!/bin/sh\n" + script + "\n"})
+        os.chmod(host.path("/usr/bin/kubelet"), 0o755)
+    found = facts.kubelet(host, {0})
+    assert (found["version"], found["fail_cgroup_v1"], found["feature_gates"]) == (
+        version,
+        "false",
+        {"CPUManagerPolicyAlphaOptions": "true"},
+    )
+
+
+def test_gates_and_cgroups_of_a_configuration_as_json(tree):
+    found = facts.kubelet(tree.write({CONFIG: '{"failCgroupV1": false, "featureGates": {"A": true}}'}), {0})
+    assert (found["fail_cgroup_v1"], found["feature_gates"]) == ("false", {"A": "true"})
 
 
 def test_entries_of_two_versions_at_once_are_no_state():

@@ -76,3 +76,55 @@ def test_settings_with_which_no_kubelet_starts(topology, options, words):
 def test_gpus_alone_reserve_what_is_named_and_policy_none_needs_nothing():
     assert yaml.safe_load(kubelet_drop_in(plan(GPUS), GPUS, reserved=[0, 1]))["reservedSystemCPUs"] == "0-1"
     assert "reservedSystemCPUs" not in kubelet_drop_in(plan(GPUS), GPUS, policy="none")
+
+
+ALPHA, BETA = "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions"
+
+
+@pytest.mark.parametrize(
+    "version, options, gates",
+    [
+        ("1.36.1", {"distribute-cpus-across-cores": True}, {ALPHA: True}),
+        ("1.34.0", {"align-by-socket": True}, {ALPHA: True}),
+        (None, {"align-by-socket": "false"}, {ALPHA: True}),  # the kubelet looks at the name alone
+        ("1.32.9", {"strict-cpu-reservation": True}, {ALPHA: True}),
+        ("1.33.0", {"strict-cpu-reservation": True}, None),
+        ("1.35.0", {"full-pcpus-only": True, "prefer-align-cpus-by-uncorecache": True}, None),
+        ("1.33.2", {"prefer-align-cpus-by-uncorecache": True}, {ALPHA: True}),
+        ("1.32.0", {"distribute-cpus-across-numa": True}, {ALPHA: True}),
+        (None, {"distribute-cpus-across-numa": True, "full-pcpus-only": True}, None),
+    ],
+)
+def test_options_have_the_feature_gates_that_their_kubelet_wants(version, options, gates):
+    topology = {**A2, "kubelet": {"version": version}}
+    assert yaml.safe_load(kubelet_drop_in(plan(topology), topology, options=options)).get("featureGates") == gates
+
+
+def test_options_of_the_topology_manager_have_gates_of_their_own():
+    topology = {**A2, "kubelet": {"version": "1.31.0"}}
+    options = {"prefer-closest-numa-nodes": True, "max-allowable-numa-nodes": "9"}
+    text = kubelet_drop_in(plan(topology), topology, topology_policy="restricted", topology_options=options)
+    assert yaml.safe_load(text)["featureGates"] == {"TopologyManagerPolicyAlphaOptions": True}
+    assert settings.read(text)["featureGates"] == {"TopologyManagerPolicyAlphaOptions": "true"}
+
+
+@pytest.mark.parametrize(
+    "kubelet, options, words",
+    [
+        (
+            {"version": "1.30.4"},
+            {"distribute-cpus-across-cores": True},
+            "came with Kubernetes 1.31, and the kubelet is 1.30.4, which would not",
+        ),
+        (
+            {"version": "1.34.0", "feature_gates": {BETA: "false"}},
+            {"strict-cpu-reservation": True},
+            "is beta in Kubernetes 1.34.0, and the kubelet's configuration switches feature gate CPUManagerPolicyBetaOptions off",
+        ),
+    ],
+)
+def test_options_that_a_kubelet_does_not_take(kubelet, options, words):
+    topology = {**A2, "kubelet": kubelet}
+    with pytest.raises(AnsibleFilterError) as refused:
+        kubelet_drop_in(plan(topology), topology, options=options)
+    assert words in str(refused.value)

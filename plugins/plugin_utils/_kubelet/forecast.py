@@ -1,0 +1,91 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a kubelet will do with pods that ask for NPUs, said before there is one: whether their CPUs come from the NUMA node of the NPU.
+
+Sources: Ascend/mind-cluster@9d4acd8e (its device plugin hints at the NUMA node whose cpulist is, as text, the CPU list that DCMI has for
+the NPU, which is what npu-smi prints, else at the one that the PCI function has in sysfs, else at none);
+Project-HAMi/ascend-device-plugin@ed35e1c4 (devices have no NUMA node for the kubelet, and node 0 for HAMi's own scheduler); Kubernetes,
+"Control Topology Management Policies on a node" and "About cgroup v2" (``failCgroupV1`` is on by default from 1.35).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._kubelet.version import release
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE
+
+REFUSES_CGROUP_V1 = (1, 35)
+"""The first release that does not start on cgroup v1 unless it is told to."""
+_ALIGNED = {
+    "best-effort": "takes a pod's CPUs from that node where enough are free, else from others",
+    "restricted": "takes a pod's CPUs from that node, and refuses pods for which it has too few left",
+    SINGLE: "takes a pod's CPUs from that node alone, and refuses pods for which it has too few left",
+}
+
+
+def remarks(topology: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the kubelet's files and its cgroups, and the forecast; nothing without a kubelet."""
+    kubelet = topology.get("kubelet")
+    if not kubelet:
+        return []
+    return [f"{sentence}." for sentence in kubelet.get("warnings") or ()] + _cgroups(topology, kubelet) + _forecast(topology, kubelet)
+
+
+def hints(topology: Mapping[str, Any]) -> dict[int, int | None]:
+    """Return the NUMA node at which MindCluster's device plugin hints for each NPU, by logic id; None where it says nothing."""
+    nodes = {str(node.get("cpus")): int(node["id"]) for node in topology.get("numa") or () if node.get("cpus")}
+    return {
+        int(npu["id"]): nodes.get(str(npu.get("affinity")), npu.get("numa")) for npu in topology["npus"] if npu.get("kind", "npu") == "npu"
+    }
+
+
+def _cgroups(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[str]:
+    version, cgroup = kubelet.get("version"), (topology.get("machine") or {}).get("cgroup")
+    if not version or release(version) < REFUSES_CGROUP_V1 or cgroup not in ("v1", "hybrid") or kubelet.get("fail_cgroup_v1") == "false":
+        return []
+    return [
+        f"Kubelet {version} does not start on this host, which has cgroup {cgroup}: boot it with cgroup v2 (kernel parameter "
+        "systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false in the kubelet's configuration."
+    ]
+
+
+def _forecast(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[str]:
+    """Return one sentence on what becomes of hints; nothing where there is no NPU."""
+    found = hints(topology)
+    if not found:
+        return []
+    policy = str(kubelet.get("topology_policy") or "none")
+    if kubelet.get("policy") != "static":
+        return [
+            "Pods have no CPUs of their own on this node (CPU manager none): they run on all of them, whatever NUMA node a device plugin "
+            "hints at."
+        ]
+    if policy not in _ALIGNED:
+        return [
+            "The kubelet chooses the CPUs of a pod without a look at its NPUs (topology manager none), whatever NUMA node a device plugin "
+            "hints at: set topologyManagerPolicy to best-effort, restricted or single-numa-node."
+        ]
+    return [
+        f"With MindCluster's device plugin, which hints at {_told(topology, found)}, the kubelet {_ALIGNED[policy]} ({policy}); HAMi's "
+        "hints at nothing, and the CPUs of its pods lie on any node."
+    ]
+
+
+def _told(topology: Mapping[str, Any], found: Mapping[int, int | None]) -> str:
+    """Return at what is hinted: the NPUs' own nodes, but for those that differ."""
+    own = {int(npu["id"]): npu.get("numa") for npu in topology["npus"]}
+    silent = [f"NPU {number}" for number, node in found.items() if node is None]
+    if len(silent) == len(found):
+        return "nothing here"
+    apart = [
+        f"node {node} for NPU {number}, which sysfs has on node {own[number]}"
+        for number, node in found.items()
+        if node is not None and own[number] not in (None, node)
+    ]
+    parts = ["the NUMA node of the NPU", *apart, *([f"nothing for {', '.join(silent)}"] if silent else [])]
+    return ", but ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
