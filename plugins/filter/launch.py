@@ -35,12 +35,30 @@ options:
       - V(taskset) and V(numactl) are commands that bind one program.
       - V(torch_npu) are lines of an environment file, by which torch_npu places the threads of its process on the CPUs of the plan.
       - V(kubernetes) is a pod with the number of CPUs that the pool has. Which CPUs it gets, the kubelet decides.
+      - V(dra) is a claim on exactly the CPUs of the pool outside interrupts, for the CPU driver of DRA, with its pod.
+      - V(balloons) is a configuration of NRI's balloons policy with a balloon of exactly these CPUs, with its pod. It needs O(topology).
       - V(kubelet) is the part of a kubelet configuration that keeps pods off the CPUs of a workload beside Kubernetes.
       - V(slurm) are lines of C(gres.conf), one for each NPU, and in a comment the node's line of C(slurm.conf) that fits them. It needs
         O(topology).
     type: str
     required: true
-    choices: [compose, ctr, docker, kubelet, kubernetes, nerdctl, numactl, podman, quadlet, slurm, systemd, systemd_run, taskset, torch_npu]
+    choices:
+      - balloons
+      - compose
+      - ctr
+      - docker
+      - dra
+      - kubelet
+      - kubernetes
+      - nerdctl
+      - numactl
+      - podman
+      - quadlet
+      - slurm
+      - systemd
+      - systemd_run
+      - taskset
+      - torch_npu
   name:
     description: The name of the container, service, scope or pod; with O(form=slurm) that of the node. By default that of the workload.
     type: str
@@ -64,7 +82,9 @@ options:
     type: bool
     default: true
   image:
-    description: The image of the container. Taken by V(docker), V(podman), V(nerdctl), V(compose), V(quadlet) and V(kubernetes).
+    description:
+      - The image of the container.
+      - Taken by V(docker), V(podman), V(nerdctl), V(compose), V(quadlet), V(kubernetes), V(dra) and V(balloons).
     type: str
     default: IMAGE
   command:
@@ -93,7 +113,7 @@ options:
     type: str
     default: /usr/local/bin/npu-smi
   memory:
-    description: With O(form=kubernetes), the memory of the pod. Exclusive CPUs go only to pods with a limit for it.
+    description: For pods, their memory. Exclusive CPUs of the kubelet go only to those with a limit for it.
     type: str
     default: MEMORY
   visible_devices:
@@ -102,15 +122,25 @@ options:
         of the PCI bus. Without it a program with the CPUs of NPU 2 computes on NPU 0.
       - The ids are those that the program sees. Outside containers these are the logic ids of the host; in a container with its own
         devices they count from 0.
-      - Taken by all forms but V(kubernetes), V(kubelet) and V(slurm), where the device plugin or Slurm does this. In a container with
+      - Taken by all forms but V(slurm) and those for Kubernetes, where Slurm or the device plugin does this. In a container with
         O(devices=false) there is none.
     type: bool
     default: true
   resource:
     description:
-      - With O(form=kubernetes), the name under which the device plugin offers the NPUs.
+      - For pods, the name under which the device plugin offers the NPUs.
       - By default V(huawei.com/Ascend910), for GPUs V(nvidia.com/gpu).
     type: str
+  node:
+    description: With O(form=dra) and O(form=balloons), the name of the node in Kubernetes.
+    type: str
+    default: NODE
+  plan:
+    description:
+      - With O(form=dra) and O(form=balloons), the fact C(npu_affinity_plan). It needs O(topology).
+      - It brings the CPUs for interrupts of all NPUs and those of housekeeping, which no pod may have, and with V(balloons) the balloons of
+        the other NPUs of the node.
+    type: dict
   slurm_version:
     description:
       - With O(form=slurm), the release of Slurm, such as V(24.11), as text.
@@ -218,6 +248,20 @@ EXAMPLES = r"""
 - name: Ask for as many exclusive CPUs in Kubernetes
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('kubernetes', memory='64Gi', resource='huawei.com/Ascend910B3') }}"
+
+- name: Claim exactly these CPUs in Kubernetes
+  ansible.builtin.copy:
+    content: >-
+      {{ npu_affinity_plan.npus[0] | npu.affinity.launch('dra', name='infer', image='vllm-ascend', memory='64Gi', node='worker-1',
+         topology=npu_affinity_topology, plan=npu_affinity_plan) }}
+    dest: infer.yaml
+    mode: "0644"
+
+- name: Make balloons of the plan for the NRI plugin
+  ansible.builtin.debug:
+    msg: >-
+      {{ npu_affinity_plan.npus[0] | npu.affinity.launch('balloons', node='worker-1', memory='64Gi', topology=npu_affinity_topology,
+                                                         plan=npu_affinity_plan) }}
 """
 
 RETURN = r"""

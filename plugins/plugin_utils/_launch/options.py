@@ -35,6 +35,8 @@ class Options:
     npu_smi: str = "/usr/local/bin/npu-smi"
     memory: str = "MEMORY"
     resource: str = ""
+    node: str = "NODE"
+    plan: Mapping[str, Any] | None = None
     visible_devices: bool = True
     slurm_version: str = "24.11"
     torch_npu_version: str = "7.3"
@@ -88,6 +90,12 @@ def _flag(option: str, value: object) -> bool:
     return value
 
 
+def _plan(option: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not isinstance(value.get("npus"), list):
+        raise ValueError(f"{option}: expected the fact npu_affinity_plan, with npus; got {type(value).__name__}")
+    return value
+
+
 def _version(option: str, value: object) -> str:
     if not isinstance(value, str) or not _RELEASE.match(value):
         raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
@@ -117,6 +125,8 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "npu_smi": _text,
     "memory": _text,
     "resource": _text,
+    "node": _text,
+    "plan": _plan,
     "visible_devices": _flag,
     "slurm_version": _version,
     "torch_npu_version": _version,

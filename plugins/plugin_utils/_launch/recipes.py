@@ -24,6 +24,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload impo
 
 BINDINGS = ("global_slice", "topo_affinity", "cluster")
 """The rules by which vLLM-Ascend binds its own process."""
+IN_KUBERNETES = ("kubernetes", "kubelet", "dra", "balloons")
+"""Forms whose CPUs the kubelet or its neighbours give to pods, so that pods on them are no contradiction."""
 BINDS_ITSELF = "vLLM-Ascend: leave enable_cpu_binding on, and do not set OMP_PROC_BIND=true, which puts the process on one CPU first."
 HOST_BINDS = "vLLM-Ascend: set enable_cpu_binding to false in additional_config, and do not set OMP_PROC_BIND=true."
 
@@ -79,7 +81,7 @@ def _checked(workload: Workload, form: str, binding: str, total_npus: int | None
     verdicts = [set_verdict(workload.cpus, host_cpus=online)]
     if workload.slice:
         verdicts.append(parent_verdict(workload.slice))
-    if form not in ("kubernetes", "kubelet") and topology:
+    if form not in IN_KUBERNETES and topology:
         verdicts.append(kubelet_verdict(topology.get("kubelet"), workload.cpus))
     if binding:
         verdicts.append(binding_verdict(binding, workload.cpus, _listed(workload, total_npus)))

@@ -98,7 +98,7 @@ def test_the_examples_run(tmp_path):
     [
         ([PLAN["npus"][0]], {}, "npu.affinity.launch: missing a required argument: 'form'"),
         ([PLAN["npus"][0], "docker", TOPOLOGY], {}, "npu.affinity.launch: too many positional arguments"),
-        ([PLAN["npus"][0], "lxc"], {}, "npu.affinity.launch: form: expected one of compose, "),
+        ([PLAN["npus"][0], "lxc"], {}, "npu.affinity.launch: form: expected one of balloons, compose, "),
         ([PLAN, "docker"], {}, "npu.affinity.launch: entry: this is a whole plan"),
         ([PLAN["npus"][0], "docker"], {"imgae": "x"}, "npu.affinity.launch: form docker has no option imgae"),
     ],

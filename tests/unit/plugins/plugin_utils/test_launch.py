@@ -249,7 +249,7 @@ def test_commands_arrive_word_by_word_through_a_shell(form):
     assert not text.endswith("\n"), "pasting it would run it"
 
 
-@pytest.mark.parametrize("form", sorted(set(FORMS) - {"ctr", "slurm"}))
+@pytest.mark.parametrize("form", sorted(set(FORMS) - {"ctr", "slurm", "balloons"}))
 def test_comments_do_not_disturb_who_splits_words(form):
     text = launch(ENTRY, form)
     assert text.startswith("# ")
@@ -502,7 +502,7 @@ REFUSALS = [
     ),
     ("torch_npu without NPUs", {"cpus": "0-3"}, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
     ("torch_npu with interrupts only", {**ENTRY, "pool": "16-17", "irq": "16-17"}, "torch_npu", {}, "nothing of CPUs 16-17 is left"),
-    ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of compose, ctr, docker, "),
+    ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of balloons, compose, ctr, docker, "),
     ("an unknown option", ENTRY, "docker", {"imgae": "x"}, "form docker has no option imgae; it has arguments, ascend_runtime, command, "),
     (
         "an option of another form",
@@ -615,12 +615,13 @@ def test_what_to_switch_off_stands_above(entry, form, options, sentence):
 @pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].OPTIONS))
 def test_every_form_that_starts_a_program_switches_its_binding_off(form):
     off = "SGLANG_SET_CPU_AFFINITY"
-    plain, told = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))
+    host = {"topology": TOPOLOGY} if form == "balloons" else {}
+    plain, told = (launch(ENTRY, form, **options, **host) for options in ({}, {"engine": "sglang"}))
     assert off not in plain
     assert re.search(off + r"(?:=|: '|\n +value: ')0\b", told)
     assert ("# SGLang: leave --numa-node out." in told) == (form != "ctr")
     assert "enable_cpu_binding" not in told
-    assert launch({**PAIR, "engine": "sglang"}, form) == launch(PAIR, form, engine="sglang")
+    assert launch({**PAIR, "engine": "sglang"}, form, **host) == launch(PAIR, form, engine="sglang", **host)
 
 
 @pytest.mark.parametrize(
@@ -723,3 +724,125 @@ def test_every_workload_of_a_plan_launches_on_its_own_cpus():
         (flag,) = [word for word in words(entry, "docker", topology=TOPOLOGY) if word.startswith("--cpuset-cpus=")]
         taken += expand(flag.partition("=")[2])
     assert sorted(taken) == expand(PLAN["cpus"])
+
+
+NODE = {"node": "node1", "memory": "64Gi"}
+ROOMY = changed(  # two NPUs of one NUMA node, two threads a core, and a node that no NPU has
+    cpus={"online": "0-47", "siblings": [f"{cpu},{cpu + 24}" for cpu in range(24)]},
+    numa=[{"id": 0, "cpus": "0-11,24-35", "memory_mib": 1024}, {"id": 1, "cpus": "12-23,36-47", "memory_mib": 1024}],
+    npus=[{**npu, "numa": 0, "affinity": "0-11,24-35"} for npu in TOPOLOGY["npus"]],
+)
+
+
+def objects(entry, form, **options):
+    found = {document["kind"]: document for document in yaml.safe_load_all(launch(entry, form, **options))}
+    assert found["Pod"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "node1"}
+    return found
+
+
+def claimed(claim, online, reserved):
+    """Return the CPUs of each request as dra-driver-cpu takes them, after its own checks (``ValidateOpaqueCPUSet``)."""
+    devices, found = claim["spec"]["devices"], {}
+    for config in devices["config"]:
+        (request,) = config["requests"]
+        assert (
+            request not in found and config["opaque"]["driver"] == "dra.cpu" and config["opaque"]["parameters"]["apiVersion"] == "v1alpha1"
+        )
+        found[request] = set(expand(config["opaque"]["parameters"]["cpuConfig"]["cpuset"]))
+        assert found[request] <= online - reserved
+    sizes = {request["name"]: int(request["exactly"]["capacity"]["requests"]["dra.cpu/cpu"]) for request in devices["requests"]}
+    assert sizes == {request: len(cpus) for request, cpus in found.items()}
+    assert sum(sizes.values()) == len(set().union(*found.values()))
+    return found
+
+
+@pytest.mark.parametrize("topology", [TOPOLOGY, SMT, ROOMY], ids=["two nodes", "two threads a core", "one node"])
+def test_a_claim_has_the_cpus_of_the_plan_for_the_cpu_driver_of_dra(topology):
+    made = plan(topology, strategy="even_split", housekeeping=1)
+    found = objects(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
+    text = launch(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
+    reserved = set(expand(text.split("reservedCPUs: '")[1].split("'")[0]))
+    assert all(set(expand(cpus)) <= reserved for cpus in (made["housekeeping"], *(entry["irq"] for entry in made["npus"])))
+    (cpus,) = claimed(found["ResourceClaim"], set(expand(topology["cpus"]["online"])), reserved).values()
+    assert cpus == set(expand(made["npus"][0]["pool"])) - reserved
+    resources = found["Pod"]["spec"]["containers"][0]["resources"]
+    assert resources["requests"]["cpu"] == resources["limits"]["cpu"] == str(len(cpus)) and resources["claims"] == [{"name": "cpus"}]
+    assert found["Pod"]["spec"]["resourceClaims"] == [{"name": "cpus", "resourceClaimName": found["ResourceClaim"]["metadata"]["name"]}]
+
+
+def test_a_claim_has_a_request_for_every_npu_with_cpus_of_its_own():
+    found = claimed(objects(PAIR, "dra", topology=TOPOLOGY, plan=PLAN, **NODE)["ResourceClaim"], set(range(32)), set())
+    assert {name: compress(cpus) for name, cpus in found.items()} == {"npu-0": "18-31", "npu-1": "2-15"}
+    shared = claimed(objects({**ALL_IN_ONE, "name": "tp2"}, "dra", **NODE)["ResourceClaim"], set(range(32)), set())
+    assert {name: compress(cpus) for name, cpus in shared.items()} == {"cpus": "0-31"}
+    assert "give plan" in launch(PAIR, "dra", topology=TOPOLOGY, **NODE)
+
+
+def filled(policy, topology):
+    """Return the CPUs of each balloon as the balloons policy fills them: reserved first, then in order, close to their device."""
+    sysfs = {f"/sys/devices/system/node/node{node['id']}": set(expand(node["cpus"])) for node in topology["numa"]}
+    cores = [set(expand(core)) for core in topology["cpus"]["siblings"]]
+    for cpu in expand(topology["cpus"]["online"]):
+        sysfs[f"/sys/devices/system/cpu/cpu{cpu}/cache/index0"] = next((core for core in cores if cpu in core), {cpu})
+    types = {kind["name"]: kind for kind in policy["spec"]["balloonTypes"]}
+    reserved = set(expand(policy["spec"]["reservedResources"]["cpu"].removeprefix("cpuset:")))
+    assert next(iter(types.values())) == {"name": "reserved", "minCPUs": len(reserved)}
+    free, found = set(expand(topology["cpus"]["online"])) - reserved, {"reserved": reserved}
+    for name, kind in list(types.items())[1:]:
+        taken = set()
+        for part in [types[component["balloonType"]] for component in kind.get("components", ())] or [kind] * ("minBalloons" in kind):
+            (device,) = part["preferCloseToDevices"]
+            close = sysfs[device] & free
+            assert len(close) == part["minCPUs"] == part["maxCPUs"], "with more, the policy would choose"
+            free -= close
+            taken |= close
+        found |= {name: taken} if taken else {}
+    return {name: compress(cpus) for name, cpus in found.items()}
+
+
+@pytest.mark.parametrize(
+    "topology, balloons",
+    [
+        (TOPOLOGY, {"reserved": "0-1,16-17", "npu-0": "18-31", "npu-1": "2-15"}),
+        (SMT, {"reserved": "0-1,8-9,16-17,24-25", "npu-0": "18-23,26-31", "npu-1": "2-7,10-15"}),
+        (ROOMY, {"reserved": "0-1,6-7,24-25,30-31", "npu-0": "2-5,26-29", "npu-1": "8-11,32-35"}),
+    ],
+    ids=["two nodes", "two threads a core", "one node"],
+)
+def test_balloons_have_the_cpus_of_the_plan(topology, balloons):
+    made = plan(topology, strategy="even_split")
+    found = objects(made["npus"][0], "balloons", topology=topology, plan=made, **NODE)
+    assert filled(found["BalloonsPolicy"], topology) == balloons
+    assert found["BalloonsPolicy"]["metadata"] == {"name": "node.node1", "namespace": "kube-system"}
+    assert found["Pod"]["metadata"]["annotations"] == {"balloon.balloons.resource-policy.nri.io/pod": "npu-0"}
+    told = launch(made["npus"][0], "balloons", topology=topology, plan=made, **NODE)
+    assert ("No CPU is left for pods in no balloon" in told) == (topology is not ROOMY)
+
+
+def test_a_balloon_of_a_workload_takes_the_place_of_those_of_its_npus():
+    found = objects(PAIR, "balloons", topology=TOPOLOGY, plan=PLAN, **NODE)
+    assert filled(found["BalloonsPolicy"], TOPOLOGY) == {"reserved": "0-1,16-17", "pair": "2-15,18-31"}
+
+
+@pytest.mark.parametrize(
+    "entry, form, options, words",
+    [
+        (ENTRY, "dra", {"topology": WITH_STATIC_KUBELET}, "static CPU manager, and the driver must be alone in giving CPUs"),
+        (ENTRY, "balloons", {"topology": WITH_STATIC_KUBELET}, "static CPU manager, and the balloons policy must be alone"),
+        (ENTRY, "dra", {"plan": PLAN}, "give topology along with plan"),
+        (ENTRY, "dra", {"plan": PLAN["npus"]}, "plan: expected the fact npu_affinity_plan, with npus; got list"),
+        (ENTRY, "balloons", {}, "balloons are made of cores and NUMA nodes, and a plan has neither; give topology"),
+        ({**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
+        ({**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "nothing of its CPUs 16-17 is left beside interrupts on 16-17"),
+        ({**ENTRY, "pool": "16-18,20-24"}, "balloons", {"topology": SMT}, "other threads of the cores of CPUs 18,20-23 are in no balloon"),
+    ],
+)
+def test_what_neither_driver_nor_policy_can_do_is_refused(entry, form, options, words):
+    with pytest.raises(ValueError, match="(?s).*") as refused:
+        launch(entry, form, **options)
+    assert words in str(refused.value)
+
+
+def test_a_pod_is_told_what_the_kubelet_will_do_with_it():
+    node = changed(kubelet={"policy": "static", "topology_policy": "best-effort", "exclusive": {}, "warnings": []})
+    assert "With MindCluster's device plugin" in launch(ENTRY, "kubernetes", topology=node)
