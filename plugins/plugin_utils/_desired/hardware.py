@@ -26,9 +26,11 @@ def hardware(topology: Mapping[str, Any]) -> dict[str, Any]:
 
 def hardware_changes(then: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
     """Return one sentence for everything in which the machine differs from what it was ``then``, as :func:`hardware` returned it."""
-    if not then:
-        return []
-    now = hardware(topology)
+    return changes(then, hardware(topology)) if then else []
+
+
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the same for two machines, both as :func:`hardware` returned them."""
     sentences = [f"the NPU at {pci} is not there any more" for pci in then["npus"] if pci not in now["npus"]]
     sentences += [f"the NPU at {pci} is new" for pci in now["npus"] if pci not in then["npus"]]
     if then["cpus"] != now["cpus"]:

@@ -1,0 +1,92 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file of a fleet for review: every distinct machine, plan and state once, and which of them each host has.
+
+It is sorted and has no times, so that an unchanged fleet gives the same file.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import digest
+
+SCHEMA = 1
+TABLES = {"machine": "machines", "in_force": "plans", "plan": "plans", "state": "states", "difference": "differences"}
+"""Where the file has what of a host."""
+ABOUT = "Plans of a fleet for review: written by playbook npu.affinity.plan, and applied by npu.affinity.bind with npu_affinity_reviewed."
+Host = Mapping[str, Any]
+
+
+def collect(variables: Mapping[str, Host], names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what a run left of each host, in the order of their names: its entry with what is shown beside it, ``refused`` with the
+    sentences why there is none, or ``unreachable``."""
+    return {name: _collected(variables[name]) for name in sorted(names, key=_numbers_by_value)}
+
+
+def _numbers_by_value(name: str) -> list[Any]:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
+
+
+def _collected(host: Host) -> dict[str, Any]:
+    if refused := host.get("__npu_affinity_refused"):
+        return {"refused": [" ".join(str(sentence).split()) for sentence in refused]}
+    found, shown = host.get("__npu_affinity_review"), host.get("__npu_affinity_shown")
+    if not found or not shown:
+        return {"unreachable": True}
+    said = [*shown["plan"]["warnings"], *(shown["topology"].get("problems") or ()), *shown["remarks"]]
+    sentences = {"reason": shown["plan"]["reason"], "summary": shown["summary"], "remarks": list(dict.fromkeys(map(str, said)))}
+    return {**found, "difference": shown["difference"], **sentences}
+
+
+def document(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the file of hosts as :func:`collect` returns them."""
+    tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES.values()}
+
+    def place(key: str, value: Any) -> Any:
+        if key not in TABLES or value is None:
+            return value
+        tables[TABLES[key]][found := digest(value)] = value
+        return found
+
+    entries = {name: {key: place(key, value) for key, value in host.items()} for name, host in hosts.items()}
+    return {"about": ABOUT, "schema": SCHEMA, "version": VERSION, "hosts": entries, **tables}
+
+
+def text(found: Mapping[str, Any]) -> str:
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+class Reviewed:
+    """A file as somebody reviewed it. Raises ``ValueError`` with what it is instead."""
+
+    def __init__(self, path: str, content: str | None) -> None:
+        self.path = path
+        if content is None:
+            raise ValueError(f"there is no file {path} on the controller")
+        try:
+            self.found = json.loads(content)
+        except ValueError as error:
+            raise ValueError(f"{path} is not valid JSON ({error})") from error
+        if not isinstance(self.found, dict) or not {"schema", "version", "hosts", *TABLES.values()} <= self.found.keys():
+            raise ValueError(f"{path} is no file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
+        if (self.found["schema"], self.found["version"]) != (SCHEMA, VERSION):
+            raise ValueError(f"{path} was written by npu.affinity {self.found['version']}, and this is {VERSION}, which may bind otherwise")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.found["hosts"]
+
+    def host(self, name: str) -> dict[str, Any]:
+        """Return what the file has of a host, as :func:`collect` returned it."""
+        try:
+            entry = self.found["hosts"][name]
+            return {key: self.found[TABLES[key]][value] if key in TABLES and value else value for key, value in entry.items()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"what {self.path} has of this host was changed by hand, and lacks {error}") from error

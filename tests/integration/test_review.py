@@ -1,0 +1,39 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plans of a fleet are written, reviewed, and bound as they were reviewed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import touched
+from tests.simulator.faults import lose_card
+
+FEATURES = {"npu_affinity_threads_enabled": True, "npu_affinity_batches": ["100%"]}
+
+
+@pytest.mark.long
+def test_what_was_reviewed_is_bound_and_what_moved_since_is_refused(fleet, tmp_path, monkeypatch):
+    """In check mode as well, from a path that is relative to where the command is typed; a bind that is resumed finds what it wants."""
+    hosts = fleet(steady="i310_pro", moved="i310_pro", forgotten="i310_pro", broken="a2_broken")
+    monkeypatch.setenv("PWD", str(tmp_path))
+    texts = []
+    for arguments in ([], ["--check"]):
+        planned = hosts.play("plan", *arguments, "--limit", "!forgotten", npu_affinity_plan_file="fleet.json", **FEATURES)
+        assert planned.summary["states"] == {"planned": ["moved", "steady"], "refused": ["broken"]}, planned.output
+        texts.append([(tmp_path / name).read_text() for name in ("fleet.json", "fleet.md")])
+    assert texts[0] == texts[1] and "### moved, steady\n" in texts[0][1]
+    lose_card(hosts.tree("moved"), 5)
+    before = hosts.snapshot("moved")
+    reviewed = {"npu_affinity_reviewed": "fleet.json", **FEATURES}
+    for arguments, state in ((["--check"], "would change"), ([], "changed"), ([], "unchanged")):
+        run = hosts.play("bind", *arguments, **reviewed)
+        assert run.summary["states"] == {state: ["steady"], "refused": ["broken", "forgotten", "moved"]}, run.output
+        assert "is not there any more. Write the file anew" in run.failure("moved")
+        assert "fleet.json has no plan of this host" in run.failure("forgotten")
+    assert touched(before, hosts.snapshot("moved")) == set()
+    back = hosts.play("rollback", "--limit", "steady", npu_affinity_to="-1", **reviewed)
+    assert "npu_affinity_reviewed is not read here" in back.output
+    gone = hosts.play("unbind", "--limit", "steady", **reviewed)
+    assert gone.status == 0 and "npu_affinity_reviewed is not read here" in gone.output, gone.output

@@ -1,0 +1,232 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plans of a fleet as files: equal while the fleet is, and a bind is refused for whatever has moved since, in words."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from planner_hosts import host
+
+from ansible_collections.npu.affinity.plugins.filter.review_entry import FilterModule as EntryFilter
+from ansible_collections.npu.affinity.plugins.filter.review_file import review_file
+from ansible_collections.npu.affinity.plugins.filter.review_refusals import review_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+
+NODES = [6, 4, 6, 4, 0, 2, 0, 2]
+FRESH = {
+    **host(NODES),
+    "machine": {"cgroup": "v2", "systemd": 255},
+    "irqbalance": {"installed": False, "active": False, "argument_key": None},
+}
+SLICES = {
+    "enabled": True,
+    "bound_by": "host",
+    "services": [{"unit": "vllm@0.service", "npus": [0]}],
+    "workloads": [],
+    "visible_devices": True,
+    "vnpus": [],
+    "vnpu_limiter": "",
+    "vnpu_shared_region": "",
+    "vnpu_folder": "",
+    "kubelet_becomes": "",
+    "to_be_placed": [],
+}
+IRQ = {"enabled": True, "irqbalance": "policy", "failure": "fail", "interval": "10min", "wait": 60, "python": "/usr/bin/python3"}
+TUNING = {"enabled": False}
+FILE = "plans/fleet.json"
+review_entry = EntryFilter().filters()["review_entry"]
+
+
+def variables(topology=FRESH, settings=None, **options):
+    """What playbook plan leaves of a host."""
+    found = {"slices": SLICES, "irq": IRQ, "tuning": TUNING} | (settings or {})
+    made = plan(topology, **options)
+    named = {"services": found["slices"]["services"]}
+    return {
+        "__npu_affinity_review": review_entry(desired_state(topology, made, found) if made["npus"] else {}, topology, made),
+        "__npu_affinity_shown": {
+            "plan": made,
+            "topology": topology,
+            "summary": "Workloads are bound by systemd slices.",
+            "remarks": [row["sentence"] for row in difference(topology, made, **named)["npus"] if row["sentence"]],
+            "difference": difference(topology, made, **named),
+        },
+    }
+
+
+def bound(of=FRESH, **options):
+    """A host on which a plan is in force, as it is read from plan.json."""
+    return {**of, "applied": json.loads(json.dumps({"about": "…", **plan(of, **options)}))}
+
+
+def lost(*ids):
+    npus = [npu for npu in FRESH["npus"] if npu["id"] not in ids]
+    return {**FRESH, "npus": [{**npu, "id": number} for number, npu in enumerate(npus)]}
+
+
+def refusals(then, now, file=FILE):
+    return review_refusals({"node1": now}, ["node1"], {file: review_file({"node1": then}, ["node1"])["json"]})
+
+
+def test_an_unchanged_fleet_gives_the_same_texts_and_holds_what_is_alike_once():
+    hosts = {f"node{number}": variables() for number in (10, 9, 1)}
+    texts = review_file(hosts, hosts)
+    assert texts == review_file(copy.deepcopy(dict(reversed(hosts.items()))), reversed(hosts))
+    found = json.loads(texts["json"])
+    assert [len(found[table]) for table in ("machines", "plans", "states", "differences")] == [1, 1, 1, 1]
+    assert len({json.dumps(entry) for entry in found["hosts"].values()}) == 1
+
+
+def test_what_a_host_does_at_the_moment_is_not_in_the_file():
+    busy = {
+        **FRESH,
+        "npus": [{**npu, "busy": True} for npu in FRESH["npus"]],
+        "holders": [{"cgroup": "/a", "processes": [], "devices": []}],
+    }
+    assert review_file({"a": variables()}, ["a"]) == review_file({"a": variables(busy)}, ["a"])
+
+
+@pytest.mark.parametrize("now", [FRESH, bound()], ids=["as it was", "bound by the file"])
+def test_a_host_that_has_not_moved_is_bound_and_stays_so(now):
+    assert refusals(variables(), variables(now)) == {}
+    assert refusals(variables(bound()), variables(bound())) == {}
+
+
+OFFLINE = {**FRESH, "cpus": {**FRESH["cpus"], "online": "0-191"}, "numa": [{**FRESH["numa"][0], "cpus": "0-22"}, *FRESH["numa"][1:]]}
+MOVED = {
+    "a card": (
+        variables(),
+        variables(lost(3)),
+        "the hardware is not what plans/fleet.json was written for: the NPU at {pci} is not there any more",
+    ),
+    "CPUs": (variables(), variables(OFFLINE), "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
+    "a bind": (
+        variables(),
+        variables(bound(housekeeping="1")),
+        "the plan in force is not the one that plans/fleet.json compares with: there was none",
+    ),
+    "an unbind": (variables(bound()), variables(), "compares with: there was one and is none now"),
+    "a rollback": (
+        variables(bound()),
+        variables(bound(roles={"irq": 4, "acl": 1, "release": 1})),
+        "compares with: irq of NPU 0 144-145 -> 144-147, irq of NPU 1",
+    ),
+    "housekeeping": (
+        variables(),
+        variables(housekeeping="1"),
+        "a bind would not do what plans/fleet.json says: housekeeping none -> 0,24,48",
+    ),
+    "roles": (variables(), variables(roles={"irq": 4, "acl": 1, "release": 1}), "irq of NPU 0 144-145 -> 144-147, irq of NPU 1"),
+    "a role": (variables(), variables(settings={"irq": {**IRQ, "enabled": False}}), "says: feature irq present -> absent."),
+    "a time": (
+        variables(),
+        variables(settings={"irq": {**IRQ, "interval": "1min"}}),
+        "says: /etc/systemd/system/npu-affinity-irq.timer would differ.",
+    ),
+    "a service": (
+        variables(),
+        variables(settings={"slices": {**SLICES, "services": []}}),
+        "says: /etc/systemd/system/vllm@0.service.d/50-npu-affinity.conf would be removed, the settings of slices differ.",
+    ),
+    "a refusal": (
+        {"__npu_affinity_refused": ["Too few\nCPUs."]},
+        variables(),
+        "has no plan of this host, because a bind was refused then: Too few CPUs.",
+    ),
+    "no answer": ({}, variables(), "has no plan of this host, which did not answer then."),
+}
+
+
+@pytest.mark.parametrize(("then", "now", "sentence"), MOVED.values(), ids=MOVED)
+def test_a_host_that_has_moved_is_refused_with_what_differs(then, now, sentence):
+    (said,) = refusals(then, now).values()
+    assert sentence.format(pci=FRESH["npus"][3]["pci"]) in said
+    assert said.startswith("npu_affinity_reviewed: ") and said.count(". ") == 1 and said.endswith("and bind with that.")
+
+
+def test_much_that_differs_is_counted():
+    (said,) = refusals(variables(), variables(strategy="even_split", housekeeping="2")).values()
+    assert "says: strategy topo_affinity -> even_split, housekeeping none -> " in said and " more. " in said
+
+
+def test_a_host_without_accelerators_is_left_alone():
+    bare = {**FRESH, "npus": []}
+    assert refusals(variables(bare), variables({**bare, "cpus": {**FRESH["cpus"], "online": "0-7"}})) == {}
+    assert "the NPU at" in refusals(variables(bare), variables())["node1"]
+
+
+def edited(change):
+    found = json.loads(review_file({"node1": variables()}, ["node1"])["json"])
+    change(found)
+    return json.dumps(found)
+
+
+FILES = {
+    "missing": ({FILE: None}, "there is no file plans/fleet.json on the controller."),
+    "cut": ({FILE: "{"}, "plans/fleet.json is not valid JSON ("),
+    "a plan": ({FILE: json.dumps(plan(FRESH))}, "plans/fleet.json is no file of plans that playbook npu.affinity.plan wrote"),
+    "of another version": ({FILE: edited(lambda found: found.update(version="0.9.0"))}, "was written by npu.affinity 0.9.0, and this is "),
+    "of others": ({FILE: review_file({"node2": variables()}, ["node2"])["json"]}, "plans/fleet.json has no plan of this host."),
+    "of two": ({"a.json": edited(lambda found: None), "b.json": edited(lambda found: None)}, "a.json and b.json all have this host."),
+    "without a state": (
+        {FILE: edited(lambda found: found["states"].clear())},
+        "what plans/fleet.json has of this host was changed by hand",
+    ),
+    "without NPUs": (
+        {FILE: edited(lambda found: [made.pop("npus") for made in found["plans"].values()])},
+        "was changed by hand, and lacks 'npus'.",
+    ),
+    "with a pool of its own": (
+        {FILE: edited(lambda found: [made["npus"][0].update(pool="0-7") for made in found["plans"].values()])},
+        "a bind would not do what plans/fleet.json says: CPUs of NPU 0 0-7 -> 144-167.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "sentence"), FILES.values(), ids=FILES)
+def test_files_that_cannot_be_applied(files, sentence):
+    assert sentence in review_refusals({"node1": variables()}, ["node1"], files)["node1"]
+
+
+def test_the_slices_of_a_job_are_files_of_their_own():
+    files = {f"{name}.json": review_file({name: variables()}, [name])["json"] for name in ("node1", "node2")}
+    assert review_refusals({name: variables() for name in ("node1", "node2", "node3")}, ["node1", "node2"], files) == {}
+
+
+def test_people_read_each_distinct_plan_once():
+    hosts = {f"node{number}": variables() for number in range(1, 5)}
+    hosts["node5"] = variables(bound(housekeeping="1"))
+    hosts["node6"] = variables(bound())
+    hosts["node7"] = variables({**FRESH, "npus": []})
+    hosts["node8"] = {"__npu_affinity_refused": ["node8 has <3 CPUs | none."]}
+    hosts["node9"] = {}
+    hosts["node4"]["__npu_affinity_shown"]["remarks"] = ["look"]
+    lines = review_file(hosts, hosts)["md"].splitlines()
+    assert lines[4:10] == [
+        "* 4 hosts bound for the first time",
+        "* 1 host with other CPUs than now",
+        "* 1 host with the CPUs of now",
+        "* 1 host with nothing to bind",
+        "* 1 host refused",
+        "* 1 host without an answer",
+    ]
+    assert [line for line in lines if line.startswith("### ")] == ["### node[1:4]", "### node5", "### node6"]
+    rows = [line for line in lines if line.startswith("| NPU 0 |")]
+    pool, before = plan(FRESH)["npus"][0]["pool"], plan(FRESH, housekeeping="1")["npus"][0]["pool"]
+    assert [row.split(" | ")[2:4] for row in rows] == [["-", pool], [before, pool], [pool, pool]]
+    assert "| vllm@0.service | 0 | - | 144-167 | 6 | npu-0.slice |" in lines
+    assert {"* node4: look", "* node8: node8 has &lt;3 CPUs | none.", "* Workloads are bound by systemd slices."} <= set(lines)
+    assert not any("A bind moves" in line for line in lines)
+    assert "* A bind restarts no service; these follow when you restart them: vllm@0.service" in lines
+
+
+def test_a_lost_card_has_its_row():
+    topology = {**lost(3), "applied": bound()["applied"]}
+    row = next(line for line in review_file({"a": variables(topology)}, ["a"])["md"].splitlines() if line.startswith("| NPU 3 |"))
+    assert row.split(" | ")[1] == FRESH["npus"][3]["pci"]
