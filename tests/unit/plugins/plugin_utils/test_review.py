@@ -37,7 +37,15 @@ SLICES = {
     "kubelet_becomes": "",
     "to_be_placed": [],
 }
-IRQ = {"enabled": True, "irqbalance": "policy", "failure": "fail", "interval": "10min", "wait": 60, "python": "/usr/bin/python3"}
+IRQ = {
+    "enabled": True,
+    "irqbalance": "policy",
+    "failure": "fail",
+    "interval": "10min",
+    "wait": 60,
+    "rebind_limit": 3,
+    "python": "/usr/bin/python3",
+}
 TUNING = {"enabled": False}
 FILE = "plans/fleet.json"
 review_entry = EntryFilter().filters()["review_entry"]
