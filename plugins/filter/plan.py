@@ -20,7 +20,7 @@ description:
   - What the kubelet has given to containers does not count, so that a plan does not move when pods come and go;
     P(npu.affinity.preflight#filter) refuses to take it from them. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
-positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus
+positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads
 options:
   _input:
     description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
@@ -90,8 +90,10 @@ options:
     default: false
   roles:
     description:
-      - How many CPUs of a pool take interrupts (C(irq)), run C(acl_thread) (C(acl)) and run C(release_thread) (C(release)). The worker
-        (main) has the others, and always at least one. What is left out keeps its default.
+      - How many CPUs of a pool take interrupts (C(irq)), run C(acl_thread) (C(acl)), run C(release_thread) (C(release)) and run the
+        threads that transfer KV caches (C(kv)). The worker (main) has the others, and always at least one. What is left out keeps its
+        default.
+      - The CPUs of C(kv) lie before that of C(acl). By default there are none, and these threads are the worker's.
       - The default is what vLLM-Ascend publishes. Larger roles are for hosts with CPUs to spare. Another size needs O(repair=true), and
         a pool then has at least one CPU more than these roles, whatever O(min_cpus) allows.
       - The interrupt of the submission queue (SQ) is bound to the first CPU of C(irq), those of the completion queues (CQ) to the
@@ -100,7 +102,7 @@ options:
         worker. Where a pool has too few cores for that, CPUs of one role share cores before those of different roles do.
       - GPUs and A5 have no roles.
     type: dict
-    default: {irq: 2, acl: 1, release: 1}
+    default: {irq: 2, acl: 1, release: 1, kv: 0}
   exclude_isolated:
     description:
       - Whether to leave out CPUs that are isolated from the scheduler (C(isolcpus)). They are then neither divided nor kept for the
@@ -127,6 +129,13 @@ options:
       - Only with O(bound_by=workers), and on hosts where workers bind themselves.
     type: list
     elements: int
+  workloads:
+    description:
+      - The variable C(npu_affinity_workloads), of which C(roles) count. The NPUs of such a workload have roles of these sizes; what it
+        leaves out is that of O(roles).
+      - Workloads that share an NPU and want different roles are refused.
+    type: list
+    elements: dict
   fail:
     description:
       - Whether it fails where no plan can be made. With V(false) it returns C(refused) then, the sentence why, and nothing else, so that a
@@ -261,6 +270,11 @@ _value:
           description: The CPUs of the worker.
           type: str
           sample: 146-165
+        kv:
+          description: The CPUs of the threads that transfer KV caches.
+          returned: when O(roles) or the NPU's workload ask for some
+          type: str
+          sample: 164-165
         acl:
           description: The CPUs of the thread C(acl_thread).
           type: str

@@ -19,7 +19,8 @@ options:
     type: dict
     required: true
   workloads:
-    description: The variable C(npu_affinity_workloads), elements with C(name), C(npus), optionally C(units), C(share) and C(engine).
+    description:
+      - The variable C(npu_affinity_workloads), elements with C(name), C(npus), optionally C(units), C(share), C(engine) and C(roles).
     type: list
     elements: dict
     required: true

@@ -17,7 +17,7 @@ from ._host import Host
 
 PATH = "/etc/npu-affinity/plan.json"
 SCHEMA = 1
-SETS = ("pool", "irq", "main", "acl", "release", "mems")
+SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems")
 _TEXTS = SETS + ("pci", "slice", "kind")
 _NUMBERS = ("chip", "phy_id")
 _SLICE = re.compile(r"[A-Za-z0-9:_.\\-]+\.slice\Z")

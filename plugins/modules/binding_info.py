@@ -152,6 +152,10 @@ options:
             description: Threads of role release.
             type: list
             elements: str
+          kv:
+            description: Threads of role kv.
+            type: list
+            elements: str
           leave:
             description: Threads that are not looked at.
             type: list

@@ -42,6 +42,11 @@ options:
         description: Threads of role release. The default is V(['release_thread*']).
         type: list
         elements: str
+      kv:
+        description:
+          - Threads of role kv, where the plan has CPUs for it. The default is V(['KVCache*', 'ascend-wk-*']).
+        type: list
+        elements: str
       leave:
         description: Threads that are left where they are. The default is V(['uvb_poll_window*']), which polls for the whole host.
         type: list
@@ -144,7 +149,7 @@ processes:
     threads:
       description:
         - Its threads, those in the same state as one entry with their C(names), C(tids) (in the notation of cpulists) and number (C(threads)).
-        - C(before), C(wanted) and C(after) are cpulists, C(role) is V(main), V(acl), V(release) or V(leave).
+        - C(before), C(wanted) and C(after) are cpulists, C(role) is V(main), V(acl), V(release), V(kv) or V(leave).
         - C(state) is V(placed) (was right), V(moved), V(left) (by a pattern), V(gone) (it ended meanwhile), V(refused) (by its cpuset) or
           V(failed), with a C(text).
       type: list

@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice")
-ROLES = ("pool", "irq", "main", "acl", "release", "mems", "slice")
+HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "KV", "ACL", "release", "memory", "slice")
+ROLES = ("pool", "irq", "main", "kv", "acl", "release", "mems", "slice")
 
 TITLE_WIDTH = 11
 REMARK_WIDTH = 72
@@ -48,16 +48,18 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
     """Return the lines with the NPUs, and those with their users."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     now = _now(difference)
+    shown = [role for role in ROLES if role != "kv" or any(entry.get("kv") for entry in plan["npus"])]
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
         numa = "?" if npu.get("numa") is None else str(npu["numa"])
         first = (str(entry["id"]), str(npu.get("name") or "?"), str(entry["pci"] or "?"), numa)
-        cells.append((*first, *now.get(entry["slice"], ()), *(entry[role] or "-" for role in ROLES)))
+        cells.append((*first, *now.get(entry["slice"], ()), *(entry.get(role) or "-" for role in shown)))
     if now and difference:
         gone = [row for row in difference["npus"] if row["then"] is None]
-        cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * 6, row["slice"]) for row in gone]
-    headings = (*HEADINGS[:4], *(["now"] if now else []), *HEADINGS[4:])
+        cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * (len(shown) - 1), row["slice"]) for row in gone]
+    titles = [heading for heading, role in zip(HEADINGS[4:], ROLES, strict=True) if role in shown]
+    headings = (*HEADINGS[:4], *(["now"] if now else []), *titles)
     return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from tests.integration.conftest import touched
 
 MACHINE = {
@@ -20,14 +21,19 @@ MACHINE = {
     },
 }
 THREADS = {"npu_affinity_threads_enabled": True}
-TEAM = {"npu_affinity_workloads": [{"name": "llm", "npus": [2, 3], "units": ["llm.service"]}]}
+TEAM = {
+    "npu_affinity_workloads": [
+        {"name": "llm", "npus": [2, 3], "units": ["llm.service"], "roles": {"irq": 1}},
+        {"name": "decode", "npus": [1], "roles": {"kv": 2}},
+    ]
+}
 UNIT = "etc/systemd/system/npu-affinity-threads."
 
 
 def start(tree, pid, cgroup, device=None):
     """A worker whose threads are on all CPUs, in the tree of a host."""
     folder = tree / "proc" / str(pid)
-    for number, name in enumerate(("VLLM::Worker", "acl_thread", "release_thread")):
+    for number, name in enumerate(("VLLM::Worker", "acl_thread", "release_thread", "KVCacheSendingT")):
         task = folder / "task" / str(pid + number)
         task.mkdir(parents=True)
         (task / "comm").write_text(name + "\n")
@@ -40,8 +46,8 @@ def start(tree, pid, cgroup, device=None):
 
 
 def placed(tree, pid):
-    """The CPUs of a worker's main thread, acl_thread and release_thread."""
-    texts = [(tree / f"proc/{pid}/task/{pid + number}/status").read_text() for number in range(3)]
+    """The CPUs of a worker's main thread, acl_thread, release_thread and the one that sends KV caches."""
+    texts = [(tree / f"proc/{pid}/task/{pid + number}/status").read_text() for number in range(4)]
     return tuple(text.rpartition("\t")[2].strip() for text in texts)
 
 
@@ -49,26 +55,35 @@ def test_workers_are_placed_watched_and_released(fleet):
     hosts = fleet(a2=MACHINE)
     tree = hosts.tree("a2")
     untouched = hosts.snapshot("a2")
-    assert hosts.play("bind", **TEAM).status == 0
+    run = hosts.play("bind", **TEAM)
+    assert run.status == 0, run.output
     assert not list(tree.glob(UNIT + "*")) and not (tree / "etc/npu-affinity/threads.json").exists()
     start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
     start(tree, 5000, "/npu.slice/npu-llm.slice/llm.service", device=2)
+    start(tree, 5500, "/npu.slice/npu-decode.slice/docker-4a.scope")
     start(tree, 6000, "/system.slice/cron.service")
 
     predicted = hosts.play("bind", "--check", **THREADS, **TEAM)
-    assert (predicted.status, placed(tree, 4000)) == (0, ("0-31",) * 3), predicted.output
+    assert (predicted.status, placed(tree, 4000)) == (0, ("0-31",) * 4), predicted.output
     bound = hosts.play("bind", **THREADS, **TEAM)
     assert bound.status == 0, bound.output
     plan = {npu["id"]: npu for npu in json.loads((tree / "etc/npu-affinity/plan.json").read_text())["npus"]}
-    for pid, npu in ((4000, plan[0]), (5000, plan[2])):
-        assert placed(tree, pid) == (npu["main"], npu["acl"], npu["release"])
-    assert placed(tree, 6000) == ("0-31",) * 3
+    assert [[len(expand(npu.get(role, ""))) for role in ("irq", "main", "kv", "acl", "release")] for npu in plan.values()] == [
+        [2, 4, 0, 1, 1],
+        [2, 2, 2, 1, 1],
+        [1, 5, 0, 1, 1],
+        [1, 5, 0, 1, 1],
+    ]
+    for pid, npu in ((4000, plan[0]), (5000, plan[2]), (5500, plan[1])):
+        assert placed(tree, pid) == (npu["main"], npu["acl"], npu["release"], npu.get("kv", npu["main"]))
+    assert placed(tree, 6000) == ("0-31",) * 4
     assert (tree / "etc/systemd/system/timers.target.wants/npu-affinity-threads.timer").is_symlink()
     assert "-m npu_affinity._processes" in (tree / (UNIT + "service")).read_text()
     assert json.loads((tree / "etc/npu-affinity/threads.json").read_text())["processes"] == [
         {"npus": []},
         {"npus": [2, 3], "slice": "npu-llm.slice"},
         {"npus": [2, 3], "unit": "llm.service"},
+        {"npus": [1], "slice": "npu-decode.slice"},
     ]
     before = hosts.snapshot("a2")
     again = hosts.play("bind", **THREADS, **TEAM)
@@ -84,12 +99,12 @@ def test_workers_are_placed_watched_and_released(fleet):
     assert f"acl threads of NPU 0: expected CPUs {plan[0]['acl']}, found CPUs 0-31 of thread 4501 (acl_thread)" in drifted.output
     assert "npu-affinity-threads.timer: expected OnUnitActiveSec=1min, found OnUnitActiveSec=1h" in drifted.output
     assert hosts.play("bind", **THREADS, **TEAM, npu_affinity_threads_timer=False).status == 0
-    assert placed(tree, 4500) == (plan[0]["main"], plan[0]["acl"], plan[0]["release"])
+    assert placed(tree, 4500) == (plan[0]["main"], plan[0]["acl"], plan[0]["release"], plan[0]["main"])
     assert not list(tree.glob(UNIT + "*")) and (tree / "etc/npu-affinity/threads.json").exists()
 
     undone = hosts.play("unbind")
     assert undone.status == 0, undone.output
-    assert {placed(tree, pid) for pid in (4000, 4500, 5000)} == {("0-31",) * 3}
+    assert {placed(tree, pid) for pid in (4000, 4500, 5000, 5500)} == {("0-31",) * 4}
     after = {path for path in touched(untouched, hosts.snapshot("a2")) if path.startswith(("/etc", "/usr"))}
     assert after == set()
 
@@ -122,10 +137,10 @@ def test_memory_follows_the_threads_within_its_limit(fleet):
     refused = hosts.play("bind", **migrate, npu_affinity_threads_memory_limit=100)
     assert refused.status != 0
     assert "512 MiB of memory would move, and memory_limit is 100 MiB" in refused.failure("a2")
-    assert placed(tree, 4000) == ("0-31",) * 3 and "N1=" in maps.read_text()
+    assert placed(tree, 4000) == ("0-31",) * 4 and "N1=" in maps.read_text()
     bound = hosts.play("bind", **migrate)
     assert bound.status == 0, bound.output
-    assert "N1=" not in maps.read_text() and placed(tree, 4000) != ("0-31",) * 3
+    assert "N1=" not in maps.read_text() and placed(tree, 4000) != ("0-31",) * 4
     (result,) = [entry["result"] for entry in bound.of("a2", "ok") if entry["action"].endswith("process_affinity")]
     assert result["migration"]["moved_mib"] == 512
     assert hosts.play("bind", **migrate).changed("a2") == 0

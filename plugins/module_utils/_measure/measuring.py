@@ -39,7 +39,7 @@ _NANO = 1e9
 
 
 class Workload:
-    """Processes of the same NPUs. ``cpus`` are the online CPUs of their pools, ``workers`` those of roles main, acl and release."""
+    """Processes of the same NPUs. ``cpus`` are the online CPUs of their pools, ``workers`` those of all roles but irq."""
 
     def __init__(self, npus: Sequence[Mapping[str, Any]], processes: Sequence[Process], online: set[int]) -> None:
         self.npus = npus

@@ -23,7 +23,7 @@ PROCESSES = {
         "devices": {"type": "bool", "default": False},
     },
 }
-PATTERNS = {"type": "dict", "options": {role: {"type": "list", "elements": "str"} for role in ("acl", "release", "leave")}}
+PATTERNS = {"type": "dict", "options": {role: {"type": "list", "elements": "str"} for role in ("acl", "release", "kv", "leave")}}
 FILES = {
     "type": "list",
     "elements": "dict",

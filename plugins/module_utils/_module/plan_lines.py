@@ -14,7 +14,15 @@ from .._plan_file import parsed
 
 Entry = Dict[str, Any]
 """An NPU of a plan, or a plan."""
-_SETS = (("pool", "CPUs"), ("irq", "irq"), ("main", "main"), ("acl", "acl"), ("release", "release"), ("mems", "memory nodes"))
+_SETS = (
+    ("pool", "CPUs"),
+    ("irq", "irq"),
+    ("main", "main"),
+    ("kv", "kv"),
+    ("acl", "acl"),
+    ("release", "release"),
+    ("mems", "memory nodes"),
+)
 _OF_HOST = (("strategy", "strategy"), ("cpus", "CPUs"), ("housekeeping", "housekeeping"), ("poll", "poll threads"))
 _TOLD = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
 

@@ -35,9 +35,16 @@ from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force
 Patterns = Mapping[str, Optional[Sequence[str]]]
 PROGRAM = "npu_affinity._processes"
 SETTINGS = "/etc/npu-affinity/threads.json"
-PATTERNS = {"acl": ["acl_thread*"], "release": ["release_thread*"], "leave": ["uvb_poll_window*"]}
+PATTERNS = {
+    "acl": ["acl_thread*"],
+    "release": ["release_thread*"],
+    "kv": ["KVCache*", "ascend-wk-*"],
+    "leave": ["uvb_poll_window*"],
+}
 """Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
-that one, which polls for the whole host)."""
+that one, which polls for the whole host). Those of ``kv`` transfer KV caches, and are main threads where a plan has no CPUs for them:
+``KVCacheSendingThread`` and its like of vLLM-Ascend's connectors, which the kernel knows by these names from Python 3.14 on, and
+``ascend-wk-<n>`` of Mooncake's Ascend transport (kvcache-ai/Mooncake PR 2672)."""
 _ROUNDS = 3
 """How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
 
@@ -81,8 +88,8 @@ class _Thread(Thread):
 
 
 def role_of(name: str, patterns: Patterns) -> str:
-    """Return the role of a thread by its name: acl, release, main, or ``leave``."""
-    for role in ("leave", "acl", "release"):
+    """Return the role of a thread by its name: acl, release, kv, main, or ``leave``."""
+    for role in ("leave", "acl", "release", "kv"):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.get(role) or ()):
             return role
     return "main"
@@ -119,7 +126,7 @@ class _Process:
         self.host = host
         self.process = process
         self.online = online
-        self.patterns = patterns
+        self.patterns = patterns if any(npu.get("kv") for npu in process.npus) else dict(patterns, kv=[])
         self.granted = cpuset(host, process.pid)
         self.entries: dict[int, dict[str, Any]] = {}
         self.sentences: list[tuple[str, str]] = []

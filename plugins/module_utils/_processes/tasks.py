@@ -30,7 +30,7 @@ from .._plan_file import Device, plan_npus, read
 
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
-ROLES = ("main", "acl", "release")
+ROLES = ("main", "acl", "release", "kv")
 
 
 class Process:

@@ -25,7 +25,7 @@ from . import gpus as _gpus
 from . import npus as _npus
 
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
-_APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "acl", "release", "mems", "slice", "offline")
+_APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "kv", "acl", "release", "mems", "slice", "offline")
 
 
 def gather(

@@ -148,7 +148,7 @@ class Groups:
         machine = self.machine
         worst = min(small, key=lambda card: pools[card].bit_count())
         needed = machine.least(worst)
-        roles = f" ({machine.roles} and one for main)" if needed > machine.min_cpus else ""
+        roles = f" ({machine.sizes(worst)} and one for main)" if needed > machine.min_cpus else ""
         found = union(pools.values())
         units = len(machine.units(found))
         where = self.place(home) + (" with its neighbours" if neighbours and self.near and not self.anywhere else "")

@@ -71,7 +71,7 @@ def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:
         if 0 < count < machine.min_cpus:
             yield Violation("few", f"<cards> has {count} CPUs (<cpus>), fewer than min_cpus {machine.min_cpus}", [card], cpus)
         elif 0 < count < machine.least(card):
-            yield Violation("few", f"<cards> has {count} CPUs (<cpus>), too few for {machine.roles} and one for main", [card], cpus)
+            yield Violation("few", f"<cards> has {count} CPUs (<cpus>), too few for {machine.sizes(card)} and one for main", [card], cpus)
 
 
 def _shared(pools: Mapping[Card, int]) -> list[tuple[int, list[Card]]]:

@@ -64,7 +64,7 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
         if not why:
             entries = {card: _entry(machine, card, record, options) for card, record in matched.items()}
             return Kept(entries, lost, numbers, [*_gone(lost), *_offline([*entries.values(), *lost])])
-        lost = [{**entry, **dict.fromkeys(SETS, ""), "released": why} for entry in lost]
+        lost = [{**entry, **{key: "" for key in SETS if key in entry}, "released": why} for entry in lost]
         for entry in lost:
             entry.pop("offline", None)
     return Kept(None, lost, numbers, list(_gone(lost)))
@@ -187,13 +187,13 @@ def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Ent
         "phy_id": card.phy_id,
         "pci": card.pci,
         "pool": text_in_order(pool),
-        **dict.fromkeys(("irq", "main", "acl", "release"), ""),
+        **dict.fromkeys(_roles.names(machine, card), ""),
         "mems": memory_nodes(machine, mask_of(pool)),
         "slice": f"{card.kind}-{number_of(record)}.slice",
     }
     if pool:
         roles = _roles.arranged(machine, card, pool, 1, options.repair).roles
-        entry |= {role: text_in_order(cpus) for role, cpus in roles._asdict().items()}
+        entry |= {role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)}
     if mask(record["pool"] or "") == mask_of(pool):
         entry |= {key: record[key] for key in SETS if key in record}
     if offline:

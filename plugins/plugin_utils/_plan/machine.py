@@ -100,6 +100,7 @@ class Machine:
     roles: RoleSizes
     sockets: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    roles_of: Mapping[Card, RoleSizes] = field(default_factory=dict)
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
@@ -114,9 +115,14 @@ class Machine:
 
         With the published sizes, ``min_cpus`` may allow pools in which roles share CPUs.
         """
-        if self.roles == PUBLISHED or not card.has_roles:
+        sizes = self.sizes(card)
+        if sizes == PUBLISHED or not card.has_roles:
             return self.min_cpus
-        return max(self.min_cpus, sum(self.roles) + 1)
+        return max(self.min_cpus, sum(sizes) + 1)
+
+    def sizes(self, card: Card) -> RoleSizes:
+        """Return the sizes of the roles of a card: those of its workload, or of the host."""
+        return self.roles_of.get(card, self.roles)
 
     def units(self, cpus: int) -> list[int]:
         """Return the parts of a set that are never split, in the order in which they are divided.

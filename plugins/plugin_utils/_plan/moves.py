@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import membe
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 
 Entry = Mapping[str, Any]
-SETS = {"pool": "CPUs", "irq": "irq", "acl": "acl", "release": "release", "mems": "memory nodes"}
+SETS = {"pool": "CPUs", "irq": "irq", "kv": "kv", "acl": "acl", "release": "release", "mems": "memory nodes"}
 
 Pair = tuple[Entry | None, Entry | None]
 """An NPU in the plan in force, and in the plan that would follow; None where it has no entry."""
@@ -69,13 +69,14 @@ def of_npu(record: Entry | None, entry: Entry | None) -> Iterator[str]:
     if record is None:
         yield f"A bind adds {name} with CPUs {entry['pool']}."
         return
-    changed = [key for key in SETS if key in record and record[key] != entry.get(key)]
+    known = [key for key in SETS if key in record or key == "kv"]
+    changed = [key for key in known if (record.get(key) or "") != (entry.get(key) or "")]
     if record["slice"] != entry["slice"]:
         yield f"A bind moves {name} from {record['slice']} with CPUs {record['pool']} to {entry['slice']} with CPUs {entry['pool']}."
     elif "pool" in changed:
         yield f"A bind moves {name} from CPUs {record['pool'] or 'of nobody'} to CPUs {entry['pool'] or 'of nobody'}."
     elif changed:
-        then, now = (", ".join(f"{SETS[key]} {sets[key] or 'none'}" for key in changed) for sets in (record, entry))
+        then, now = (", ".join(f"{SETS[key]} {sets.get(key) or 'none'}" for key in changed) for sets in (record, entry))
         yield f"A bind changes {name} from {then} to {now}."
 
 

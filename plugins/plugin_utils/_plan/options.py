@@ -9,7 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
@@ -21,17 +21,31 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 class RoleSizes(NamedTuple):
-    """How many CPUs of a pool each role has; main has the others, and always one."""
+    """How many CPUs of a pool each role has; main has the others, and always one. Threads without a role of their own are main's."""
 
     irq: int = 2
     acl: int = 1
     release: int = 1
+    kv: int = 0
 
     def __str__(self) -> str:
-        return f"irq {self.irq}, acl {self.acl}, release {self.release}"
+        return f"irq {self.irq}, acl {self.acl}, release {self.release}" + (f", kv {self.kv}" if self.kv else "")
+
+    def record(self) -> dict[str, int]:
+        """Return the sizes as a plan records them."""
+        return {name: size for name, size in self._asdict().items() if size}
 
 
 PUBLISHED = RoleSizes()
+_MAY_BE_NONE = ("kv",)
+
+
+class OfWorkload(NamedTuple):
+    """The sizes that a workload wants for its NPUs, which it names as settings do."""
+
+    name: str
+    npus: tuple[Any, ...]
+    roles: RoleSizes
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,12 @@ class Options:
     exclude_isolated: bool = False
     bound_by: str = HOST
     visible_npus: tuple[int, ...] | None = None
+    workloads: tuple[OfWorkload, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[RoleSizes, ...]:
+        """All sizes that roles have on this host."""
+        return self.roles, *(workload.roles for workload in self.workloads)
 
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
@@ -61,15 +81,19 @@ class Options:
             "smt": self.smt,
             "min_cpus": self.min_cpus,
             "repair": self.repair,
-            "roles": self.roles._asdict(),
+            "roles": self.roles.record(),
             "exclude_isolated": self.exclude_isolated,
             "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
+            **({"workloads": {name: [list(npus), roles.record()] for name, npus, roles in self.workloads}} if self.workloads else {}),
         }
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the names of recorded arguments that differ from these; which NPUs are asked for shapes no pool."""
         now = self.record()
-        return [name for name in now if name in recorded and name != "npus" and _comparable(recorded[name]) != _comparable(now[name])]
+        known = [name for name in now if name in recorded and name != "npus"]
+        if "workloads" in now or "workloads" in recorded:
+            known.append("workloads")
+        return [name for name in dict.fromkeys(known) if _comparable(recorded.get(name)) != _comparable(now.get(name))]
 
 
 def _comparable(value: object) -> str:
@@ -92,6 +116,7 @@ def checked(
     exclude_isolated: object = False,
     bound_by: object = HOST,
     visible_npus: object = None,
+    workloads: object = None,
 ) -> Options:
     """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
     options = Options(
@@ -103,27 +128,46 @@ def checked(
         min_cpus=_number("min_cpus", min_cpus, 1),
         repair=flag("repair", repair),
         replan=flag("replan", replan),
-        roles=_roles(roles),
+        roles=_roles("roles", roles),
         exclude_isolated=flag("exclude_isolated", exclude_isolated),
         bound_by=_choice("bound_by", bound_by, BOUND_BY),
         visible_npus=None if visible_npus is None else _ids("visible_npus", visible_npus),
     )
-    if not options.repair and options.roles != PUBLISHED:
+    options = replace(options, workloads=_of_workloads(workloads, options.roles))
+    if not options.repair and (other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None)):
         raise ValueError(
-            f"roles: {options.roles} is not what is published, which is {PUBLISHED}, and repair: false gives what is published; "
+            f"roles: {other} is not what is published, which is {PUBLISHED}, and repair: false gives what is published; "
             "leave roles out or use repair: true"
         )
     return options
 
 
-def _roles(value: object) -> RoleSizes:
+def _roles(option: str, value: object, others: RoleSizes = PUBLISHED) -> RoleSizes:
     if value is None:
-        return PUBLISHED
+        return others
     if not isinstance(value, Mapping):
-        raise ValueError(f"roles: expected numbers of CPUs such as {{irq: 2, acl: 1, release: 1}}; got {value!r}")
+        raise ValueError(f"{option}: expected numbers of CPUs such as {{irq: 2, acl: 1, release: 1}}; got {value!r}")
     if unknown := [str(name) for name in value if name not in RoleSizes._fields]:
-        raise ValueError(f"roles: {', '.join(unknown)} cannot be sized, only irq, acl and release; main has what they leave of a pool")
-    return RoleSizes(**{name: _number(f"roles.{name}", number, 1) for name, number in value.items()})
+        raise ValueError(
+            f"{option}: {', '.join(unknown)} cannot be sized, only irq, acl, release and kv; main has what they leave of a pool"
+        )
+    given = {name: number for name, number in value.items() if number is not None}
+    return others._replace(
+        **{name: _number(f"{option}.{name}", number, 0 if name in _MAY_BE_NONE else 1) for name, number in given.items()}
+    )
+
+
+def _of_workloads(value: object, others: RoleSizes) -> tuple[OfWorkload, ...]:
+    """Return the workloads with roles of their own; what one leaves out is as on the host."""
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable) or isinstance(value, str | Mapping) or not all(isinstance(entry, Mapping) for entry in value):
+        raise ValueError(f"workloads: expected the list npu_affinity_workloads; got {value!r}")
+    return tuple(
+        OfWorkload(str(entry.get("name")), tuple(entry.get("npus") or ()), _roles(f"workload {entry.get('name')}: roles", roles, others))
+        for entry in value
+        if (roles := entry.get("roles"))
+    )
 
 
 def _choice(name: str, value: object, choices: Collection[str]) -> str:

@@ -61,6 +61,7 @@ def plan(
     exclude_isolated: bool = False,
     bound_by: str = "host",
     visible_npus: Iterable[int] | str | None = None,
+    workloads: Iterable[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return the plan of a host, for the fact ``npu_affinity_plan``.
 
@@ -69,14 +70,31 @@ def plan(
     not changed.
     """
     options = checked(
-        STRATEGIES, strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus
+        STRATEGIES,
+        strategy,
+        cpus,
+        housekeeping,
+        npus,
+        smt,
+        min_cpus,
+        repair,
+        replan,
+        roles,
+        exclude_isolated,
+        bound_by,
+        visible_npus,
+        workloads,
     )
     machine = read(topology, options)
     applied = _visible_npus.restrict(machine, topology, options)
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
     if beside_workers:
         options = _as_published(machine, options)
-    kept = keep.keep(machine, applied, options, [device["pci"] for device in topology.get("unlisted") or ()])
+    unlisted_functions = [device["pci"] for device in topology.get("unlisted") or ()]
+    kept = keep.keep(machine, applied, options, unlisted_functions)
+    if options.workloads:  # they name NPUs by the numbers of their slices, which keep() knows
+        machine.roles_of = _roles.of_workloads(machine, options, kept.numbers)
+        kept = keep.keep(machine, applied, options, unlisted_functions)
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     name, reason = _choose(machine, options)
@@ -148,9 +166,9 @@ def _as_published(machine: Machine, options: Options) -> Options:
             f"strategy: {options.strategy} is not what workers do that bind themselves (bound_by: workers), which is {rule} on this host; "
             "use auto, or bound_by: host with in-process binding off"
         )
-    if options.roles != PUBLISHED:
+    if other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None):
         raise ValueError(
-            f"roles: {options.roles} is not what workers do that bind themselves (bound_by: workers), which is {PUBLISHED}; leave roles "
+            f"roles: {other} is not what workers do that bind themselves (bound_by: workers), which is {PUBLISHED}; leave roles "
             "out, or use bound_by: host with in-process binding off"
         )
     return replace(options, repair=False)
@@ -260,14 +278,13 @@ def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[
     moved = []
     sharing_cores = []
     small = []
-    ends = sum(options.roles)
     whole = options.repair or options.bound_by == WORKERS
     for card, cpus in made.masks.items():
         if card not in asked:
             continue
         pool = made.cpus(card)
         roles, elsewhere, sharing = _roles.arranged(machine, card, pool, options.min_cpus, options.repair)
-        if roles.irq and options.repair and len(pool) <= ends:
+        if roles.irq and options.repair and len(pool) <= sum(machine.sizes(card)):
             small.append(card)
         if sharing:
             sharing_cores.append(card)
@@ -280,10 +297,7 @@ def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[
             "phy_id": card.phy_id,
             "pci": card.pci,
             "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
-            "irq": text_in_order(roles.irq),
-            "main": text_in_order(roles.main),
-            "acl": text_in_order(roles.acl),
-            "release": text_in_order(roles.release),
+            **{role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)},
             "mems": memory_nodes(machine, cpus if whole or not pool else 1 << pool[0]),
             "slice": card.slice,
         }
@@ -293,7 +307,8 @@ def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[
 def _moved(entries: Mapping[Card, Entry], cards: list[Card]) -> Iterator[str]:
     if cards:
         first = entries[cards[0]]
+        kv = f", kv {first['kv']}" if first.get("kv") else ""
         yield (
             f"Published roles: CPUs for irq, acl and release of {cards_named(cards)} are threads of the same cores. Instead each role has "
-            f"cores of its own, for {cards[0].name} irq {first['irq']}, acl {first['acl']} and release {first['release']}."
+            f"cores of its own, for {cards[0].name} irq {first['irq']}{kv}, acl {first['acl']} and release {first['release']}."
         )

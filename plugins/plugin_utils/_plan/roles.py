@@ -11,28 +11,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import slices_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, RoleSizes
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, OfWorkload, RoleSizes
+
+_NAMED_BY = ("pci", "chip", "phy_id")
 
 
 class Roles(NamedTuple):
-    """CPUs of the roles in pool order. ``irq`` has the CPU of SQ first; CQs are on the others, on that one where there is no other."""
+    """CPUs of the roles in pool order; kv has none unless it is sized.
+
+    ``irq`` has the CPU of SQ first; CQs are on the others, on that one where there is no other.
+    """
 
     irq: list[int]
     main: list[int]
+    kv: list[int]
     acl: list[int]
     release: list[int]
 
 
 def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISHED) -> Roles:
-    """Return the roles by position: irq the first CPUs of the pool, release the last, acl those before, main what is between.
+    """Return the roles by position: irq the first CPUs of the pool, release the last, acl those before, kv before these, main the rest.
 
     Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, which has two CPUs for irq and one each for acl and
-    release. Smaller pools, which ``min_cpus`` has to allow, give each role what there is: one irq CPU, and acl, release and main
-    together where CPUs run out. Raises ``ValueError`` when the pool has fewer than ``min_cpus``.
+    release; and its PR 10007, which proposes two more there for threads that transfer KV caches. Smaller pools, which ``min_cpus`` has to
+    allow, give each role what there is: one irq CPU, and acl, release and main together where CPUs run out. Raises ``ValueError`` when the
+    pool has fewer than ``min_cpus``.
     """
     if not card.has_roles:
-        return Roles([], pool, [], [])
+        return Roles([], pool, [], [], [])
     if len(pool) < min_cpus:
         raise ValueError(
             f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs."
@@ -40,11 +48,36 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
     if len(pool) > sum(sizes):
         release = len(pool) - sizes.release
         acl = release - sizes.acl
-        return Roles(pool[: sizes.irq], pool[sizes.irq : acl], pool[acl:release], pool[release:])
+        kv = acl - sizes.kv
+        return Roles(pool[: sizes.irq], pool[sizes.irq : kv], pool[kv:acl], pool[acl:release], pool[release:])
     if sizes != PUBLISHED:
         return split(card, pool, min_cpus)
     before_last = pool[-2] if len(pool) == 4 else pool[-1]
-    return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [before_last], [pool[-1]])
+    return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [], [before_last], [pool[-1]])
+
+
+def of_workloads(machine: Machine, options: Options, numbers: Mapping[Card, int]) -> dict[Card, RoleSizes]:
+    """Return the sizes of the cards whose workloads have roles of their own. ``numbers`` are those of slices that are not cards' ids.
+
+    Raises ``ValueError`` where two workloads want different ones of a card.
+    """
+    slices = {f"{card.kind}-{numbers.get(card, card.id)}.slice": card for card in machine.cards}
+    named = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
+    found: dict[Card, OfWorkload] = {}
+    for workload in options.workloads:
+        for card in [slices[name] for name in slices_of(named, workload.npus)]:
+            other = found.setdefault(card, workload)
+            if other.roles != workload.roles:
+                raise ValueError(
+                    f"npu_affinity_workloads: {other.name} and {workload.name} both have {card.name}, with roles {other.roles} and "
+                    f"{workload.roles}; give both the same"
+                )
+    return {card: workload.roles for card, workload in found.items()}
+
+
+def names(machine: Machine, card: Card) -> list[str]:
+    """Return the roles that an entry of a plan has: kv where it is asked for."""
+    return [role for role in Roles._fields if role != "kv" or machine.sizes(card).kv]
 
 
 class Arranged(NamedTuple):
@@ -57,21 +90,21 @@ class Arranged(NamedTuple):
 
 def arranged(machine: Machine, card: Card, pool: list[int], min_cpus: int, repair: bool) -> Arranged:
     """Return the roles of a pool; with ``repair`` and whole cores, each on cores of its own where that is possible."""
-    roles = split(card, pool, min_cpus, machine.roles)
-    if not (repair and roles.irq and machine.smt == "cores" and machine.core_of) or len(pool) < len(roles):
+    roles = split(card, pool, min_cpus, machine.sizes(card))
+    if not (repair and roles.irq and machine.smt == "cores" and machine.core_of) or len(pool) < sum(PUBLISHED):
         return Arranged(roles)
     apart = spread(pool, roles, machine.core_of, machine.threads_per_core)
     return Arranged(roles, sharing=True) if apart is None else Arranged(apart, moved=apart is not roles)
 
 
 def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_per_core: int) -> Roles | None:
-    """Return roles of the same sizes of which no two of irq, acl and release are on one core, as near to the ends of the pool as before.
+    """Return roles of the same sizes of which no two but main are on one core, as near to the ends of the pool as before.
 
     Every CPU of these roles has a core of its own, and the other threads of that core belong to main. Where cores are too few for
     that, CPUs of one role share cores: two on each, or as many as it takes. For threads of one core slow each other down, and work of
     one kind may better wait for its own kind than for another. None where even that takes more cores than the pool has.
     """
-    ends = [*roles.irq, *roles.acl, *roles.release]
+    ends = [*roles.irq, *roles.kv, *roles.acl, *roles.release]
     if len(set(map(core_of.get, ends, ends))) == len(ends):
         return roles
     backwards = pool[::-1]
@@ -80,10 +113,11 @@ def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_pe
         irq = _take(pool, len(roles.irq), on_a_core, core_of, taken)
         release = _take(backwards, len(roles.release), on_a_core, core_of, taken)
         acl = _take(backwards, len(roles.acl), on_a_core, core_of, taken)
-        chosen = {*irq, *acl, *release}
+        kv = _take(backwards, len(roles.kv), on_a_core, core_of, taken) if roles.kv else []
+        chosen = {*irq, *kv, *acl, *release}
         if len(chosen) == len(ends):
             main = [cpu for cpu in pool if cpu not in chosen]
-            return Roles(_ordered(irq, pool), main, _ordered(acl, pool), _ordered(release, pool))
+            return Roles(_ordered(irq, pool), main, _ordered(kv, pool), _ordered(acl, pool), _ordered(release, pool))
     return None
 
 

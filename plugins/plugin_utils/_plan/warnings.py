@@ -8,12 +8,13 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import RoleSizes
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus
 
 
@@ -74,16 +75,20 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float
 
 def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:
     """Yield which cards have roles that could not be kept on cores of their own, or that are smaller than asked for."""
-    if sharing_cores:
+    for sizes, cards in _by_sizes(machine, sharing_cores):
+        yield (f"Pools of {cards_named(cards)} have too few cores to keep {sizes} apart, so these roles run on threads of the same cores.")
+    for sizes, cards in _by_sizes(machine, small):
         yield (
-            f"Pools of {cards_named(sharing_cores)} have too few cores to keep {machine.roles} apart, so these roles run on threads of the "
-            "same cores."
+            f"Pools of {cards_named(cards)} have fewer than {sum(sizes) + 1} CPUs, so that their roles are smaller than {sizes} or share "
+            "CPUs."
         )
-    if small:
-        yield (
-            f"Pools of {cards_named(small)} have fewer than {sum(machine.roles) + 1} CPUs, so that their roles are smaller than "
-            f"{machine.roles} or share CPUs."
-        )
+
+
+def _by_sizes(machine: Machine, cards: Iterable[Card]) -> Iterable[tuple[RoleSizes, list[Card]]]:
+    found: dict[RoleSizes, list[Card]] = {}
+    for card in cards:
+        found.setdefault(machine.sizes(card), []).append(card)
+    return found.items()
 
 
 def _beside(machine: Machine, pools: Mapping[Card, int], threads: int) -> str:

@@ -49,7 +49,7 @@ NPU_WIDTH = 200
 LINE = 15
 NO_BREAK = "\u00a0"
 
-MARKED_ROLES = ("irq", "acl", "release")
+MARKED_ROLES = ("irq", "kv", "acl", "release")
 MARKS = {
     "irq": "m22 7h0",
     HOUSEKEEPING: "m3 9l6-6m2 0l-6 6m5 0l6-6m2 0l-6 6m5 0l6-6",
@@ -62,6 +62,7 @@ LEGEND = {
     "pool": "pool",
     "main": "main",
     "irq": "IRQ",
+    "kv": "KV",
     "acl": "ACL",
     "release": "release",
     HOUSEKEEPING: "housekeeping",
@@ -343,7 +344,7 @@ def colours_of(npus: Sequence[Npu], owners: Mapping[int, Owner], frames: Sequenc
 
 def _cells(kind: str, cells: Sequence[_Cell]) -> str:
     """Return cells of one owner that are all of one kind: one path for them, then marks and numbers."""
-    letter = {"acl": "A", "release": "R"}.get(kind)
+    letter = {"kv": "K", "acl": "A", "release": "R"}.get(kind)
     parts = [f'<path class="cell" d="{"".join(f"M{cell.x + 2} {cell.y + 2}h24v21h-24z" for cell in cells)}"/>']
     if kind in MARKS:
         parts.append(f'<path class="line" d="{"".join(f"M{cell.x} {cell.y}{MARKS[kind]}" for cell in cells)}"/>')

@@ -249,7 +249,7 @@ function showFleet(focus) {
 }
 
 /* ---- what a CPU is in a view ---- */
-const WORDS = {main: "main", pool: "pool", irq: "IRQ", acl: "ACL", release: "release", housekeeping: "housekeeping", idle: "idle (in no pool)",
+const WORDS = {main: "main", pool: "pool", irq: "IRQ", kv: "KV", acl: "ACL", release: "release", housekeeping: "housekeeping", idle: "idle (in no pool)",
   left: "not divided", offline: "offline", shared: "in more than one pool"};
 
 function read(view, shape) {
@@ -257,7 +257,7 @@ function read(view, shape) {
   const at = cpu => { if (!cpus.has(cpu)) cpus.set(cpu, {owners: [], role: "", irq: []}); return cpus.get(cpu); };
   for (const [key, entry] of Object.entries(view ? view.npus : {})) {
     const index = Number(key), roles = new Map();
-    for (const role of ["main", "acl", "release", "irq"]) for (const cpu of expand(entry[role])) roles.set(cpu, role);
+    for (const role of ["main", "kv", "acl", "release", "irq"]) for (const cpu of expand(entry[role])) roles.set(cpu, role);
     for (const cpu of expand(entry.pool)) { at(cpu).owners.push(index); at(cpu).role = roles.get(cpu) || (entry.main ? "main" : "pool"); }
     for (const cpu of expand(entry.irq)) at(cpu).irq.push(index);
   }
@@ -319,7 +319,7 @@ const brief = pci => pci.replace(/^0000:/, "");
 
 function cell(cpu, x, y, now, other, host, badge, drift) {
   const look = state => state.owners.length === 1 ? colour(host.npus[state.owners[0]]) : "";
-  const special = role => ["irq", "acl", "release"].includes(role);
+  const special = role => ["irq", "kv", "acl", "release"].includes(role);
   const group = s("g", {class: ["cell", look(now), special(now.role) ? "role" : now.role, now.owners.length ? "" : "nobody", other ? "split" : ""].join(" "), "data-cpu": cpu === "" ? null : cpu,
     transform: `translate(${x} ${y})`});
   const add = (...parts) => group.append(...parts);
@@ -334,6 +334,7 @@ function cell(cpu, x, y, now, other, host, badge, drift) {
     if (now.role === "offline") add(s("path", {class: "lines", d: "M10 3l7 7m0-7l-7 7"}));
     if (now.role === "shared") add(s("path", {class: "lines", d: "M2.5 2.5h23v20h-23z"}));
     if (badge) add(t(3.5, 10, "l", badge));
+    if (now.role === "kv") add(t(24.5, 10, "r", "K"));
     if (now.role === "acl") add(t(24.5, 10, "r", "A"));
     if (now.role === "release") add(t(24.5, 10, "r", "R"));
     add(t(14, 20, String(cpu).length > 3 ? "tiny" : "", cpu));

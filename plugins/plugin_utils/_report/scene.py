@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 
-ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "acl": "ACL", "release": "release", "mems": "memory nodes"}
+ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "mems": "memory nodes"}
 HOUSEKEEPING, IDLE, LEFT_OUT, OFFLINE, SHARED, LOST = STATES = ("housekeeping", "idle", "left", "offline", "shared", "lost")
 Owner = tuple[int, ...] | str
 """Whose a CPU is: indexes of NPUs, or which of STATES makes it nobody's."""

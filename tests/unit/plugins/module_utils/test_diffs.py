@@ -153,6 +153,7 @@ PLANS = {
         plan(entry(1, "2-15", irq="2-3"), B, housekeeping="0-1"),
         ["~ housekeeping none -> 0-1", "~ NPU 1 0000:01:00.0: CPUs 0-15 -> 2-15, irq 0-1 -> 2-3"],
     ),
+    "kv": (plan(A), plan({**A, "kv": "4-5"}), ["~ NPU 1 0000:01:00.0: kv none -> 4-5"]),
     "a card that cannot be found": (plan(A, B), plan(B, lost=[A]), ["~ NPU 1 0000:01:00.0: state found -> not found"]),
     "planned anew without it": (
         plan(B, lost=[A]),

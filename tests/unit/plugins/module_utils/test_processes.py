@@ -36,6 +36,11 @@ def states(report):
         ("VLLM::Worker", {}, "main"),
         ("my_acl_thread", {}, "main"),
         ("uvb_poll_window", {}, "leave"),
+        ("KVCacheSendingT", {}, "kv"),  # of KVCacheSendingThread, by the kernel
+        ("KVCacheRecvingT", {}, "kv"),
+        ("ascend-wk-15", {}, "kv"),
+        ("ucm_worker", {"kv": ["ucm*"]}, "kv"),
+        ("KVCacheSendingT", {"kv": []}, "main"),
         ("my_acl_thread", {"acl": ["*acl_thread"]}, "acl"),
         ("acl_thread", {"acl": ["*acl_thread"], "leave": ["acl*"]}, "leave"),
         ("release_thread", {"release": []}, "main"),
@@ -134,6 +139,24 @@ def test_only_the_asked_processes_are_touched(tree, host):
     report = place(host, PLAN, [{"npus": [1]}])
     assert [row["pid"] for row in report.processes] == [200]
     assert allowed(tree, 100)["acl_thread"] == "0-7"
+
+
+@pytest.mark.parametrize(
+    "kv, role, placed",
+    [
+        (None, "main", "2-5"),
+        ("", "main", "2-5"),
+        ("4-5", "kv", "4-5"),
+    ],
+)
+def test_threads_that_transfer_kv_caches_have_a_role_where_the_plan_has_cpus_for_it(tree, host, kv, role, placed):
+    process(tree, 300, "/npu.slice/npu-0.slice/decode.service", ["VLLM::Worker", "acl_thread", "KVCacheSendingT", "ascend-wk-0"], "0-7")
+    entry = npu(0, 0, **({} if kv is None else {"kv": kv, "main": "2-3" if kv else "2-5"}))
+    report = place(host, {"npus": [entry]})
+    found = {row["name"]: row["role"] for row in report.processes[-1]["threads"]}
+    assert found == {"VLLM::Worker": "main", "acl_thread": "acl", "KVCacheSendingT": role, "ascend-wk-0": role}
+    assert allowed(tree, 300) == {"VLLM::Worker": entry["main"], "acl_thread": "6", "KVCacheSendingT": placed, "ascend-wk-0": placed}
+    assert not place(host, {"npus": [entry]}).changed
 
 
 def test_patterns_leave_threads_alone(tree, host):

@@ -26,7 +26,7 @@ cpus = st.sets(st.integers(0, 15), min_size=1).map(frozenset)
 def entries(draw, number):
     pool = draw(cpus)
     role = st.sets(st.sampled_from(sorted(pool))).map(compress)
-    return npu(number, 0, pool=compress(pool), irq=draw(role), main=draw(role), acl=draw(role), release=draw(role))
+    return npu(number, 0, pool=compress(pool), irq=draw(role), main=draw(role), acl=draw(role), release=draw(role), kv=draw(role))
 
 
 @settings(max_examples=60, deadline=None)

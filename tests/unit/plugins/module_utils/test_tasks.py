@@ -158,6 +158,11 @@ def test_a_gpu_has_the_minor_number_that_its_driver_tells(tree):
         (PLAN, [{"npus": [], "unit": "vllm.service"}], "processes: vllm.service names no NPU; give the logic ids of npus"),
         (PLAN, [{"npus": [], "pids": [7, 8]}], "processes: process 7, 8 names no NPU; give the logic ids of npus"),
         (
+            {"npus": [npu(0, 0, kv="9")]},
+            [],
+            "role kv of NPU 0 has CPUs 9, which are not all in its pool 0-7; plan and bind again",
+        ),
+        (
             {"npus": [npu(0, 0, acl="9")]},
             [],
             "role acl of NPU 0 has CPUs 9, which are not all in its pool 0-7; plan and bind again",

@@ -124,38 +124,40 @@ def wrong_roles(seen, plan):
         yield "entries are not ascending"
     for entry in plan["npus"]:
         name, pool = entry["slice"], cpu_set(entry["pool"])
-        roles = {role: expand(entry[role]) for role in ("irq", "main", "acl", "release")}
-        ends = [cpu for role in PUBLISHED for cpu in roles[role]]
+        roles = {role: expand(entry[role]) for role in ("main", *seen.sizes)}
+        if "kv" in entry and "kv" not in seen.sizes:
+            yield f"{name} has a role that was not asked for"
+        ends = [cpu for role in seen.sizes for cpu in roles[role]]
         if name in seen.cards and not seen.has_roles(seen.cards[name]):
             if set(roles["main"]) != pool or ends:
                 yield f"{name} has roles"
             continue
         if set().union(*roles.values()) != pool:
             yield f"roles of {name} do not fill its pool"
-        if not all(roles.values()):
+        if not all(roles[role] for role in ("main", *PUBLISHED)):
             yield f"{name} lacks a role"
         if len(pool) <= sum(seen.sizes.values()):
             continue
         if len(ends) + len(roles["main"]) != len(pool):
             yield f"roles of {name} share CPUs"
-        if {role: len(roles[role]) for role in PUBLISHED} != seen.sizes:
+        if {role: len(roles[role]) for role in seen.sizes} != seen.sizes:
             yield f"roles of {name} have other sizes than {seen.sizes}"
         if seen.smt == "cores":
             yield from shared_cores(seen, name, pool, roles)
 
 
 def shared_cores(seen, name, pool, roles):
-    """Yield which of irq, acl and release are on cores that they share although there are enough to keep them apart."""
+    """Yield which roles but main are on cores that they share although there are enough to keep them apart."""
     cores = {seen.cores[cpu] for cpu in pool & seen.cores.keys()}
-    ends = [cpu for role in PUBLISHED for cpu in roles[role]]
-    of_role = {role: {seen.cores[cpu] for cpu in roles[role]} for role in PUBLISHED}
+    ends = [cpu for role in seen.sizes for cpu in roles[role]]
+    of_role = {role: {seen.cores[cpu] for cpu in roles[role]} for role in seen.sizes}
     apart = sum(map(len, of_role.values())) == len(set().union(*of_role.values()))
     least_threads = min(len(core & pool) for core in cores)
     if len(cores) >= len(ends):
         if len({seen.cores[cpu] for cpu in ends}) != len(ends):
             yield f"{name} has {len(cores)} cores for the {len(ends)} CPUs of its roles, and some share one"
-    elif not apart and sum(-(-len(roles[role]) // least_threads) for role in PUBLISHED) <= len(cores):
-        yield f"{name} has enough cores to keep irq, acl and release apart, and they share one"
+    elif not apart and sum(-(-len(roles[role]) // least_threads) for role in seen.sizes) <= len(cores):
+        yield f"{name} has enough cores to keep its roles apart, and they share one"
 
 
 def wrong_memory(seen, plan):

@@ -425,5 +425,12 @@ def test_the_table_says_who_gets_what_and_why():
     ]
 
 
+def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it():
+    with_kv = changed(PLAN, npus=[{**PLAN["npus"][0], "main": "146-163", "kv": "164-165"}, PLAN["npus"][1]])
+    heading, first, second = plan_table(with_kv, TOPOLOGY)[:3]
+    assert heading.split()[6:9] == ["main", "KV", "ACL"] and "KV" not in plan_table(PLAN, TOPOLOGY)[0]
+    assert (first.split()[6:9], second.split()[6:9]) == (["146-163", "164-165", "166"], ["2-21", "-", "22"])
+
+
 def test_the_table_of_a_host_without_npus():
     assert plan_table(changed(PLAN, npus=[]), changed(TOPOLOGY, npus=[]))[0] == "no NPU"

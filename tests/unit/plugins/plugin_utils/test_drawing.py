@@ -255,6 +255,18 @@ def test_roles_are_marked_by_more_than_colour(machine):
     assert {"main", "IRQ", "ACL", "release"} <= set(legend)
 
 
+def test_cpus_for_kv_caches_are_marked_where_there_are_some():
+    plan, topology = eight_nodes()
+    assert "KV" not in texts(Picture(plan, topology).root)
+    first = plan["npus"][0]
+    *main, one, other = expand(first["main"])
+    plan["npus"][0] = {**first, "main": compress(main), "kv": f"{one},{other}"}
+    picture = Picture(plan, topology)
+    assert {picture.cell(cpu)["mark"] for cpu in (one, other)} == {"K"}
+    assert {"KV", "main"} <= set(texts(picture.root))
+    assert f"KV {one}" in picture.titles[0].replace(f"{one},{other}", str(one))
+
+
 def test_gpus_have_pools_without_roles():
     picture = Picture(*gpus())
     assert {cell["mark"] for (cell,) in picture.cells.values()} == {""}

@@ -32,7 +32,7 @@ def l40s(**more):
 
 
 def roles(entry):
-    return " ".join(entry[role] for role in ("irq", "main", "acl", "release"))
+    return " ".join(entry[role] for role in ("irq", "main", "kv", "acl", "release") if role in entry)
 
 
 def with_ids(topology, *ids):
@@ -65,6 +65,7 @@ def test_workers_that_bind_nothing_change_no_plan(machine):
 BESIDE_WORKERS = [
     (RING, {"strategy": "even_split"}, "even_split is not what workers do that bind themselves .*, which is topo_affinity on this host"),
     (RING, {"roles": {"irq": 4}}, "roles: irq 4, acl 1, release 1 is not what workers do that bind themselves"),
+    (RING, {"workloads": [{"name": "a", "npus": [0], "roles": {"kv": 2}}]}, "roles: irq 2, acl 1, release 1, kv 2 is not what workers do"),
     (RING, {"cpus": "0-47"}, "these will bind nothing on this host: NPU 2.*conflict with NUMA affinity.*; use bound_by: host"),
     (host([0, 1], family="a5", nodes=2, cores=16), {}, "these will bind nothing on this host: .*insufficient CPU clusters.*; use bound_by"),
     (RING, {"bound_by": "nobody"}, "bound_by: expected one of host, workers"),
@@ -703,3 +704,74 @@ def test_the_independent_look_sees_what_is_wrong(change, part):
     if part == "a core is in two pools":
         made["npus"][1]["pool"] = "7-15"
     assert any(part in defect for defect in defects(topology, made))
+
+
+DECODE = {"name": "decode", "npus": [4], "roles": {"kv": 2}}
+PUBLISHED_ROLES = ["144-145 146-165 166 167", "0-1 2-21 22 23"]
+KV = [
+    # options, the roles irq, main, kv, acl and release of NPU 0 and of NPU 4
+    ("none", {"roles": {"kv": 0}}, PUBLISHED_ROLES),
+    ("for all", {"roles": {"kv": 2}}, ["144-145 146-163 164-165 166 167", "0-1 2-19 20-21 22 23"]),
+    ("beside other sizes", {"roles": {"irq": 1, "kv": 3, "acl": 2}}, ["144 145-161 162-164 165-166 167", "0 1-17 18-20 21-22 23"]),
+    ("for a workload", {"workloads": [DECODE]}, [PUBLISHED_ROLES[0], "0-1 2-19 20-21 22 23"]),
+    (
+        "for two workloads",
+        {"workloads": [DECODE, {"name": "prefill", "npus": [0], "roles": {"irq": 4}}]},
+        ["144-147 148-165 166 167", "0-1 2-19 20-21 22 23"],
+    ),
+    (
+        "for a workload by PCI address, besides those of the host",
+        {"roles": {"irq": 3}, "workloads": [{"name": "a", "npus": ["05:00.0"], "roles": {"kv": 1, "acl": 2}}]},
+        ["144-146 147-165 166 167", "0-2 3-19 20 21-22 23"],
+    ),
+    (
+        "not for a workload",
+        {"roles": {"kv": 2}, "workloads": [{**DECODE, "roles": {"kv": 0}}]},
+        ["144-145 146-163 164-165 166 167", PUBLISHED_ROLES[1]],
+    ),
+    ("of a workload without roles", {"workloads": [{"name": "a", "npus": [4]}]}, PUBLISHED_ROLES),
+    ("of an NPU that is not there", {"workloads": [{**DECODE, "npus": [77, "x"]}]}, PUBLISHED_ROLES),
+]
+
+
+@pytest.mark.parametrize("options, expected", [row[1:] for row in KV], ids=[row[0] for row in KV])
+def test_kv_transfer_has_cpus_between_main_and_acl_where_asked_for(options, expected):
+    made = plan(host(A2), **options)
+    assert pools(made) == STOCK
+    assert [roles(made["npus"][number]) for number in (0, 4)] == expected
+    assert [("kv" in made["npus"][number]) for number in (0, 4)] == [text.count(" ") == 4 for text in expected]
+
+
+def test_what_is_not_asked_for_leaves_no_trace():
+    assert plan(host(A2), roles={"kv": 0}, workloads=[{"name": "a", "npus": [0], "roles": None}]) == plan(host(A2))
+
+
+WRONG_ROLES = [
+    ({"roles": {"kv": -1}}, "roles.kv: expected a whole number of 0 or more"),
+    (
+        {"roles": {"kv": 2}, "repair": False},
+        "roles: irq 2, acl 1, release 1, kv 2 is not what is published, which is irq 2, acl 1, release 1, and",
+    ),
+    ({"workloads": [DECODE], "repair": False}, "kv 2 is not what is published"),
+    ({"workloads": [{**DECODE, "roles": {"main": 2}}]}, "workload decode: roles: main cannot be sized"),
+    ({"workloads": [{**DECODE, "roles": {"irq": 0}}]}, "workload decode: roles.irq: expected a whole number of 1 or more"),
+    ({"workloads": "decode"}, "workloads: expected the list npu_affinity_workloads"),
+    (
+        {"workloads": [DECODE, {"name": "prefill", "npus": [4, 5], "roles": {"kv": 1}}]},
+        "decode and prefill both have NPU 4, with roles irq 2, acl 1, release 1, kv 2 and irq 2, acl 1, release 1, kv 1; give both",
+    ),
+]
+
+
+@pytest.mark.parametrize("options, sentence", WRONG_ROLES)
+def test_roles_that_cannot_be_are_refused(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plan(host(A2), **options)
+
+
+def test_a_pool_has_room_for_the_roles_of_its_workload():
+    topology = host([0, 0], nodes=1, cores=14)
+    made = plan(topology, workloads=[{"name": "a", "npus": [0], "roles": {"kv": 2}}])
+    assert [roles(entry) for entry in made["npus"]] == ["0-1 2 3-4 5 6", "7-8 9-11 12 13"]
+    with pytest.raises(ValueError, match="irq 2, acl 1, release 1, kv 4 and one for main"):
+        plan(topology, workloads=[{"name": "a", "npus": [0], "roles": {"kv": 4}}])

@@ -46,6 +46,22 @@ def test_the_others_keep_what_they_have(remembered):
     ]
 
 
+KV = [{"name": "decode", "npus": [4], "roles": {"kv": 2}}]
+
+
+def test_roles_of_a_workload_stay_with_it():
+    before = plan(host(NODES), workloads=KV)
+    after = plan(without([3], before), workloads=KV)
+    assert [(entry["slice"], entry["kv"]) for entry in after["npus"] if "kv" in entry] == [("npu-4.slice", before["npus"][4]["kv"])]
+    assert after["lost"] == [before["npus"][3]]
+    for workloads in (None, [{**KV[0], "npus": [5]}]):
+        anew = plan(without([3], before), workloads=workloads)
+        assert "it was made with other values of workloads" in anew["lost"][0]["released"]
+        assert [entry["slice"] for entry in anew["npus"] if "kv" in entry] == (["npu-5.slice"] if workloads else [])
+    first = plan(without([3], plan(host(NODES))), workloads=KV)
+    assert "it was made with other values of workloads" in first["lost"][0]["released"]
+
+
 def test_a_new_plan_would_have_moved_somebody():
     before = plan(host(NODES))
     after = plan(without([3], before), replan=True)

@@ -116,7 +116,11 @@ def options(choose, topology):
         "housekeeping": details.choice(["", "", "", 1, 2, f"{first}-{first}"]),
         "smt": choose(draw.sampled_from(["cores", "cores", "threads"])),
         "min_cpus": choose(draw.sampled_from([1, 2, 4, 5, 5, 8])),
-        "roles": choose(draw.sampled_from([None, None, None, {"irq": 1}, {"irq": 4}, {"irq": 3, "acl": 2, "release": 2}])),
+        "roles": choose(
+            draw.sampled_from(
+                [None, None, None, {"irq": 1}, {"irq": 4}, {"irq": 3, "acl": 2, "release": 2}, {"kv": 2}, {"irq": 1, "kv": 3}]
+            )
+        ),
         "exclude_isolated": details.choice([False, True]),
     }
 
