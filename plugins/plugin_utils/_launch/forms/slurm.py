@@ -68,7 +68,10 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         listed = compress(number for number, cpu in enumerate(in_order) if cpu in busy)
         notes.append(f"CpuSpecList={listed} of the node in slurm.conf keeps jobs off the cores that take interrupts, in numbers of Slurm.")
     if shared:
-        notes.append(f"Slurm takes whole NUMA nodes only: {'; '.join(shared)} besides its own. Which of them a job gets, Slurm decides.")
+        notes.append(
+            f"Slurm takes whole NUMA nodes only: {'; '.join(shared)} besides its own. Which of them a job gets, Slurm decides, unless "
+            "a TaskProlog binds it to the CPUs of its NPU (docs/containers.md has one)."
+        )
     if split:
         notes.append(f"CPUs {compress(split)} are left out: other threads of their cores are not in the pool.")
     return Recipe("".join(lines), [*notes, *container.unsure(workload)], starts=False)
@@ -96,8 +99,8 @@ def _line_of_node(workload: Workload, node: Node, name: str) -> str:
         if len(count) > 1:
             found = word.format(" and ".join(map(str, sorted(count))))
             raise ValueError(
-                f"{workload.title}: the host has {found}, and a node of Slurm has one {key}; leave Cores= out, and let the job start its "
-                "program with form numactl"
+                f"{workload.title}: the host has {found}, and a node of Slurm has one {key}; leave Cores= out, and bind the task by a "
+                "TaskProlog (docs/containers.md has one), or let the job start its program with form numactl"
             )
     devices: list[Any] = [npu for npu in workload.topology["npus"] if npu.get("kind", "npu") == workload.kind]
     as_socket = "SlurmdParameters=numa_node_as_socket and " if len(node.sockets) > 1 else ""
