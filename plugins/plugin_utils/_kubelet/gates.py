@@ -43,18 +43,21 @@ TOPOLOGY_MANAGER = {
 }
 
 
+def knows(option: str, known: Mapping[str, Stages], kubelet: Mapping[str, Any]) -> bool:
+    return _current(kubelet) >= known[option].alpha
+
+
 def needed(name: str, options: Iterable[str], known: Mapping[str, Stages], prefix: str, kubelet: Mapping[str, Any]) -> dict[str, bool]:
     """Return the feature gates that options need. ``name`` is what the user calls them, ``prefix`` how the names of the gates begin.
 
     A kubelet of unknown version is taken for a current one. Raises ``ValueError`` for an option that the kubelet does not know, or whose
     gate its own configuration switches off.
     """
-    version = kubelet.get("version")
-    current = release(version) if version else (1 << 15, 0)
+    version, current = kubelet.get("version"), _current(kubelet)
     gates = {}
     for option in options:
         stages = known[option]
-        if current < stages.alpha:
+        if not knows(option, known, kubelet):
             raise ValueError(
                 f"{name}: {option} came with Kubernetes {_told(stages.alpha)}, and the kubelet is {version}, which would not start with "
                 "it; leave it out, or update the kubelet first"
@@ -67,6 +70,11 @@ def needed(name: str, options: Iterable[str], known: Mapping[str, Stages], prefi
                 f"{prefix}PolicyBetaOptions off; remove that, or leave the option out"
             )
     return gates
+
+
+def _current(kubelet: Mapping[str, Any]) -> Release:
+    version = kubelet.get("version")
+    return release(version) if version else (NEVER[0] - 1, 0)
 
 
 def _told(first: Release) -> str:

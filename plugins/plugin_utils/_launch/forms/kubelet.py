@@ -13,22 +13,29 @@ from __future__ import annotations
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import gates
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import whole_cores
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
 OPTIONS: frozenset[str] = frozenset()
+WANTED = ("full-pcpus-only", "strict-cpu-reservation")
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
+    kubelet = workload.topology.get("kubelet") or {}
+    chosen = [option for option in WANTED if gates.knows(option, gates.CPU_MANAGER, kubelet)]
+    gated = gates.needed("cpuManagerPolicyOptions", chosen, gates.CPU_MANAGER, "CPUManager", kubelet)
     configuration = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cpuManagerPolicy": "static",
-        "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
+        "cpuManagerPolicyOptions": dict.fromkeys(chosen, "true"),
         "reservedSystemCPUs": compress(whole_cores(workload.topology, expand(workload.cpus))),
         "topologyManagerPolicy": "single-numa-node" if len(expand(workload.mems)) == 1 else "restricted",
+        **({"featureGates": gated} if gated else {}),
     }
+    unsure = "strict-cpu-reservation came with Kubernetes 1.32, behind a feature gate until 1.33: leave it out before."
     return Recipe(
         yaml.safe_dump(configuration, sort_keys=False, width=1000),
         [
@@ -36,7 +43,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
             "for interrupts of all NPUs, and housekeeping.",
             "In this order: drain the node, stop kubelet, change the file, remove /var/lib/kubelet/cpu_manager_state (and "
             "memory_manager_state), start kubelet, uncordon.",
-            "strict-cpu-reservation came with Kubernetes 1.32, behind a feature gate until 1.33: leave it out before.",
+            *([] if kubelet.get("version") else [unsure]),
         ],
         starts=False,
     )

@@ -846,3 +846,19 @@ def test_what_neither_driver_nor_policy_can_do_is_refused(entry, form, options, 
 def test_a_pod_is_told_what_the_kubelet_will_do_with_it():
     node = changed(kubelet={"policy": "static", "topology_policy": "best-effort", "exclusive": {}, "warnings": []})
     assert "With MindCluster's device plugin" in launch(ENTRY, "kubernetes", topology=node)
+
+
+@pytest.mark.parametrize(
+    "version, options, gates, unsure",
+    [
+        (None, ["full-pcpus-only", "strict-cpu-reservation"], None, True),
+        ("1.30.2", ["full-pcpus-only"], None, False),
+        ("1.32.0", ["full-pcpus-only", "strict-cpu-reservation"], {"CPUManagerPolicyAlphaOptions": True}, False),
+        ("1.35.1", ["full-pcpus-only", "strict-cpu-reservation"], None, False),
+    ],
+)
+def test_a_kubelet_is_told_what_its_version_knows(version, options, gates, unsure):
+    topology = changed(kubelet={"policy": "none", "version": version})
+    found = loaded(ENTRY, "kubelet", topology=topology)
+    assert (list(found["cpuManagerPolicyOptions"]), found.get("featureGates")) == (options, gates)
+    assert ("came with Kubernetes 1.32" in launch(ENTRY, "kubelet", topology=topology)) == unsure
