@@ -143,6 +143,10 @@ slurm: setup-test ## the lines for Slurm, read by slurmctld and slurmd in namesp
 	tests/slurm/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/slurm
 
+events: setup-test ## the rulebook in ansible-rulebook: alerts come, hosts are bound or reported (root on Debian installs Java)
+	tests/events/setup
+	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/events
+
 LAB = $(BIN)/python -m pytest -q -rs --no-fold-skipped -o addopts= --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it

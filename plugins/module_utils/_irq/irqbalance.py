@@ -187,7 +187,7 @@ def freedom(host: Host) -> Callable[[str], str]:
             return "it runs without the policy that was written for it; 'systemctl restart irqbalance'"
         if any(_outdated(host, pid, place) for pid in told):
             advice = "it may keep an answer from when that was missing or another one; 'systemctl restart irqbalance' makes it ask again"
-            return "it was started before its policy %s last changed, and asks for each interrupt once: %s" % (place, advice)
+            return "it was started before its policy %s last changed, and asks when it first sees an interrupt: %s" % (place, advice)
         return ""
 
     return free

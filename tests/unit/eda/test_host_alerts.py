@@ -1,0 +1,130 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the event filter makes of a notification of Alertmanager, and what the rulebook says of causes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift import findings
+
+EDA = Path(__file__).parents[3] / "extensions/eda"
+DRIFT = {"alertname": "NpuAffinityDrift", "cause": "irqbalance", "instance": "node1:9100"}
+
+
+@pytest.fixture
+def alerts(monkeypatch):
+    """The filter as it is loaded for one run of a rulebook, with a clock: ``alerts.now`` in hours."""
+    spec = importlib.util.spec_from_file_location("host_alerts", EDA / "plugins/event_filter/host_alerts.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.now = 0.0
+    monkeypatch.setattr(module, "time", type("Clock", (), {"monotonic": staticmethod(lambda: 3600 * module.now)}))
+    return module
+
+
+def alert(labels=None, began="17:00", status="firing", **more):
+    return {"status": status, "labels": {**DRIFT, **(labels or {})}, "startsAt": f"2026-11-22T{began}:00Z", **more}
+
+
+def events(alerts, *sent):
+    return alerts.main({"payload": {"version": "4", "alerts": list(sent)}, "meta": {"endpoint": ""}})
+
+
+def test_each_alert_is_an_event_with_what_rules_need_and_no_more(alerts):
+    second = alert(
+        {"alertname": "NpuAffinityLostNpu", "cause": "", "instance": "node2"}, annotations={"summary": "lost {{ 1 }}"}, fingerprint="1"
+    )
+    assert events(alerts, alert(), second) == [
+        {
+            "alert": "NpuAffinityDrift",
+            "host": "node1",
+            "cause": "irqbalance",
+            "status": "firing",
+            "summary": "",
+            "firings": 1,
+            "meta": {"hosts": ["node1"]},
+        },
+        {
+            "alert": "NpuAffinityLostNpu",
+            "host": "node2",
+            "cause": "",
+            "status": "firing",
+            "summary": "lost (( 1 ))",
+            "firings": 1,
+            "meta": {"hosts": ["node2"]},
+        },
+    ]
+
+
+# labels, the host that an action is limited to
+HOSTS = [
+    ({"instance": "node1.example.com:9100"}, "node1.example.com"),
+    ({"instance": "192.0.2.7:9100"}, "192.0.2.7"),
+    ({"instance": "192.0.2.7:9100", "inventory_hostname": "node7"}, "node7"),
+    ({"instance": "node_7"}, "node_7"),
+    ({"instance": ""}, ""),
+    ({"instance": "all"}, ""),
+    ({"instance": "*"}, ""),
+    ({"instance": "node1,node2"}, ""),
+    ({"instance": "!node1"}, ""),
+    ({"instance": "~node.*"}, ""),
+    ({"instance": "@file"}, ""),
+    ({"instance": "node1\n"}, ""),
+    ({"instance": "npu_hosts[0]"}, ""),
+    ({"instance": "[fd00::1]:9100"}, ""),
+]
+
+
+@pytest.mark.parametrize("labels, host", HOSTS)
+def test_a_host_is_a_name_and_never_a_pattern(alerts, labels, host):
+    (event,) = events(alerts, alert(labels))
+    assert event["host"] == host
+    assert event["meta"] == ({"hosts": [host]} if host else {})
+
+
+# hours and beginnings of alerts -> firings after each
+FIRINGS = [
+    ("sent again", [(0, "17:00"), (1, "17:00"), (5, "17:00")], [1, 1, 1]),
+    ("fired again", [(0, "17:00"), (1, "18:00"), (2, "19:00"), (3, "20:00")], [1, 2, 3, 4]),
+    ("seldom", [(0, "17:00"), (25, "18:00"), (50, "19:00")], [1, 1, 1]),
+    ("fires for days", [(0, "17:00"), (20, "17:00"), (40, "17:00"), (41, "18:00")], [1, 1, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("sent, firings", [row[1:] for row in FIRINGS], ids=[row[0] for row in FIRINGS])
+def test_firings_are_counted_by_their_beginnings(alerts, sent, firings):
+    found = []
+    for alerts.now, began in sent:
+        (event,) = events(alerts, alert(began=began))
+        found.append(event["firings"])
+    assert found == firings
+
+
+def test_what_is_counted_together_and_what_is_not(alerts):
+    both = events(alerts, alert(), alert({"cause": "driver reload"}))
+    assert [event["firings"] for event in both] == [1, 1], "two causes that began together"
+    other = events(alerts, alert({"instance": "node2:9100"}, began="18:00"), alert(status="resolved", began="18:00"), alert(began="19:00"))
+    assert [event["firings"] for event in other] == [1, 0, 2]
+
+
+@pytest.mark.parametrize("payload", [None, "text", [], {}, {"alerts": None}, {"alerts": ["text"]}])
+def test_what_is_no_notification_makes_no_event(alerts, payload):
+    assert alerts.main({"payload": payload}) == []
+
+
+def test_an_alert_of_nothing_is_an_event_that_names_no_host(alerts):
+    (event,) = alerts.main({"payload": {"alerts": [{"labels": [], "annotations": None}]}})
+    assert (event["host"], event["alert"], event["firings"]) == ("", "", 0)
+
+
+def test_the_rulebook_binds_for_causes_that_verify_has(alerts):
+    lists = re.findall(r"event\.cause (?:not )?in \[([^]]*)\]", (EDA / "rulebooks/heal.yml").read_text())
+    assert len(lists) == 3 and len(set(lists)) == 1
+    words = {value for name, value in vars(findings).items() if name.isupper() and isinstance(value, str)}
+    assert set(re.findall(r'"([^"]*)"', lists[0])) < words
