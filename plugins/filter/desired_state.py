@@ -28,7 +28,7 @@ options:
   settings:
     description:
       - The settings of each feature, named as the variables of its role without their prefix. The features are C(vnpu), C(slices), C(irq),
-        C(device_share), C(threads), C(tuning) and C(kubelet). One that is not in it is left alone.
+        C(device_share), C(threads), C(tuning), C(metrics) and C(kubelet). One that is not in it is left alone.
       - With C(enabled) false a feature is absent, which means that its files are owned and not wanted.
     type: dict
     required: true

@@ -12,9 +12,9 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Iterable, NamedTuple
 
-from . import _tuning, _vnpu_layout
+from . import _textfile, _tuning, _vnpu_layout
 from ._device_share import switching
-from ._irq import binding, irqbalance, rebinds
+from ._irq import binding, counters, irqbalance, rebinds
 from ._kubelet import drop_in
 from ._processes import memory, placing
 from ._state.systemd import UNIT_FOLDER, unit_of
@@ -30,6 +30,7 @@ RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
 THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
 TUNING_SERVICE = "npu-affinity-tuning.service"
+METRICS_SERVICE, METRICS_TIMER = "npu-affinity-metrics.service", "npu-affinity-metrics.timer"
 DEVICE_SHARE_SERVICE = "npu-affinity-device-share.service"
 
 
@@ -72,7 +73,7 @@ FEATURES = {
         ),
         sections=(binding.SECTION, IRQBALANCE),
         programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
-        leftovers=(binding.MEMORY, rebinds.PATH),
+        leftovers=(binding.MEMORY, rebinds.PATH, counters.PATH),
         restarted=((IRQBALANCE, IRQBALANCE_FILES),),
     ),
     "threads": Feature(
@@ -93,6 +94,15 @@ FEATURES = {
         owned=(UNIT_FOLDER + "/" + DEVICE_SHARE_SERVICE,),
         sections=(switching.SECTION,),
         programs=("npu-affinity-device-share*",),
+    ),
+    "metrics": Feature(
+        owned=(
+            _textfile.SETTINGS,
+            UNIT_FOLDER + "/" + METRICS_SERVICE,
+            UNIT_FOLDER + "/" + METRICS_TIMER,
+        ),
+        sections=(_textfile.SECTION,),
+        programs=("npu-affinity-metrics*",),
     ),
     "vnpu": Feature(sections=(_vnpu_layout.SECTION,)),
     "kubelet": Feature(sections=(drop_in.SECTION,)),

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host code that boot units run, as texts to be installed: one truth for the modules and for the time without Ansible.
 
-Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share``, ``_processes`` and ``_tuning`` are its
-programs.
+Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share``, ``_processes``, ``_tuning`` and
+``_metrics`` are its programs.
 
 This module is private to the collection.
 """
@@ -12,9 +12,8 @@ This module is private to the collection.
 from __future__ import annotations
 
 import pkgutil
-import re
 
-from ._host import Host
+from ._installed import FOLDER
 from ._state.files import MARKER
 from ._version import VERSION
 
@@ -23,19 +22,40 @@ FILES = (
     "_cpulist.py",
     "_engines.py",
     "_host.py",
+    "_installed.py",
     "_npu_smi.py",
+    "_nvidia_smi.py",
     "_plan_file.py",
+    "_textfile.py",
     "_tuning.py",
     "_version.py",
+    "_vnpu_layout.py",
     "_device_share/__init__.py",
     "_device_share/calls.py",
     "_device_share/program.py",
     "_device_share/recovery.py",
     "_device_share/switching.py",
     "_device_share/tool.py",
+    "_drift/__init__.py",
+    "_drift/binders.py",
+    "_drift/causes.py",
+    "_drift/driver.py",
+    "_drift/files.py",
+    "_drift/findings.py",
+    "_drift/plan.py",
+    "_drift/soft_split.py",
+    "_drift/threads.py",
+    "_drift/tuning.py",
+    "_drift/units.py",
+    "_drift/verify.py",
+    "_drift/wanted.py",
+    "_history/__init__.py",
+    "_history/entries.py",
+    "_history/in_force.py",
     "_irq/__init__.py",
     "_irq/affinity.py",
     "_irq/binding.py",
+    "_irq/counters.py",
     "_irq/irqbalance.py",
     "_irq/movers.py",
     "_irq/program.py",
@@ -46,6 +66,16 @@ FILES = (
     "_kernel/interrupts.py",
     "_kernel/machine.py",
     "_kernel/pci.py",
+    "_kubelet/__init__.py",
+    "_kubelet/facts.py",
+    "_kubelet/settings.py",
+    "_kubelet/state_file.py",
+    "_kubelet/version.py",
+    "_metrics/__init__.py",
+    "_metrics/exposition.py",
+    "_metrics/program.py",
+    "_metrics/samples.py",
+    "_metrics/writing.py",
     "_processes/__init__.py",
     "_processes/placing.py",
     "_processes/program.py",
@@ -59,6 +89,7 @@ FILES = (
     "_smi/tool.py",
     "_state/__init__.py",
     "_state/files.py",
+    "_state/journal.py",
     "_state/lock.py",
     "_state/log.py",
     "_state/previous.py",
@@ -67,26 +98,23 @@ FILES = (
     "_state/systemd.py",
     "_state/unit_environment.py",
     "_state/unit_files.py",
+    "_topology/__init__.py",
+    "_topology/gather.py",
+    "_topology/gpus.py",
+    "_topology/npus.py",
+    "_transaction/__init__.py",
+    "_transaction/host_files.py",
+    "_transaction/programs.py",
 )
 """The programs and everything that they import, transitively."""
 INSTALLED = tuple(name.replace("/program.py", "/__main__.py") for name in FILES)
 """Under which names they are installed. Galaxy takes no collection that has a ``__main__.py`` here."""
-FOLDER = "/usr/local/lib/npu-affinity/npu_affinity"
-OWNED = (FOLDER + "/*.py", FOLDER + "/*/*.py")
-"""Where files of ours that are none of :data:`FILES` were installed by another version."""
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
-_VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 
 
 def files() -> list[dict[str, str]]:
     """Return :data:`FILES` as entries ``{path, content}`` for :class:`_transaction.host_files.Request`."""
     return [{"path": "%s/%s" % (FOLDER, name), "content": text} for name, text in sources().items()]
-
-
-def folders(host: Host) -> list[str]:
-    """Return the folders of the package on a host, with those in which Python keeps what it compiled."""
-    rooms = ["%s/%s" % (FOLDER, name) for name in host.names(FOLDER, "_[a-z]*") if "." not in name]
-    return [folder + end for folder in [FOLDER] + rooms for end in ("", "/__pycache__")]
 
 
 def sources() -> dict[str, str]:
@@ -105,17 +133,12 @@ def sources() -> dict[str, str]:
     return texts
 
 
-def installed_version(text: str | None) -> str | None:
-    """Return the version in the text of an installed ``__init__.py``; None where there is no text, or one from before it had a version."""
-    found = _VERSION.search(text or "")
-    return found.group(1) if found else None
-
-
 def _bundle_imports() -> object:
     """Is never called: Ansible sends with a module what its import statements name, and what that imports; this loads none of it."""
     from . import _tuning
     from ._device_share import program as device_share
     from ._irq import program as irq
+    from ._metrics import program as metrics
     from ._processes import program as processes
 
-    return (device_share, irq, processes, _tuning)
+    return (device_share, irq, metrics, processes, _tuning)

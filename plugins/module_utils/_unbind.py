@@ -18,7 +18,7 @@ import fnmatch
 import posixpath
 from typing import Any, Sequence
 
-from . import _runtime, _tuning, _vnpu_layout
+from . import _installed, _textfile, _tuning, _vnpu_layout
 from ._device_share import release as device_share
 from ._device_share import switching
 from ._features import FEATURES
@@ -47,14 +47,14 @@ RELEASES: dict[str, type[Release]] = {
     "device_share": device_share.Release,
 }
 """What features hold besides files and units, in the order in which they give it back."""
-_LIBRARY = posixpath.dirname(_runtime.FOLDER)
+_LIBRARY = _installed.LIBRARY
 _SHARED = (
     PLAN,
     entries.OWNED,
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
-) + _runtime.OWNED
+) + _installed.OWNED
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(binding.MEMORY), _LIBRARY]
@@ -229,16 +229,17 @@ class _Unbinding:
     def _find_leftovers(self) -> list[str]:
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
         written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
+        written += _textfile.written(self.host, self.recorded)
         if not self.whole:
             return written
         folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + self._folders()
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
         paths = ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, LEFTOVER + "*")]
-        paths += ["%s/%s" % (folder, name) for folder in _runtime.folders(self.host) for name in self.host.names(folder, "*.pyc*")]
+        paths += ["%s/%s" % (folder, name) for folder in _installed.folders(self.host) for name in self.host.names(folder, "*.pyc*")]
         return paths + written
 
     def _folders(self) -> list[str]:
-        return _FOLDERS + _runtime.folders(self.host)
+        return _FOLDERS + _installed.folders(self.host)
 
     def _empty_folders(self) -> list[str]:
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""

@@ -398,38 +398,20 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import wanted_by
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import (
     FILES,
     PATTERNS,
     PROCESSES,
-    RECOVER,
     STRINGS,
     TUNING,
     VNPU_LAYOUT,
-)
-from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import layout_of
-
-LISTS = ("files", "owned", "enabled", "started", "stopped", "programs")
-AS_GIVEN = (
-    "files",
-    "owned",
-    "binding",
-    "enabled",
-    "started",
-    "stopped",
-    "interrupts",
-    "irq_failure",
-    "topology",
-    "npu_smi",
-    "must_be_bound",
-    "threads",
-    "programs",
-    "soft_split",
 )
 
 
@@ -468,37 +450,12 @@ def argument_spec() -> dict[str, Any]:
     }
 
 
-def with_state(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with what the desired state adds to them."""
-    state = params["state"]
-    if not state:
-        return params
-    live = state["live"]
-    return dict(
-        params,
-        binding=params["binding"] or dict(live.get("slices", {}), expected=state["expected"]),
-        interrupts=params["interrupts"] and state["features"].get("irq") == "present",
-        device_share=params["device_share"] or live.get("device_share"),
-        threads=params["threads"] or live.get("threads"),
-        tuning=params["tuning"] or live.get("tuning"),
-        vnpu_layout=params["vnpu_layout"] or live.get("vnpu"),
-        runtime=params["runtime"] or state["runtime"],
-        soft_split=params["soft_split"] or state["soft_split"],
-        **{key: params[key] + state[key] for key in LISTS},
-    )
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    params = with_state(module.params)
-    share = params["device_share"] and dict(params["device_share"], recover=RECOVER[params["device_share"]["recover"]])
-    wanted = Wanted(
-        folders={_runtime.FOLDER: _runtime.sources()} if params["runtime"] else {},
-        device_share=share,
-        layout=params["vnpu_layout"] and layout_of(params["vnpu_layout"]),
-        tuning={name: value for name, value in (params["tuning"] or {}).items() if value is not None},
-        **{name: params[name] for name in AS_GIVEN},
-    )
+    params = module.params
+    state = params["state"]
+    runtime = params["runtime"] or bool(state and state["runtime"])
+    wanted = wanted_by(state, params, {_installed.FOLDER: _runtime.sources()} if runtime else {})
     try:
         host = Host(params["root"], params["timeout"])
         bound, findings = verify(host, wanted, params["plan"])

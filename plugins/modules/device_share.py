@@ -180,13 +180,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, select
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import Report, require_driver, switch
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER, Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
-from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import RECOVER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files
@@ -232,7 +231,7 @@ def write_unit(host: Host, text: str | None, check: bool) -> Files:
     if not text:
         return apply(host, Request(owned=[] if text is None else [path]), check)
     files = _runtime.files() + [{"path": path, "content": text}]
-    return apply(host, Request(files=files, owned=_runtime.OWNED, enabled=[UNIT]), check)
+    return apply(host, Request(files=files, owned=_installed.OWNED, enabled=[UNIT]), check)
 
 
 def main() -> None:

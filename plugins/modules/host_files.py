@@ -175,6 +175,11 @@ options:
       - The directory of hami-vnpu-core, where containers of the host share NPUs. Where its library or its preload file is not there, nothing
         is written.
     type: path
+  textfile:
+    description:
+      - The file that units write for Prometheus' node exporter. Where its folder is not on the host, nothing is written, because nobody would
+        read it.
+    type: path
   move_memory:
     description:
       - Whether the memory nodes of a unit with running processes may be changed. The kernel then moves their pages, at hundreds of
@@ -230,6 +235,7 @@ EXAMPLES = r"""
         mems: '6'
     programs: [/usr/local/hami-vnpu-core/limiter]
     soft_split: /usr/local/hami-vnpu-core
+    textfile: /var/lib/prometheus/node-exporter/npu_affinity.prom
     move_memory: false
     timeout: 90
 
@@ -380,7 +386,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime, _textfile, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
@@ -401,7 +407,7 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
-NEED_RUNTIME = {"irq", "threads", "tuning", "device_share"}
+NEED_RUNTIME = {"irq", "threads", "tuning", "metrics", "device_share"}
 """The features whose units run the host code."""
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
@@ -442,6 +448,7 @@ def argument_spec() -> dict[str, Any]:
         },
         "programs": STRINGS,
         "soft_split": {"type": "path"},
+        "textfile": {"type": "path"},
         "move_memory": {"type": "bool", "default": False},
         "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
         "author": {"type": "str", "default": ""},
@@ -467,6 +474,7 @@ def with_state(params: dict[str, Any]) -> dict[str, Any]:
         tuning=live.get("tuning") if params["tuning"] is None else params["tuning"],
         runtime=params["runtime"] or state["runtime"],
         soft_split=params["soft_split"] or state["soft_split"],
+        textfile=params["textfile"] or live.get("metrics"),
         **added,
     )
 
@@ -503,7 +511,7 @@ def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     if params["runtime"]:
         files += _runtime.files()
     if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
-        owned += _runtime.OWNED
+        owned += _installed.OWNED
     if tuning is not None:
         owned.append(_tuning.FILE)
         tuning = {name: value for name, value in tuning.items() if value is not None}
@@ -567,6 +575,8 @@ def main() -> None:
         require_programs(host, params["programs"])
         if params["soft_split"]:
             soft_split.require(host, params["soft_split"])
+        if params["textfile"]:
+            _textfile.require(host, params["textfile"])
         with changing(host, "module host_files", check):
             undone = undo_absent(host, params, check)
             if undone:

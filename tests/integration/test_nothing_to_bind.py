@@ -24,6 +24,7 @@ EVERYTHING = {
     "npu_affinity_device_share_enabled": True,
     "npu_affinity_threads_enabled": True,
     "npu_affinity_tuning_enabled": True,
+    "npu_affinity_metrics_enabled": True,
     "npu_affinity_swappiness": "10",
     "npu_affinity_vnpu_enabled": True,
     "npu_affinity_housekeeping": "1",
@@ -36,7 +37,7 @@ OLD_TIMER = "# Managed by npu.affinity: changes are overwritten.\n[Timer]\nOnAct
 ROLES = """
 - hosts: all
   gather_facts: false
-  roles: [plan, vnpu, slices, irq, device_share, threads, tuning, kubelet]
+  roles: [plan, vnpu, slices, irq, device_share, threads, tuning, metrics, kubelet]
   collections: [npu.affinity]
 """
 

@@ -30,6 +30,7 @@ def plays():
 def test_what_documents_show_runs(fleet, tmp_path):
     """In check mode, one play after the other over one host."""
     hosts = fleet(a2=MACHINE)
+    (hosts.tree("a2") / "var/lib/prometheus/node-exporter").mkdir(parents=True)
     before = hosts.snapshot("a2")
     (tmp_path / "group.yml").write_text("npu_hosts: {hosts: {a2: }}\n")
     shown = plays()
@@ -48,6 +49,7 @@ NEEDS = {
     "irq": "run role npu.affinity.plan before it in the same play",
     "threads": "run role npu.affinity.plan before it in the same play",
     "kubelet": "run role npu.affinity.plan before it in the same play",
+    "metrics": "run role npu.affinity.plan before it in the same play",
     "device_share": "run role npu.affinity.plan before it in the same play",
     "verify": "import playbook npu.affinity.verify",
 }

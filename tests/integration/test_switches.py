@@ -126,6 +126,7 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
         "npu_affinity_swappiness": "10",
     }
     for name in hosts.hosts:
+        (hosts.tree(name) / "var/lib/prometheus/node-exporter").mkdir(parents=True)
         (hosts.tree(name) / "etc/default").mkdir(parents=True, exist_ok=True)
         (hosts.tree(name) / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
 
@@ -154,6 +155,7 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
             (units / "npu-affinity-device-share.service").exists(),
         ]
         assert there == [name == "true"] * 3
+        assert (units / "npu-affinity-metrics.timer").exists()
 
     known = {}
     for entry in bound.of("true", "ok"):

@@ -29,6 +29,8 @@ from .tool import Cards, Refusal, ShareTool
 
 PROGRAM = "npu_affinity._device_share"
 SECTION = "device_share"
+RECOVER = {"leave": None, "on": True, "off": False}
+"""What is said of the driver's own recovery of device share, and what :func:`switch` calls it."""
 _PAUSE = 5
 
 

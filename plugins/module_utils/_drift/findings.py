@@ -44,6 +44,23 @@ UNREADABLE = "npu-smi"
 KERNEL = "kernel"
 FAILED_UNIT = "failed unit"
 FOUGHT_OVER = "fought over"
+CAUSES = (
+    IRQBALANCE,
+    DRIVER_RELOAD,
+    CHANGED_CPUSET,
+    OFFLINE_CPU,
+    EDIT,
+    LOST_CARD,
+    NEW_CARD,
+    OLD_PROCESS,
+    CHANGED_SETTINGS,
+    NEVER_BOUND,
+    UNREADABLE,
+    KERNEL,
+    FAILED_UNIT,
+    FOUGHT_OVER,
+)
+"""All likely causes that there are."""
 
 
 class Cause(NamedTuple):

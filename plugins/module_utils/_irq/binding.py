@@ -44,6 +44,7 @@ from .._plan_file import PATH as PLAN
 from .._plan_file import plan_npus, read
 from .._state.lock import changing
 from .._state.log import log_change
+from . import counters
 from .affinity import KINDS, Report, Row, Step, grouped, settle, subject
 from .rebinds import PATH as REBINDS
 from .rebinds import Rebinds, forget
@@ -425,6 +426,10 @@ def _move(title: str, kind: str, entry: Mapping[str, Any]) -> str:
     return "%s: %s moved from CPUs %s to %s" % (title, subject(kind, entry), entry["before"], entry["after"])
 
 
+def _moved_interrupts(bound: Report) -> int:
+    return sum(step.before != step.after for row in bound.rows for step in row.steps["interrupts"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
 
@@ -453,6 +458,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if rebinds is None:
                 forget(host, options.pci)
             bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant, rebinds=rebinds)
+            if bound and bound.changed:
+                counters.add(host, counters.DRIVER if options.pci else counters.CHECK, _moved_interrupts(bound))
     except (OSError, ValueError) as error:
         sys.stdout.write("Nothing is bound: %s\n" % error)
         return 1

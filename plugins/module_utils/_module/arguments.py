@@ -9,7 +9,6 @@ This module is private to the collection.
 from __future__ import annotations
 
 VNPU_FOLDER, VNPU_SHARED_REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
-RECOVER = {"leave": None, "on": True, "off": False}
 
 PROCESSES = {
     "type": "list",

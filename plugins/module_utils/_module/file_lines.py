@@ -16,7 +16,7 @@ import posixpath
 import re
 from typing import Iterable, Mapping
 
-from .. import _runtime
+from .. import _installed
 from .._version import VERSION
 from .._state.files import FileState, States, is_ours
 from .._state.systemd import UNIT_FOLDER
@@ -30,7 +30,7 @@ _LONG = 60
 
 
 def is_program(path: str) -> bool:
-    return path.startswith(_runtime.FOLDER + "/")
+    return path.startswith(_installed.FOLDER + "/")
 
 
 def programs(changes: Mapping[str, States]) -> list[str]:
@@ -38,12 +38,12 @@ def programs(changes: Mapping[str, States]) -> list[str]:
     ours = {path: states for path, states in changes.items() if path.endswith(".py") and is_program(path)}
     if not ours:
         return []
-    first = ours.get(_runtime.FOLDER + "/__init__.py")
+    first = ours.get(_installed.FOLDER + "/__init__.py")
     mark = _mark([before.text for before, _after in ours.values()], [after.text for _before, after in ours.values()])
     then = "none" if mark == "-" else "version %s" % VERSION
-    now = "none" if mark == "+" else "version %s" % (_runtime.installed_version(first and first[0].text) or "unknown") if first else then
+    now = "none" if mark == "+" else "version %s" % (_installed.installed_version(first and first[0].text) or "unknown") if first else then
     now = "other texts" if now == then else now
-    return ["%s %d program files in %s: %s -> %s" % (mark, len(ours), _runtime.FOLDER, now, then)]
+    return ["%s %d program files in %s: %s -> %s" % (mark, len(ours), _installed.FOLDER, now, then)]
 
 
 def _mark(before: Iterable[str | None], after: Iterable[str | None]) -> str:

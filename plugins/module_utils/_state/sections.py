@@ -105,6 +105,7 @@ _CHECKS: Dict[str, Callable[[Any], None]] = {
     "interrupted": _check_paths,
     "interrupts": _check_interrupts,
     "kubelet": _check_kubelet,
+    "metrics": _check_paths,
     "stopped": _check_names,
     "tuning": _check_tuning,
     "vnpu": _check_layout,

@@ -15,7 +15,7 @@ import re
 from typing import Iterable, Mapping
 
 from .._host import CommandError, Host
-from .._runtime import FOLDER
+from .._installed import FOLDER
 from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
 

@@ -9,16 +9,15 @@ This module is private to the collection.
 from __future__ import annotations
 
 import dataclasses
-import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
-from ansible_collections.npu.affinity.plugins.module_utils._runtime import FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._installed import LIBRARY
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
-ENVIRONMENT = f"Environment=PYTHONPATH={posixpath.dirname(FOLDER)} PYTHONDONTWRITEBYTECODE=1\n"
+ENVIRONMENT = f"Environment=PYTHONPATH={LIBRARY} PYTHONDONTWRITEBYTECODE=1\n"
 """Where the host code lies, for the units that run it."""
 
 

@@ -69,7 +69,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         notes=tuple(_notes(irqbalance, settings["irqbalance"])) if functions else (),
         runtime=True,
         needs_plan=True,
-        live=True,
+        live=settings["failure"],
     )
 
 

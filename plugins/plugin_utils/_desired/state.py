@@ -14,7 +14,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, traces
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import device_share, irq, kubelet, slices, threads, tuning, vnpu
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
+    device_share,
+    irq,
+    kubelet,
+    metrics,
+    slices,
+    threads,
+    tuning,
+    vnpu,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
 
@@ -25,6 +34,7 @@ FEATURES = {
     "device_share": device_share.wanted,
     "threads": threads.wanted,
     "tuning": tuning.wanted,
+    "metrics": metrics.wanted,
     "kubelet": kubelet.wanted,
 }
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""

@@ -9,10 +9,11 @@ import json
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
+from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION as VERSION_OF_OURS
 
 OURS = "# Managed by npu.affinity: changes are overwritten.\n"
 UNIT = "/etc/systemd/system/npu-0.slice"
@@ -95,7 +96,7 @@ def test_a_file_of_others_is_shown_as_it_is():
 
 
 def package(version, other="pass\n"):
-    return {"%s/__init__.py" % _runtime.FOLDER: OURS + version, "%s/_irq/binding.py" % _runtime.FOLDER: OURS + other}
+    return {"%s/__init__.py" % _installed.FOLDER: OURS + version, "%s/_irq/binding.py" % _installed.FOLDER: OURS + other}
 
 
 def test_many_files_that_go_with_their_folder_are_one_line():
@@ -108,20 +109,20 @@ def test_many_files_that_go_with_their_folder_are_one_line():
 
 VERSION = 'VERSION = "%s"\n'
 NONE = dict.fromkeys(package(""))
-NEW = VERSION % _runtime.VERSION
+NEW = VERSION % VERSION_OF_OURS
 PROGRAMS = {
-    "new": (NONE, package(NEW), "+ 2 program files in %s: none -> version " + _runtime.VERSION),
+    "new": (NONE, package(NEW), "+ 2 program files in %s: none -> version " + VERSION_OF_OURS),
     "another version": (
         package(VERSION % "0.0.9", "1\n"),
         package(NEW),
-        "~ 2 program files in %s: version 0.0.9 -> version " + _runtime.VERSION,
+        "~ 2 program files in %s: version 0.0.9 -> version " + VERSION_OF_OURS,
     ),
     "one before it had a version": (
         package("", "1\n"),
         package(NEW),
-        "~ 2 program files in %s: version unknown -> version " + _runtime.VERSION,
+        "~ 2 program files in %s: version unknown -> version " + VERSION_OF_OURS,
     ),
-    "by hand": (package(NEW, "1\n"), package(NEW), "~ 1 program files in %s: other texts -> version " + _runtime.VERSION),
+    "by hand": (package(NEW, "1\n"), package(NEW), "~ 1 program files in %s: other texts -> version " + VERSION_OF_OURS),
     "removed": (package(VERSION % "0.0.9"), NONE, "- 2 program files in %s: version 0.0.9 -> none"),
 }
 
@@ -129,7 +130,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(("before", "after", "line"), PROGRAMS.values(), ids=list(PROGRAMS))
 def test_program_files_are_one_line(before, after, line):
     changes = {path: (file(before[path]), file(after[path])) for path in before if before[path] != after[path]}
-    assert told(diffs.Diff().add_files(changes)) == [line % _runtime.FOLDER]
+    assert told(diffs.Diff().add_files(changes)) == [line % _installed.FOLDER]
 
 
 def entry(number, pool, **others):

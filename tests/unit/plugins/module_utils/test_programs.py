@@ -11,7 +11,7 @@ import sys
 import pytest
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
@@ -48,7 +48,7 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
     host.install("/usr/bin/python3")
     report = bind(host, "/usr/bin/python3")
     assert (report.changed, report.untried) == (True, [])
-    assert not os.path.exists(host.path(_runtime.FOLDER + "/__pycache__"))
+    assert not os.path.exists(host.path(_installed.FOLDER + "/__pycache__"))
 
 
 def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
@@ -68,7 +68,7 @@ def test_an_interpreter_that_cannot_run_them_leaves_everything_as_it_was(tmp_pat
     host.install("/usr/bin/python3", text)
     with pytest.raises(ValueError, match="npu-affinity-irq.service could not run: .*%s.*All files were put back" % word):
         bind(host, "/usr/bin/python3")
-    assert not host.exists(UNIT) and not host.exists(_runtime.FOLDER) and not host.exists(UNITS + "/multi-user.target.wants")
+    assert not host.exists(UNIT) and not host.exists(_installed.FOLDER) and not host.exists(UNITS + "/multi-user.target.wants")
 
 
 def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):

@@ -15,11 +15,11 @@ import zipfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import is_ours
 
 FOLDER = pathlib.Path(_runtime.__file__).parent
-PROGRAMS = ("_irq/program.py", "_device_share/program.py", "_processes/program.py", "_tuning.py")
+PROGRAMS = ("_irq/program.py", "_device_share/program.py", "_processes/program.py", "_metrics/program.py", "_tuning.py")
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 
@@ -64,8 +64,8 @@ def test_each_text_says_in_its_first_line_whose_it_is_and_is_python():
 
 def test_the_installed_package_has_the_version_of_the_collection():
     (version,) = (line.split()[1] for line in (FOLDER.parents[1] / "galaxy.yml").read_text().splitlines() if line.startswith("version:"))
-    assert _runtime.VERSION == _runtime.installed_version(_runtime.sources()["__init__.py"]) == version
-    assert _runtime.installed_version(None) is None and _runtime.installed_version("# of old\n") is None
+    assert _runtime.VERSION == _installed.installed_version(_runtime.sources()["__init__.py"]) == version
+    assert _installed.installed_version(None) is None and _installed.installed_version("# of old\n") is None
 
 
 def install(folder):
@@ -78,7 +78,13 @@ def install(folder):
 
 @pytest.mark.parametrize(
     "program, answer",
-    [("_irq", "nothing is bound"), ("_device_share", "npu-smi was not found"), ("_processes", "no thread is placed"), ("_tuning", "")],
+    [
+        ("_irq", "nothing is bound"),
+        ("_device_share", "npu-smi was not found"),
+        ("_processes", "no thread is placed"),
+        ("_metrics", "no metrics are written"),
+        ("_tuning", ""),
+    ],
 )
 def test_installed_without_ansible_the_programs_run_and_leave_nothing_behind(tmp_path, program, answer):
     environment = install(tmp_path)

@@ -14,7 +14,7 @@ from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd
 from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed
 from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
@@ -43,7 +43,7 @@ FILES = [{"path": "%s/%s" % (UNITS, npu["slice"]), "content": slice_text(npu["po
 FILES.append({"path": TIMER, "content": MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"})
 OWNED = [UNITS + "/npu*.slice", UNITS + "/*.d/50-npu-affinity*.conf"]
 WANTED = Wanted(
-    files=FILES, owned=OWNED, folders={_runtime.FOLDER: {"_a.py": MARK, "_room/b.py": MARK}}, enabled=["npu-affinity-irq.timer"]
+    files=FILES, owned=OWNED, folders={_installed.FOLDER: {"_a.py": MARK, "_room/b.py": MARK}}, enabled=["npu-affinity-irq.timer"]
 )
 
 
@@ -83,7 +83,7 @@ def bound(tmp_path):
     for number, (pci, first) in enumerate([(FIRST, 2752), (SECOND, 3008)]):
         add_function(host, pci, first, names_of(number))
         add_device(host, number)
-    package = [{"path": "%s/%s" % (_runtime.FOLDER, name), "content": MARK} for name in ("_a.py", "_room/b.py")]
+    package = [{"path": "%s/%s" % (_installed.FOLDER, name), "content": MARK} for name in ("_a.py", "_room/b.py")]
     apply(host, Request(files=FILES + package, owned=OWNED, enabled=["npu-affinity-irq.timer"]))
     binding.bind(host, PLAN)
     put_plan(host, PLAN)
@@ -174,7 +174,7 @@ def test_a_bound_host_has_no_drift_and_names_what_was_compared(bound):
         "plan": [binding.PLAN],
         "npus": ["NPU 0", "NPU 1"],
         "cpus": ["pool of NPU 0", "pool of NPU 1", "housekeeping"],
-        "files": [entry["path"] for entry in FILES] + [_runtime.FOLDER],
+        "files": [entry["path"] for entry in FILES] + [_installed.FOLDER],
         "units": ["npu-affinity-irq.timer at boot"],
         "interrupts": ["NPU %d %s" % (number, name) for number in (0, 1) for name in (binding.CQ, binding.SQ)],
         "workqueues": ["NPU 0 dev0_sq_send_wq", "NPU 1 dev1_sq_send_wq"],
@@ -265,8 +265,8 @@ CHANGES = [
     ),
     (
         "the host code is another version",
-        lambda host: edit(host, _runtime.FOLDER + "/_room/b.py", "changes", "edits"),
-        _runtime.FOLDER + ": 2 files of this version, not other _room/b.py; changed settings: the collection was updated",
+        lambda host: edit(host, _installed.FOLDER + "/_room/b.py", "changes", "edits"),
+        _installed.FOLDER + ": 2 files of this version, not other _room/b.py; changed settings: the collection was updated",
     ),
     (
         "the timer was disabled",

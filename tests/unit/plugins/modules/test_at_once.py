@@ -126,6 +126,7 @@ CHANGING = [
     program("_irq", "/"),
     program("_processes", "/"),
     program("_device_share", "/"),
+    program("_metrics", "/"),
     program("_tuning", "/"),
 ]
 
@@ -201,6 +202,8 @@ def test_settings_of_another_shape_are_said_by_the_programs_that_read_them(tmp_p
     install_plan(tmp_path)
     (tmp_path / "etc/npu-affinity/tuning.json").write_text('{"swappiness": [0]}')
     (tmp_path / "etc/npu-affinity/threads.json").write_text('{"processes": 5}')
-    for name, sentence in (("_tuning", "is not what role tuning writes"), ("_processes", "is not what role threads writes")):
+    (tmp_path / "etc/npu-affinity/metrics.json").write_text('{"textfile": "npu.prom"}')
+    for name, role in (("_tuning", "tuning"), ("_processes", "threads"), ("_metrics", "metrics")):
+        sentence = f"is not what role {role} writes"
         done = run_below(tmp_path, *program(name, "/"))
         assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr

@@ -28,6 +28,7 @@ MACHINE = {
     },
 }
 PYTHON = "/usr/bin/python3"
+TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
 HISTORY = "/etc/npu-affinity/history"
 SETTINGS = {
     "slices": {
@@ -71,6 +72,7 @@ SETTINGS = {
         "swappiness": "0",
         "python": PYTHON,
     },
+    "metrics": {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": PYTHON},
     "device_share": {
         "enabled": False,
         "device_share": True,
@@ -91,6 +93,7 @@ APPLIED = [name for name in SETTINGS if name != "device_share"]
 @pytest.fixture
 def root(tmp_path):
     simulator.generate(MACHINE, tmp_path)
+    (tmp_path / TEXTFILE[1:]).parent.mkdir(parents=True)
     (tmp_path / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
     (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
     return tmp_path

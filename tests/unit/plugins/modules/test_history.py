@@ -9,7 +9,7 @@ import json
 import re
 
 import pytest
-from test_desired_state import HISTORY, MACHINE, files_of, simulator, state_of
+from test_desired_state import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
 
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import LIMIT
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
@@ -21,6 +21,7 @@ SLICE = "etc/systemd/system/npu-0.slice"
 @pytest.fixture
 def machine(tmp_path):
     simulator.generate(MACHINE, tmp_path)
+    (tmp_path / TEXTFILE[1:]).parent.mkdir(parents=True)
     return tmp_path
 
 

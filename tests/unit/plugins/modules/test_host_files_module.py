@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH as PREVIOUS
 from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE as TUNING
@@ -30,7 +30,7 @@ REFUSED = [
 ]
 
 
-PACKAGE = _runtime.FOLDER[1:]
+PACKAGE = _installed.FOLDER[1:]
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_settings_of_roles_that_are_off(given, off, expected):
 
 
 def test_every_role_that_can_be_off_has_its_switch():
-    assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "slices", "threads", "tuning", "vnpu"}
+    assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "tuning", "vnpu"}
 
 
 def test_the_role_takes_every_strategy_that_there_is():

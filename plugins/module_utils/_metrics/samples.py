@@ -1,0 +1,107 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which metrics there are of a host, and what they are now: the host is gathered and compared as verify does it. Reads only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from typing import Any, Mapping, Sequence
+
+from .. import _plan_file
+from .._drift.findings import CAUSES, LOST_CARD, NEW_CARD, Findings
+from .._drift.verify import verify
+from .._drift.wanted import wanted_by
+from .._history import entries
+from .._history.in_force import state_in_force
+from .._host import CommandError, Host
+from .._irq import counters
+from .._topology.gather import gather
+from .._version import VERSION
+from .exposition import Metric, Sample, value_of
+
+LAST_VERIFY = "npu_affinity_last_verify_timestamp_seconds"
+METRICS = (
+    Metric(
+        "npu_affinity_info",
+        "gauge",
+        "Always 1; the labels say which version bound the host, and by which strategy.",
+        ("strategy", "version"),
+    ),
+    Metric("npu_affinity_bound", "gauge", "Whether the host has a plan in force (1) or not (0)."),
+    Metric("npu_affinity_last_bind_timestamp_seconds", "gauge", "When the last bind or rollback changed the host, in seconds since 1970."),
+    Metric("npu_affinity_verify_success", "gauge", "Whether the last comparison of the host with its plan could be made (1) or not (0)."),
+    Metric(LAST_VERIFY, "gauge", "When the host was last compared with its plan, in seconds since 1970."),
+    Metric("npu_affinity_verify_duration_seconds", "gauge", "How long the last comparison took, with the calls of npu-smi."),
+    Metric("npu_affinity_compared_objects", "gauge", "Objects that the last comparison looked at, by kind.", ("kind",)),
+    Metric("npu_affinity_drifted_objects", "gauge", "Objects that are not as the plan in force wants them, by likely cause.", ("cause",)),
+    Metric("npu_affinity_npus", "gauge", "NPUs and GPUs that have CPUs by the plan in force."),
+    Metric("npu_affinity_lost_npus", "gauge", "NPUs that have CPUs by the plan in force, or had by the one before, and are not there."),
+    Metric("npu_affinity_new_npus", "gauge", "NPUs that are there and have no CPUs by the plan in force."),
+    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are on their NPU's own or nearest NUMA node, 0 to 1."),
+    Metric(
+        "npu_affinity_rebinds_total",
+        "counter",
+        "Runs since the boot that put interrupts, workqueues or threads back; check: by the timer, driver: when it was loaded.",
+        ("trigger",),
+    ),
+    Metric("npu_affinity_interrupts_rebound_total", "counter", "Interrupts that these runs put back since the boot.", ("trigger",)),
+)
+
+
+def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], str]:
+    """Return ``({name: samples}, why the host could not be compared or '')``; ``before`` is the text of the last run.
+
+    What is not known has no sample, but for the time of the last comparison, which stays.
+    """
+    found: dict[str, list[Sample]] = {}
+    begun = time.monotonic()
+    history = entries.readable(host)[0]
+    why = ""
+    try:
+        plan = _plan_file.read(host)
+        topology = gather(host)
+        _bound, findings = verify(host, wanted_by(state_in_force(history))._replace(topology=topology, must_be_bound=True))
+        found.update(_of_comparison(findings, plan or {}, topology["npus"]))
+        found[LAST_VERIFY] = _one(int(time.time()))
+    except (OSError, ValueError, CommandError) as error:
+        plan, why = None, str(error)
+        last = value_of(before, LAST_VERIFY)
+        found[LAST_VERIFY] = [] if last is None else _one(int(last))
+    found["npu_affinity_verify_success"] = _one(0 if why else 1)
+    found["npu_affinity_verify_duration_seconds"] = _one(time.monotonic() - begun)
+    bound_at = [entry.time for entry in history if entry.action in ("bind", "rollback")][-1:]
+    found["npu_affinity_last_bind_timestamp_seconds"] = [
+        sample for text in bound_at for sample in _one(calendar.timegm(time.strptime(text, entries.TIME)))
+    ]
+    found["npu_affinity_info"] = [({"strategy": str((plan or {}).get("strategy") or ""), "version": VERSION}, 1)]
+    counted = counters.counts(host)
+    found["npu_affinity_rebinds_total"] = [({"trigger": trigger}, counts[counters.RUNS]) for trigger, counts in counted.items()]
+    found["npu_affinity_interrupts_rebound_total"] = [
+        ({"trigger": trigger}, counts[counters.INTERRUPTS]) for trigger, counts in counted.items()
+    ]
+    return found, why
+
+
+def _one(value: float) -> list[Sample]:
+    return [({}, value)]
+
+
+def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequence[Mapping[str, Any]]) -> dict[str, list[Sample]]:
+    causes = [finding.cause.word for finding in findings.drift]
+    there = {(npu.get("pci") or "").lower() for npu in present}
+    gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
+    local = (plan.get("quality") or {}).get("local")
+    return {
+        "npu_affinity_bound": _one(1 if plan else 0),
+        "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],
+        "npu_affinity_drifted_objects": [({"cause": cause}, causes.count(cause)) for cause in CAUSES],
+        "npu_affinity_npus": _one(len(plan.get("npus") or ())),
+        "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
+        "npu_affinity_new_npus": _one(causes.count(NEW_CARD)),
+        "npu_affinity_local_ratio": [] if local is None else _one(float(local)),
+    }

@@ -1,0 +1,53 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the host with its plan, and write what came of it for node exporter. ``python3 -m npu_affinity._metrics`` does it by a timer.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Sequence
+
+from .. import _textfile
+from .._host import Host
+from .._state.files import MARKER
+from .._state.lock import changing
+from . import exposition
+from .samples import METRICS, samples
+
+PROGRAM = "npu_affinity._metrics"
+_HEAD = MARKER + ": metrics of how the CPUs of this host are bound, written anew by npu-affinity-metrics.timer."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the metrics to the file that role metrics has chosen.
+
+    The lock is held to write, and not while the host is compared: a driver that is loaded meanwhile is bound at once. Returns 0, and 1 with
+    a sentence where nothing could be written; that the host could not be compared is a metric.
+    """
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Write metrics of the binding of this host for node exporter.")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
+    host = Host(parser.parse_args(argv).root)
+    try:
+        with changing(host, PROGRAM):  # a bind that is under way ends first
+            path = _textfile.wanted(host)
+            if path is not None:
+                _textfile.require(host, path)
+                _textfile.record(host, path)
+        if path is None:
+            sys.stdout.write("There is no %s: no metrics are written.\n" % _textfile.SETTINGS)
+            return 0
+        found, why = samples(host, host.read(path))
+        with changing(host, PROGRAM):
+            if _textfile.wanted(host) == path:
+                _textfile.write(host, path, exposition.text(_HEAD, METRICS, found))
+    except (OSError, ValueError) as error:
+        sys.stdout.write("No metrics are written: %s\n" % error)
+        return 1
+    if why:
+        sys.stdout.write("This host could not be compared with its plan: %s\n" % why)
+    return 0

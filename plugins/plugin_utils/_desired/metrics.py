@@ -1,0 +1,60 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature metrics: the timer that compares a host with its plan and writes what came of it for Prometheus' node exporter.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, METRICS_SERVICE, METRICS_TIMER
+from ansible_collections.npu.affinity.plugins.module_utils._textfile import SETTINGS, settings_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+
+OWNED = FEATURES["metrics"].owned
+ENDING = ".prom"
+
+
+def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+    """Return what writes the metrics of a host; ``settings``: those of role metrics."""
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    textfile = settings["textfile"]
+    if not textfile.startswith("/") or not textfile.endswith(ENDING):
+        raise ValueError(
+            f"npu_affinity_metrics_textfile is '{textfile}', and node exporter reads files whose names end in {ENDING}: set it to an "
+            "absolute path such as /var/lib/prometheus/node-exporter/npu_affinity.prom."
+        )
+    return Feature(
+        files=(
+            {"path": SETTINGS, "content": settings_text(textfile), "mode": "0644"},
+            unit(METRICS_SERVICE, _service(settings)),
+            unit(METRICS_TIMER, _timer(settings)),
+        ),
+        owned=OWNED,
+        enabled=(METRICS_TIMER,),
+        started=(METRICS_TIMER,),
+        runtime=True,
+        needs_plan=True,
+        live=textfile,
+    )
+
+
+def _service(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n"
+        "After=npu-affinity-irq.service npu-affinity-threads.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
+        f"ConditionPathExists={SETTINGS}\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._metrics\nTimeoutStartSec=600\n"
+    )
+
+
+def _timer(settings: Mapping[str, Any]) -> str:
+    return (
+        "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n\n"
+        f"[Timer]\nOnActiveSec=30s\nOnUnitActiveSec={settings['interval']}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
+    )

@@ -1,0 +1,218 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Metrics of a simulated host that module host_files has bound: as they are, after something happened to it, and when nobody wants them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+simulator = pytest.importorskip("tests.simulator.generate")
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._metrics import samples, writing  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
+
+FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": FIRST, "node": 0}, {"npu": 1, "bdf": SECOND, "node": 1}],
+    },
+}
+FOLDER = "/var/lib/prometheus/node-exporter"
+TEXTFILE = FOLDER + "/npu_affinity.prom"
+IRQ = {
+    "enabled": True,
+    "irqbalance": "leave",
+    "failure": "fail",
+    "interval": "10min",
+    "wait": 0,
+    "rebind_limit": 1,
+    "python": "/usr/bin/python3",
+}
+METRICS = {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": "/usr/bin/python3"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    (tmp_path / FOLDER[1:]).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def bind(run_module, root):
+    def run(irq=IRQ, without=None, **metrics):
+        topology = gather(Host(str(root)))
+        made = plan({**topology, "npus": [npu for npu in topology["npus"] if npu["pci"] != without]})
+        state = desired_state(topology, made, {"irq": irq, "metrics": {**METRICS, **metrics}})
+        return run_module("host_files", root=str(root), state=json.loads(json.dumps(state)))
+
+    return run
+
+
+def run(root, path=TEXTFILE):
+    """Run the timer's program, and return the metrics as ``{name and labels: value}``."""
+    assert writing.main(["--root", str(root)]) == 0
+    lines = (root / path[1:]).read_text().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def drift(metrics):
+    """Return the causes of drift that there are, with their numbers."""
+    causes = {name: value for name, value in metrics.items() if name.startswith("npu_affinity_drifted_objects{")}
+    return {re.search('cause="(.*)"', name)[1]: value for name, value in causes.items() if value}
+
+
+def move_an_interrupt(root, pci=FIRST):
+    """Put an interrupt of completions elsewhere, as somebody with a shell would."""
+    names = {line.split(":")[0].strip(): line.split()[-1] for line in (root / "proc/interrupts").read_text().splitlines()[1:]}
+    irq = next(irq for irq in names if names[irq] == binding.CQ and (root / f"sys/bus/pci/devices/{pci}/msi_irqs/{irq}").exists())
+    (root / f"proc/irq/{irq}/smp_affinity_list").write_text("15\n")
+
+
+def test_a_host_as_it_was_bound(bind, root):
+    assert bind()["changed"]
+    found = run(root)
+    assert drift(found) == {}
+    values = ("bound", "verify_success", "npus", "lost_npus", "new_npus", "local_ratio")
+    assert [found[f"npu_affinity_{name}"] for name in values] == [1, 1, 2, 0, 0, 1]
+    assert found['npu_affinity_info{strategy="topo_affinity",version="1.0.0"}'] == 1
+    assert found["npu_affinity_last_verify_timestamp_seconds"] >= found["npu_affinity_last_bind_timestamp_seconds"] > 1.7e9
+    assert (root / TEXTFILE[1:]).stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in (root / FOLDER[1:]).iterdir()] == ["npu_affinity.prom"]
+
+
+def test_every_metric_is_declared_as_prometheus_wants_it(bind, root):
+    bind()
+    run(root)
+    text = (root / TEXTFILE[1:]).read_text()
+    for metric in samples.METRICS:
+        assert text.count(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n{metric.name}") == 1
+        assert metric.name.startswith("npu_affinity_") and metric.help.endswith(".")
+        assert metric.name.endswith("_total") is (metric.kind == "counter")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    labels = {metric.name: metric.labels for metric in samples.METRICS}
+    for line in lines:
+        name, _brace, rest = line.rpartition(" ")[0].partition("{")
+        assert tuple(re.findall(r"(\w+)=", rest)) == labels[name], line
+
+
+def lose(root):
+    (root / f"sys/bus/pci/devices/{SECOND}").unlink()
+
+
+HAPPENED = [
+    ("an interrupt was moved", move_an_interrupt, {"irqbalance": 1}, {"bound": 1}),
+    ("a card dropped off the bus", lose, {"lost card": 1}, {"lost_npus": 1, "npus": 2}),
+    ("the plan was removed", lambda root: (root / PLAN[1:]).unlink(), {"manual change": 1}, {"bound": 0, "npus": 0}),
+]
+
+
+@pytest.mark.parametrize(("happen", "causes", "values"), [case[1:] for case in HAPPENED], ids=[case[0] for case in HAPPENED])
+def test_what_happened_to_a_host(bind, root, happen, causes, values):
+    bind()
+    happen(root)
+    found = run(root)
+    assert drift(found) == causes
+    assert {name: found[f"npu_affinity_{name}"] for name in values} == values
+
+
+def test_a_new_card_has_no_cpus_yet(bind, root):
+    bind(without=SECOND)
+    found = run(root)
+    assert (found["npu_affinity_npus"], found["npu_affinity_new_npus"], drift(found)) == (1, 1, {"new card": 1})
+
+
+def test_what_the_units_put_back_is_counted(bind, root):
+    bind()
+    move_an_interrupt(root)
+    assert binding.main(["--root", str(root)]) == 0
+    for _time in range(2):
+        move_an_interrupt(root, SECOND)
+        assert binding.main(["--root", str(root), "--pci", SECOND]) == 0
+    assert binding.main(["--root", str(root)]) == 0
+    found = run(root)
+    counted = {name: value for name, value in found.items() if "_total" in name}
+    assert counted == {
+        'npu_affinity_rebinds_total{trigger="check"}': 1,
+        'npu_affinity_rebinds_total{trigger="driver"}': 2,
+        'npu_affinity_interrupts_rebound_total{trigger="check"}': 1,
+        'npu_affinity_interrupts_rebound_total{trigger="driver"}': 2,
+    }
+    assert drift(found) == {}
+
+
+def test_a_host_that_cannot_be_compared_says_so_and_since_when(bind, root, monkeypatch, capsys):
+    bind()
+    before = run(root)
+
+    def fail(*_arguments, **_options):
+        raise ValueError("npu-smi: no answer")
+
+    monkeypatch.setattr(samples, "verify", fail)
+    found = run(root)
+    assert "could not be compared with its plan: npu-smi: no answer" in capsys.readouterr().out
+    assert found["npu_affinity_verify_success"] == 0 and "npu_affinity_bound" not in found and drift(found) == {}
+    last = "npu_affinity_last_verify_timestamp_seconds"
+    assert found[last] == before[last]
+
+
+def test_metrics_without_role_irq(bind, root):
+    assert bind(irq={**IRQ, "enabled": False})["changed"]
+    found = run(root)
+    assert drift(found) == {} and found["npu_affinity_bound"] == 1
+    assert 'npu_affinity_compared_objects{kind="interrupts"}' not in found
+
+
+def test_the_file_goes_when_it_is_not_wanted(bind, root, run_module):
+    textfile, other = root / TEXTFILE[1:], FOLDER + "/other.prom"
+    bind()
+    run(root)
+    assert bind(textfile=other)["changed"] and textfile.exists()
+    run(root, other)
+    assert [path.name for path in (root / FOLDER[1:]).iterdir()] == ["other.prom"]
+    assert not bind(textfile=other)["changed"]
+    done = bind(enabled=False)
+    assert other in done["removed"] and list((root / FOLDER[1:]).iterdir()) == []
+    assert writing.main(["--root", str(root)]) == 0 and list((root / FOLDER[1:]).iterdir()) == []
+    bind()
+    run(root)
+    assert run_module("unbind", root=str(root), features=["metrics"])["changed"] and not textfile.exists()
+    bind()
+    run(root)
+    run_module("unbind", root=str(root))
+    assert list((root / FOLDER[1:]).iterdir()) == [] and not (root / "etc/npu-affinity").exists()
+
+
+REFUSED = [
+    ("no folder", lambda root: shutil.rmtree(root / FOLDER[1:]), {}, "there is no folder /var/lib/prometheus/node-exporter, so nobody"),
+    ("a file of others", lambda root: (root / TEXTFILE[1:]).write_text("up 1\n"), {}, "npu_affinity.prom is there, and is none of ours"),
+]
+
+
+@pytest.mark.parametrize(("happen", "settings", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_files_that_nobody_would_read_are_refused_before_anything_is_written(bind, root, happen, settings, sentence):
+    happen(root)
+    done = bind(**settings)
+    assert done["failed"] and sentence in done["msg"]
+    assert not (root / "etc/npu-affinity").exists()
+
+
+@pytest.mark.parametrize("textfile", ["npu.prom", "/var/lib/npu_affinity.txt"])
+def test_names_that_node_exporter_does_not_read_are_refused(textfile):
+    with pytest.raises(ValueError, match="npu_affinity_metrics_textfile is '.*', and node exporter reads"):
+        desired_state({}, {"npus": []}, {"metrics": {**METRICS, "textfile": textfile}})
