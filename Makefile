@@ -147,6 +147,10 @@ events: setup-test ## the rulebook in ansible-rulebook: alerts come, hosts are b
 	tests/events/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/events
 
+metrics: setup-test ## alerts by node exporter, Prometheus and Alertmanager of what a host writes (root on Debian, makes a root filesystem once)
+	tests/metrics/setup
+	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/metrics
+
 LAB = $(BIN)/python -m pytest -q -rs --no-fold-skipped -o addopts= --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it

@@ -18,6 +18,7 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.filter import binding, difference, plan, plan_table, plan_tables
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
@@ -30,7 +31,7 @@ from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
-AS_BOUND = ("plan", "slices", "irq", "threads", "tuning", "device_share", "vnpu", "kubelet", "verify", "report")
+AS_BOUND = ("plan", "slices", "irq", "threads", "tuning", "metrics", "device_share", "vnpu", "kubelet", "verify", "report")
 IN_ORDER = sorted(ROLES, key=lambda role: AS_BOUND.index(role) if role in AS_BOUND else len(AS_BOUND))
 HEAD = "| variable | default | what it does |\n|---|---|---|\n"
 MARKUP = re.compile(r"\b[A-Z]\(([^()]*)\)")
@@ -147,6 +148,22 @@ def diff_lines() -> list[str]:
     return ["```diff", *npus, "  …", title, first, second, "  …", "```"]
 
 
+def metrics_table() -> str:
+    """Return the rows of all metrics."""
+    rows = [(metric.name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help) for metric in METRICS]
+    return "".join(f"| `{name}` | {kind} | {labels} | {meaning} |\n" for name, kind, labels, meaning in rows)
+
+
+def alerts_table() -> str:
+    """Return the rows of all alerts that are shipped."""
+    groups = yaml.safe_load((REPOSITORY / "docs/examples/monitoring/rules.yml").read_text())["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    return "".join(
+        f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {rule['annotations']['description']} |\n"
+        for rule in alerts
+    )
+
+
 def documents() -> Iterator[tuple[str, str]]:
     """Yield each document that has such a part, as ``(path, text that it should have)``."""
     for role in ROLES:
@@ -156,6 +173,10 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
+    part = r"(?<=^\| metric \| type \| labels \| what it says \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
+    text = _with("docs/metrics.md", part, metrics_table())
+    part = r"(?<=^\| alert \| severity \| after \| what to do \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
+    yield "docs/metrics.md", re.sub(part, lambda _match: alerts_table(), text, count=1, flags=re.DOTALL | re.MULTILINE)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
 

@@ -57,6 +57,7 @@ REST = (
     Part("browser", ("browser",), setup=("tests/browser/setup",)),
     Part("slurm", ("slurm",), setup=("tests/slurm/setup",)),
     Part("events", ("events",), setup=("tests/events/setup",)),
+    Part("metrics", ("metrics",), setup=("tests/metrics/setup",)),
     Part("site", ("docs-site",)),
     Part("matrix", ("matrix",), alone=True),
     Part("molecule", ("molecule",), alone=True, setup=("extensions/molecule/setup",)),
