@@ -24,10 +24,17 @@ SHOWN = {
     "bind": ("bind", [], ""),
     "bind, again": ("bind", ["--limit", "a2-01,duo-01"], "two hosts alone, which are as planned"),
     "verify": ("verify", ["--limit", "a2-01,duo-01"], "two hosts alone"),
+    "history": ("history", ["--limit", "a2-01"], "one host alone"),
+    "rollback --check": (
+        "rollback",
+        ["--check", "--limit", "a2-01,duo-01", "-e", "npu_affinity_to=1"],
+        "two hosts alone, with `-e npu_affinity_to=1`",
+    ),
+    "report": ("report", ["--limit", "a2-01,duo-01"], "two hosts alone"),
     "unbind": ("unbind", ["--limit", "a2-01,duo-01"], "two hosts alone, with `-e npu_affinity_confirm=yes`"),
 }
 """Title: playbook, arguments, and what is said of it."""
-OF_A_HOST = re.compile(r"(changed|ok): \[|\S+: \d+ of \d+ compared")
+OF_A_HOST = re.compile(r"(changed|ok): \[|\S+: (\d+ of \d+ compared|.* entry \d+ of)")
 """Lines that come in the order in which hosts are done."""
 
 
@@ -43,7 +50,7 @@ def fleet(folder: pathlib.Path) -> Fleet:
 def transcript(hosts: Fleet, title: str) -> str:
     """Run a playbook, and return what it prints."""
     playbook, arguments, _remark = SHOWN[title]
-    run = hosts.play(playbook, "-i", str(hosts.folder / "group.yml"), *arguments)
+    run = hosts.play(playbook, "-i", str(hosts.folder / "group.yml"), *arguments, npu_affinity_report=str(hosts.folder / "report.html"))
     assert run.status == 0, run.output
     return _alike_everywhere(run.output, hosts.folder)
 
@@ -51,7 +58,8 @@ def transcript(hosts: Fleet, title: str) -> str:
 def _alike_everywhere(output: str, folder: pathlib.Path) -> str:
     """Return an output without what differs from run to run, place to place, and with every task that is added."""
     text = output.replace(f" -i {folder}/group.yml", "").replace(f"{folder}/inventory.yml", "hosts.yml")
-    text = text.replace(f"{REPOSITORY}/playbooks/", "")
+    text = text.replace(f"{REPOSITORY}/playbooks/", "").replace(f"{folder}/", "")
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "2026-11-22T13:30:00Z", text)
     text = re.sub(r"^(\S+ +): ok=.*(changed=\d+).*(failed=\d+).*", r"\1: \2 \3", text, flags=re.MULTILINE)
     text = re.sub(r"^(included: .* for )(.*)$", lambda found: found[1] + ", ".join(sorted(found[2].split(", "))), text, flags=re.MULTILINE)
     lines: list[str] = []

@@ -39,7 +39,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
 
     looked = hosts.snapshot("first")
     check = hosts.play("rollback", "--check", "--limit", "first", npu_affinity_to="-1", **ALL_AT_ONCE)
-    assert "Would go back to entry 1" in check.output
+    assert "first: would go back to entry 1 of" in check.output
     assert check.status == 0 and touched(looked, hosts.snapshot("first")) == set(), check.output
 
     run = hosts.play("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
@@ -47,7 +47,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
     assert differing(before, state(hosts.tree("first"))) == set()
     assert shared(hosts.tree("first")) == cards
     assert "1 changed: first\n" in run.output and "1 never bound: unbound\n" in run.output and "1 refused" in run.output, run.output
-    assert "Rolled back to entry 1 of" in run.output and "npu.affinity.binding_info" in run.modules("first")
+    assert "first: rolled back to entry 1 of" in run.output and "npu.affinity.binding_info" in run.modules("first")
     assert run.files("first") == check.files("first")
     assert [entry for entry in run.of("unbound", "ok") if entry["result"].get("changed")] == []
 

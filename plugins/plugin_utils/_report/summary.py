@@ -55,6 +55,7 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     ),
     ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound"}, "without --check it is done"),
     ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
+    ("bind", {"rollback"}, {"changed"}, "follow the inventory again"),
     ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
     ("unbind", {"bind"}, {"changed"}, "put everything back"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
