@@ -155,7 +155,7 @@ LAB = $(BIN)/python -m pytest -q -rs --no-fold-skipped -o addopts= --durations=0
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it
 	tests/lab/setup
-	$(LAB) -n 2 --maxschedchunk=1 -o cache_dir=build/lab-cache $(ARGS)
+	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache $(ARGS)
 
 arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 virtual machine (root on Debian, installs QEMU there)
 	LAB_ARCH=arm64 tests/lab/setup
