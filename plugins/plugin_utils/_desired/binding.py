@@ -188,7 +188,7 @@ def remarks(
         return []
     moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
     looked_at = warnings(topology, plan, services, workloads, vnpus, device_share, visible_devices)
-    return moved + pods.remarks(topology, plan) + forecast.remarks(topology) + looked_at
+    return moved + pods.remarks(topology, plan) + forecast.remarks(topology, plan) + looked_at
 
 
 def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:

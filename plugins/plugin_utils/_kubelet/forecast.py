@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._kubelet.version import release
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE
 
 REFUSES_CGROUP_V1 = (1, 35)
@@ -28,12 +30,13 @@ _ALIGNED = {
 }
 
 
-def remarks(topology: Mapping[str, Any]) -> list[str]:
+def remarks(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with the kubelet's files and its cgroups, and the forecast; nothing without a kubelet."""
     kubelet = topology.get("kubelet")
     if not kubelet:
         return []
-    return [f"{sentence}." for sentence in kubelet.get("warnings") or ()] + _cgroups(topology, kubelet) + _forecast(topology, kubelet)
+    wrong = [f"{sentence}." for sentence in kubelet.get("warnings") or ()] + _cgroups(topology, kubelet)
+    return wrong + forecast(topology) + _crowded(topology, kubelet, plan)
 
 
 def hints(topology: Mapping[str, Any]) -> dict[int, int | None]:
@@ -54,10 +57,10 @@ def _cgroups(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[st
     ]
 
 
-def _forecast(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[str]:
-    """Return one sentence on what becomes of hints; nothing where there is no NPU."""
-    found = hints(topology)
-    if not found:
+def forecast(topology: Mapping[str, Any]) -> list[str]:
+    """Return one sentence on what becomes of hints; nothing where there is no NPU or no kubelet."""
+    found, kubelet = hints(topology), topology.get("kubelet")
+    if not found or not kubelet:
         return []
     policy = str(kubelet.get("topology_policy") or "none")
     if kubelet.get("policy") != "static":
@@ -73,6 +76,30 @@ def _forecast(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[s
     return [
         f"With MindCluster's device plugin, which hints at {_told(topology, found)}, the kubelet {_ALIGNED[policy]} ({policy}); HAMi's "
         "hints at nothing, and the CPUs of its pods lie on any node."
+    ]
+
+
+def _crowded(topology: Mapping[str, Any], kubelet: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """Return a sentence where hinted nodes have fewer CPUs for pods than the plan has for their NPUs."""
+    policy = str(kubelet.get("topology_policy") or "none")
+    if kubelet.get("policy") != "static" or policy not in _ALIGNED:
+        return []
+    reserved = mask(kubelet.get("reserved_cpus") or "")
+    found = hints(topology)
+    parts = []
+    for node in topology.get("numa") or ():
+        entries = [entry for entry in plan["npus"] if entry.get("kind", "npu") == "npu" and found.get(entry["id"]) == node["id"]]
+        wanted = sum((mask(entry["pool"]) & ~mask(entry["irq"])).bit_count() for entry in entries)
+        left = (mask(node.get("cpus") or "") & ~reserved).bit_count()
+        if wanted > left:
+            names = " and ".join(title(entry) for entry in entries)
+            parts.append(f"{left} of {wanted} on node {node['id']} for {names}")
+    ends = "get the rest from other nodes" if policy == "best-effort" else "are refused once these are taken"
+    if not parts:
+        return []
+    return [
+        "Hinted NUMA nodes have fewer CPUs for pods than the plan has outside interrupts, so that pods that ask for as many "
+        f"{ends} ({policy}): {', '.join(parts)}."
     ]
 
 

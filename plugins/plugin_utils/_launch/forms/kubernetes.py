@@ -29,4 +29,4 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         notes.append(pod.DEVICES_ELSEWHERE)
     if reserved:
         notes.append(f"The kubelet must have {compress(reserved)} in reservedSystemCPUs, and the CPUs for interrupts of all other NPUs.")
-    return Recipe(pod.documents(made), [*notes, *forecast.remarks(workload.topology)])
+    return Recipe(pod.documents(made), [*notes, *(forecast.forecast(workload.topology) if workload.topology else [])])

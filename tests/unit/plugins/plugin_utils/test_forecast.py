@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.forecast import hints, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.forecast import forecast, hints, remarks
 
 NUMA = [{"id": 0, "cpus": "0-23"}, {"id": 2, "cpus": "24-47,72-95"}, {"id": 250, "cpus": ""}]
 KUBELET = {"version": "1.34.1", "policy": "static", "topology_policy": "single-numa-node", "warnings": []}
@@ -18,6 +18,8 @@ def topology(*npus, cgroup="v2", **kubelet):
     return {"machine": {"cgroup": cgroup}, "numa": NUMA, "npus": listed, "kubelet": {**KUBELET, **kubelet}}
 
 
+PLAN = {"npus": []}
+POOLS = [(0, "0-23", "0-1"), (1, "24-47", "24-25")]
 OWN = [("0-23", 0), ("24-47,72-95", 2)]
 
 
@@ -40,7 +42,7 @@ def test_hints_follow_the_text_of_a_cpulist_and_then_the_pci_function():
     ],
 )
 def test_one_sentence_says_what_becomes_of_hints(npus, kubelet, words):
-    (sentence,) = remarks(topology(*npus, **kubelet))
+    (sentence,) = remarks(topology(*npus, **kubelet), PLAN)
     assert words in sentence and sentence.endswith(".")
 
 
@@ -56,14 +58,42 @@ def test_one_sentence_says_what_becomes_of_hints(npus, kubelet, words):
     ],
 )
 def test_a_kubelet_that_does_not_start_on_cgroup_v1(cgroup, kubelet, said):
-    told = [sentence for sentence in remarks(topology(*OWN, cgroup=cgroup, **kubelet)) if "cgroup" in sentence]
+    told = [sentence for sentence in remarks(topology(*OWN, cgroup=cgroup, **kubelet), PLAN) if "cgroup" in sentence]
     assert len(told) == (said is not None) and all(said in sentence and "failCgroupV1: false" in sentence for sentence in told)
 
 
 def test_what_is_wrong_with_the_kubelets_files_is_said_too():
-    assert remarks(topology(*OWN, warnings=["/var/lib/kubelet/cpu_manager_state has lost CPUs 4-5"]))[0].endswith("has lost CPUs 4-5.")
+    assert remarks(topology(*OWN, warnings=["/var/lib/kubelet/cpu_manager_state has lost CPUs 4-5"]), PLAN)[0].endswith(
+        "has lost CPUs 4-5."
+    )
 
 
 def test_no_kubelet_and_no_npu_have_no_forecast():
-    assert remarks({**topology(*OWN), "kubelet": None}) == [] and remarks(topology()) == []
-    assert remarks({**topology(), "npus": [{"kind": "gpu", "id": 0, "numa": 0}]}) == []
+    assert remarks({**topology(*OWN), "kubelet": None}, PLAN) == [] and forecast({**topology(*OWN), "kubelet": None}) == []
+    assert remarks(topology(), PLAN) == remarks({**topology(), "npus": [{"kind": "gpu", "id": 0, "numa": 0}]}, PLAN) == []
+
+
+@pytest.mark.parametrize(
+    "hinted, kubelet, words",
+    [
+        (
+            [("0-23", 0), ("0-23", 0)],
+            {},
+            "are refused once these are taken (single-numa-node): 24 of 44 on node 0 for NPU 0 and NPU 1.",
+        ),
+        (
+            [("0-23", 0), ("0-23", 0)],
+            {"topology_policy": "best-effort"},
+            "get the rest from other nodes (best-effort): 24 of 44 on node 0",
+        ),
+        (OWN, {"reserved_cpus": "0-5"}, "18 of 22 on node 0 for NPU 0."),
+        (OWN, {"reserved_cpus": "0-1"}, None),
+        ([("0-23", 0), ("0-23", 0)], {"topology_policy": "none"}, None),
+        ([("0-23", 0), ("0-23", 0)], {"policy": "none"}, None),
+        ([(None, None), (None, None)], {}, None),
+    ],
+)
+def test_nodes_with_too_few_cpus_for_the_pods_of_their_npus(hinted, kubelet, words):
+    made = {"npus": [{"id": number, "pool": pool, "irq": irq, "slice": f"npu-{number}.slice"} for number, pool, irq in POOLS]}
+    told = [sentence for sentence in remarks(topology(*hinted, **kubelet), made) if "pods that ask for as many" in sentence]
+    assert len(told) == (words is not None) and all(words in sentence for sentence in told)
