@@ -17,6 +17,7 @@ import pytest
 import yaml
 from ansible.cli.playbook import PlaybookCLI
 
+from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs
 from tests import documents
 from tests.unit.docs.test_documents import PAGES
@@ -96,7 +97,7 @@ def test_commands_name_what_is_there(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_variables_that_a_page_names_are_settings(page):
     named = set(re.findall(r"(?<![\w_])npu_affinity_\w*[a-z](?![\w(*<])", page.read_text()))
-    assert named - SETTINGS - MISSPELLED == set()
+    assert named - SETTINGS - MISSPELLED - {metric.name for metric in METRICS} == set()
 
 
 def test_values_in_samples_of_settings_are_taken():
