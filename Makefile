@@ -82,6 +82,12 @@ history: setup $(if $(INVENTORY),,fleet) ## what was applied to every host: who,
 rollback: setup $(if $(INVENTORY),,fleet) ## every host back to a state of its history: TO=-1 (the one before the last change), an id or a time
 	$(PLAYBOOK) -e '{"npu_affinity_to": "$(TO)"}' playbooks/rollback.yml
 
+collect: setup $(if $(INVENTORY),,fleet) ## an archive of every host, to plan and compare it from afar, in build/archives
+	$(PLAYBOOK) -e npu_affinity_archives=$(CURDIR)/build/archives playbooks/collect.yml
+
+inspect: setup ## plan, comparison and page of hosts from archives, ARCHIVE=file or folder (build/archives)
+	$(PLAYBOOK) -e npu_affinity_archive=$(or $(ARCHIVE),$(CURDIR)/build/archives) -e npu_affinity_report=$(CURDIR)/build/inspect.html playbooks/inspect.yml
+
 measure: setup ## count what disturbs the workloads, beside what was counted before; without INVENTORY=… over processes of this machine
 ifeq ($(INVENTORY),)
 	@$(BIN)/python -m tests.simulator.load build/measures $(ARGS)

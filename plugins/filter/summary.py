@@ -27,7 +27,7 @@ options:
   playbook:
     description: The playbook that ran.
     type: str
-    choices: [bind, plan, verify, report, rollback, unbind, measure]
+    choices: [bind, plan, verify, report, rollback, unbind, measure, collect, inspect]
     required: true
   check:
     description: Whether it ran in check mode.

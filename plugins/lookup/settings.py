@@ -34,6 +34,7 @@ _raw:
     - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, and for every value of another
       type or choice than the setting takes.
     - C(remarks) has a sentence for every role that is off although something of it is set.
+    - C(given) has the settings of roles that somebody set, and that say how the host is planned and compared.
   type: list
   elements: dict
 """
@@ -46,19 +47,20 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, names, specs, values
 
 
 class LookupModule(LookupBase):
-    def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, list[str]]]:
+    def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         given = {name: value for name, value in (variables or {}).items() if name.startswith(names.PREFIX)}
         options = specs.settings()
         off = [
             role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
         ]
         host = str((variables or {}).get("inventory_hostname", "localhost"))
-        refusals = names.refusals(host, given, options) + values.refusals(host, self._set(given, options), options)
-        return [{"refusals": refusals, "remarks": names.remarks(given, off, options)}]
+        known = self._set(given, options)
+        refusals = names.refusals(host, given, options) + values.refusals(host, known, options)
+        return [{"refusals": refusals, "remarks": names.remarks(given, off, options), "given": archived.kept(known, options)}]
 
     def _set(self, given: Mapping[str, Any], options: Mapping[str, specs.Options]) -> dict[str, Any]:
         """Return the values that somebody set, as far as they can be known before the host was asked anything."""

@@ -66,8 +66,33 @@ class Host:
         """Whether this is the running machine, so that kernel calls and systemd's bus concern it."""
         return self.root == "/"
 
+    @property
+    def answers(self) -> bool:
+        """Whether systemd can be asked: it runs here, or its answers were recorded."""
+        return self.live
+
+    @property
+    def unknown(self) -> list[str]:
+        """The paths and commands that were asked for, and of which a record of a machine says nothing."""
+        return []
+
     def path(self, path: str) -> str:
         """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
+        self._asked(path)
+        return self._place(path)
+
+    def resolve(self, path: str) -> str:
+        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
+        self._asked(path, content=True)
+        return self._target(path)
+
+    def _asked(self, path: str, content: bool = False) -> None:
+        """Take note of a path that somebody wants to look at, or to open: for hosts that record, or are a record."""
+
+    def _listed(self, folder: str, pattern: str) -> None:
+        """Take note of a folder whose names somebody wants to know."""
+
+    def _place(self, path: str) -> str:
         if self.live:
             return path
         folder, _slash, name = path.rpartition("/")
@@ -75,17 +100,16 @@ class Host:
             return self._without_links(path)
         return "%s/%s" % (self._folder(folder), name)
 
-    def resolve(self, path: str) -> str:
-        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
-        found = self.path(path)
+    def _target(self, path: str) -> str:
+        found = self._place(path)
         return self._without_links(path) if not self.live and os.path.islink(found) else found
 
     def _folder(self, folder: str) -> str:
-        """Return :meth:`resolve` of a folder; those that are there are looked at once."""
+        """Return :meth:`_target` of a folder; those that are there are looked at once."""
         known = self._folders.get(folder)
         if known is not None:
             return known
-        found = self.path(folder)
+        found = self._place(folder)
         try:
             mode = os.lstat(found).st_mode
         except OSError:
@@ -96,7 +120,7 @@ class Host:
         return found
 
     def _without_links(self, path: str) -> str:
-        """Return :meth:`resolve` of a path by looking at every name in it."""
+        """Return :meth:`_target` of a path by looking at every name in it."""
         found, left, links = "", path.split("/")[::-1], 0
         while left:
             name = left.pop()
@@ -145,8 +169,9 @@ class Host:
 
     def names(self, folder: str, pattern: str = "*") -> list[str]:
         """Return the sorted names in a folder that match a shell pattern; none when the folder is missing."""
+        self._listed(folder, pattern)
         try:
-            return sorted(fnmatch.filter(os.listdir(self.resolve(folder)), pattern))
+            return sorted(fnmatch.filter(os.listdir(self._target(folder)), pattern))
         except OSError:
             return []
 
@@ -163,10 +188,16 @@ class Host:
         if self.live:
             folders = list(folders) + os.environ.get("PATH", "").split(os.pathsep)
         for folder in folders:
-            candidate = self.resolve(os.path.join(folder, name))
+            candidate = self._target(os.path.join(folder, name))
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
                 return candidate
         return None
+
+    def has_command(self, name: str) -> bool:
+        """Whether a command that somebody named is there."""
+        from shutil import which  # boot units rarely need it
+
+        return which(name) is not None
 
     def run(self, argv: Sequence[str], stdin: str = "", timeout: float | None = None) -> Result:
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.

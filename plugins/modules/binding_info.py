@@ -401,10 +401,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
 from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import wanted_by
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import newest
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import (
     FILES,
     PATTERNS,
@@ -413,6 +414,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.arguments imp
     TUNING,
     VNPU_LAYOUT,
 )
+from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
 
 
 def argument_spec() -> dict[str, Any]:
@@ -457,8 +459,9 @@ def main() -> None:
     runtime = params["runtime"] or bool(state and state["runtime"])
     wanted = wanted_by(state, params, {_installed.FOLDER: _runtime.sources()} if runtime else {})
     try:
-        host = Host(params["root"], params["timeout"])
+        host = host_at(params["root"], params["timeout"])
         bound, findings = verify(host, wanted, params["plan"])
+        leave_out_unknown(host, findings)
         last = newest(host)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))

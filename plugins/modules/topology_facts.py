@@ -22,6 +22,8 @@ options:
     description:
       - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
       - With any other value than V(/) programs are looked for below it only, and are run from there.
+      - It can be a folder in which M(npu.affinity.archive_info) opened an archive. Then nothing is run, and what the archive does not have
+        is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
     type: path
     default: /
   device_share:
@@ -430,7 +432,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 
@@ -452,7 +454,9 @@ def main() -> None:
         module.fail_json(msg="timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
     questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "holders")}
     try:
-        topology = gather(Host(module.params["root"], module.params["timeout"]), **questions)
+        host = host_at(module.params["root"], module.params["timeout"])
+        topology = gather(host, **questions)
+        topology["problems"] += sentences(host.unknown)
     except ValueError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology})

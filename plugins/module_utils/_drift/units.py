@@ -68,9 +68,9 @@ def check_units(
             findings.differs("units", unit, "stopped and disabled", found, Cause(EDIT, "started by hand or by an update"), unit=unit)
         else:
             findings.same("units", unit)
-    active = systemd.active(started) if host.live else started
+    active = systemd.active(started) if host.answers else started
     idle = [unit for unit in started if unit not in active]
-    for unit in started if host.live else ():
+    for unit in started if host.answers else ():
         if unit in idle:
             findings.differs("units", unit, "active", "inactive", Cause(EDIT, "stopped by hand"), unit=unit)
         else:
@@ -127,7 +127,7 @@ def _compare_set(
     usable, found = wanted & (there[key] or wanted), _effective(host, folder, key)
     overrides = [path for path in systemd.set_by_hand(unit) if setting in path]
     overrides += [path for path, _value in others(host, unit, setting) if path not in overrides]
-    if found is None and not host.live or found == usable:
+    if found is None and not host.answers or found == usable:
         other = [path for path in overrides if settings(host.read(path)).get(setting) != entry[key]]
         if other:
             text = settings(host.read(other[0])).get(setting, "")
@@ -146,7 +146,7 @@ def _compare_set(
         (parent, _effective(host, systemd.cgroup(parent), key)) if parent else None,
         overrides,
         unit in edited,
-        host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes",
+        host.answers and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes",
     )
     has = Value("no cpuset") if found is None else _set_of(key, compress(found))
     findings.differs("cpusets", name, _set_of(key, entry[key]), has, cause, unit=unit)
@@ -174,12 +174,12 @@ def check_services(
     :func:`check_cpusets` has to look at besides, for services with a set of their own.
     """
     properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
-    states = systemd.show(properties, [service["name"] for service in services]) if host.live else {}
+    states = systemd.show(properties, [service["name"] for service in services]) if host.answers else {}
     sets_of = {entry["unit"]: {"cpus": entry["cpus"], "mems": entry["mems"]} for entry in expected}
     with_sets = []
     for service in services:
         unit, wanted, state = service["name"], service["settings"], states.get(service["name"], {})
-        if state.get("LoadState") == "not-found" if host.live else fragment(host, unit) is None:
+        if state.get("LoadState") == "not-found" if host.answers else fragment(host, unit) is None:
             findings.remarks.append(
                 "%s does not exist: no folder of systemd has a file of it. Its drop-in counts once it is installed; if that is not meant, "
                 "correct its name" % unit

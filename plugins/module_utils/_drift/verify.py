@@ -88,7 +88,7 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     check_failures(findings, host)
     expected, services = binding.get("expected", ()), binding.get("services", ())
     others = [entry["unit"] for entry in expected if entry["unit"] not in started]
-    idle.update(unit for unit in others if host.live and systemd.cgroup(unit) is None)  # gets its sets when it starts
+    idle.update(unit for unit in others if host.answers and systemd.cgroup(unit) is None)  # gets its sets when it starts
     host_binds = binding.get("bound_by", "host") == "host"
     with_sets = check_services(findings, host, systemd, services, edited, expected, bool(plan.get("lost")), host_binds)
     running = [entry for entry in expected if entry["unit"] not in idle]

@@ -79,7 +79,7 @@ def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, int]:
     """Return ``{number: how often it came so far, on all CPUs}`` of those of the numbers that ``/proc/interrupts`` has."""
     found = {}
     try:
-        with open(host.path("/proc/interrupts"), encoding="ascii", errors="replace") as file:
+        with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
             cpus = len(file.readline().split())
             for line in file:
                 number, _colon, rest = line.partition(":")

@@ -25,7 +25,7 @@ CONFIG = ROOT_FOLDER + "/config.yaml"
 UNIT = "kubelet.service"
 _SCALARS = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "reservedSystemCPUs", "failCgroupV1")
 _MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved", "featureGates")
-_FLAGS = {
+FLAGS = {
     "cpu-manager-policy": "cpuManagerPolicy",
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
     "topology-manager-policy": "topologyManagerPolicy",
@@ -62,7 +62,7 @@ def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tup
         if text is not None:
             sources.append(path)
             _merge(found, read(text))
-    given = {_FLAGS[name]: value for name, value in flags.items() if name in _FLAGS}
+    given = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS}
     if given:
         sources.append("flags")
         _merge(found, {key: _pairs(value) if key in _MAPPINGS else value for key, value in given.items()})

@@ -9,7 +9,6 @@ This module is private to the collection.
 from __future__ import annotations
 
 import shlex
-import shutil
 import threading
 from typing import Callable, Collection, Container, Sequence, TypeVar
 
@@ -116,7 +115,7 @@ def find(host: Host, named: str | None, name: str, folders: Sequence[str], probl
     except ValueError as error:
         problems.append("The command '%s', named for %s, cannot be split into words: %s." % (named, name, error))
         return None
-    if not argv or shutil.which(argv[0]) is None:
+    if not argv or not host.has_command(argv[0]):
         problems.append("The command '%s', named for %s, does not exist or is not executable." % (named, name))
         return None
     return Tool(host, argv, problems)

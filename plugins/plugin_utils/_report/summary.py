@@ -29,6 +29,7 @@ STATES = (
     "planned",
     "as bound",
     "measured",
+    "collected",
     "never bound",
     "nothing to bind",
     "skipped",
@@ -198,6 +199,13 @@ def _measured(host: Host, check: bool) -> Judged:
     return ("measured", []) if result and not result.get("unreachable") else _lost(host)
 
 
+def _collected(host: Host, check: bool) -> Judged:
+    result = host.get("__npu_affinity_packed")
+    if result and "files" in result:
+        return "collected", []
+    return ("untouched", []) if check and host.get("npu_affinity_topology") else _lost(host)
+
+
 JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
     "bind": _bound,
     "rollback": _rolled_back,
@@ -206,6 +214,8 @@ JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
     "report": _compared,
     "unbind": _unbound,
     "measure": _measured,
+    "collect": _collected,
+    "inspect": _compared,
 }
 
 

@@ -36,7 +36,7 @@ class LiveHost(Host):
     def live(self):
         return True
 
-    def path(self, path):
+    def _place(self, path):
         return self.root + path
 
 

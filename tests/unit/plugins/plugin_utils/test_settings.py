@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, names, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, hosts, names, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
 
 ROLES = {"plan", "slices", "irq"}
@@ -149,3 +149,22 @@ def test_the_role_takes_every_strategy_that_there_is():
 def test_values_that_no_role_takes_are_one_sentence(given, sentence):
     found = values.refusals("a2-01", given, specs.settings())
     assert [text.startswith(f"Host a2-01: {sentence}") and len(text) < 200 for text in found] == [True] * bool(sentence)
+
+
+@pytest.mark.parametrize(
+    "settings, taken, sentence",
+    [
+        ({"npu_affinity_housekeeping": "2", "npu_affinity_services": [{"unit": "a.service", "npus": [0]}]}, 2, ""),
+        ({"npu_affinity_root": "/"}, 0, "npu_affinity_root of the archive is not taken: no plan"),
+        ({"npu_affinity_kubelet_drain": ["rm"]}, 0, "npu_affinity_kubelet_drain of the archive is not taken: no plan"),
+        ({"npu_affinity_reports": "/etc"}, 0, "npu_affinity_reports of the archive is not taken: no plan"),
+        ({"ansible_connection": "ssh"}, 0, "ansible_connection of the archive is not taken: no plan"),
+        ({"npu_affinity_cpus": "{{ lookup('pipe', 'id') }}"}, 0, "npu_affinity_cpus of the archive is not taken: it has a template"),
+        ({"npu_affinity_services": [{"unit": "{% x %}"}]}, 0, "npu_affinity_services of the archive is not taken: it has a template"),
+        ({"npu_affinity_roles": {"{# x #}": 1}}, 0, "npu_affinity_roles of the archive is not taken: it has a template"),
+    ],
+)
+def test_what_is_taken_of_the_settings_of_an_archive(settings, taken, sentence):
+    found, refused = archived.accepted(settings, specs.options())
+    assert len(found) == taken
+    assert [text.startswith(f"The setting {sentence}") for text in refused] == [True] * bool(sentence)

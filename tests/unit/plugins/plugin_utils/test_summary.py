@@ -57,6 +57,8 @@ WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.s
             ["differs from its plan, likely irqbalance"],
             False,
         ),
+        ("collect", False, {"__npu_affinity_packed": {"files": 7}}, "collected", [], False),
+        ("inspect", False, {VERIFIED: {"msg": "the archive lacks it"}}, "not compared", ["the archive lacks it"], True),
         ("verify", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], True),
         ("report", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], False),
         ("report", False, {}, "unreachable", ["it did not answer"], False),

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an archive that is not ours has: a sosreport, or a tar of /sys and /proc by hand, with texts of npu-smi beside.
+
+sos copies ``/sys/devices/system/cpu``, ``node*/{meminfo,cpulist,distance}``, ``/proc/irq``, ``/proc/interrupts``, unit files and, with some
+versions, ``/sys/fs/cgroup``; the PCI bus is only in ``lspci -nnvv`` (sos: plugins processor, numa, hardware, systemd, cgroups and pci).
+npu-smi it does not ask: its answers count where they lie in files that are named as sos names those of commands (``npu-smi_info_-m``).
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator, Mapping
+
+from .._kernel.pci import DEVICE_FOLDER
+from .._state.unit_files import FOLDERS
+
+TREES = ("sys", "proc", "etc", "usr", "lib", "run", "var", "dev")
+"""Top folders of a machine. Of an archive with some of them, the rest is not looked at."""
+WHOLE = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/proc/irq", "/sys/fs/cgroup")
+"""Folders that are there wholly, as far as anybody asks, or not at all."""
+UNITS = ("/lib/systemd/system", "/usr/lib/systemd/system")
+"""Where the units of packages lie. With them all other folders of units are there, as far as they have something."""
+COMMAND_FOLDER = re.compile(r"(^|/)(sos_commands/[^/]+|commands|npu-smi)/[^/]+\Z")
+_ANSWER = re.compile(r"(npu-smi)((?:_[^_]+)*)\Z")
+_LSPCI = re.compile(r"(^|/)sos_commands/pci/lspci_-nnvv\Z|(^|/)lspci_-nnvv(\.txt)?\Z")
+_FUNCTION = re.compile(
+    r"^((?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*?\[([0-9a-f]{4})\]: .*\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE
+)
+_NODE = re.compile(r"^\s+NUMA node:\s*(\d+)")
+
+
+def manifest(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    """Return the manifest that an archive without one would have, by the paths of its files."""
+    commands = list(_answers(members))
+    folders = {"/" + "/".join(path.split("/")[:count]) for path in members for count in range(1, path.count("/") + 1)}
+    whole = [folder for folder in WHOLE if folder in folders]
+    if any(_LSPCI.search(path) for path in members):
+        whole.append(DEVICE_FOLDER)
+    if folders & set(UNITS):
+        whole += [folder for folder in FOLDERS if not folder.startswith("/run/")]
+        whole += ["/run/systemd"] if "/run/systemd/system" in folders else []
+    return {
+        "about": "Made when the archive was opened: it has no list of what was looked at.",
+        "schema": 1,
+        "version": "",
+        "time": "",
+        "host": name,
+        "source": "sosreport" if any(path.startswith("sos_commands/") for path in members) else "another archive",
+        "live": False,
+        "settings": {},
+        "programs": {"npu-smi": "npu-smi"} if commands else {},
+        "commands": commands,
+        "absent": [],
+        "whole": whole,
+        "links": {},
+        "folders": {},
+        "names": {},
+        "unread": [],
+        "unreadable": [],
+    }
+
+
+def _answers(members: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
+    for path in sorted(members):
+        match = _ANSWER.match(re.sub(r"\.txt\Z", "", path.rpartition("/")[2])) if COMMAND_FOLDER.search(path) else None
+        if match:
+            yield {"argv": [match.group(1), *match.group(2).split("_")[1:]], "rc": 0, "file": path}
+
+
+def bus(members: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the files of the PCI bus in sysfs, as far as lspci told them."""
+    found: dict[str, bytes] = {}
+    for path, data in members.items():
+        folder = ""
+        for line in data.decode("utf-8", "replace").splitlines() if _LSPCI.search(path) else ():
+            function, node = _FUNCTION.match(line), _NODE.match(line)
+            if function:
+                address = function.group(1).lower()
+                folder = "%s/%s/" % (DEVICE_FOLDER[1:], address if address.count(":") == 2 else "0000:" + address)
+                texts = {
+                    "class": "0x%s00" % function.group(2),
+                    "vendor": "0x" + function.group(3),
+                    "device": "0x" + function.group(4),
+                    "numa_node": "-1",
+                }
+                found.update((folder + name, (text + "\n").encode()) for name, text in texts.items())
+            elif node and folder:
+                found[folder + "numa_node"] = (node.group(1) + "\n").encode()
+    return found

@@ -1,0 +1,131 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: archive_info
+short_description: Open archives of hosts, to plan and compare them from afar
+version_added: 1.0.0
+description:
+  - Opens what M(npu.affinity.host_archive) wrote, sosreports, and tars of C(/sys) and C(/proc), each into a folder that
+    M(npu.affinity.topology_facts) and M(npu.affinity.binding_info) take as O(npu.affinity.topology_facts#module:root). It runs on the
+    controller.
+  - Archives are not trusted. Only regular files are taken out, below the folder; a member with an absolute name or with C(..), a link
+    behind a link, and an archive of more than 512 MiB are refused.
+  - Answers of C(npu-smi) count in other archives than those of M(npu.affinity.host_archive) where they lie in a folder C(commands),
+    C(npu-smi) or below C(sos_commands), in files that are named by the command with C(_) for each blank, as in C(npu-smi_info_-m).
+options:
+  src:
+    description: An archive, a folder of archives, or an archive that was unpacked.
+    type: path
+    required: true
+  dest:
+    description: Folder in which a folder for each is made.
+    type: path
+    required: true
+attributes:
+  check_mode:
+    description: The archives are opened in check mode as well, because there is nothing to look at otherwise.
+    support: full
+  diff_mode:
+    description: It changes nothing that somebody has.
+    support: none
+  platform:
+    description: The operating systems on which it runs.
+    platforms: linux
+    support: full
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Open what users sent
+  npu.affinity.archive_info:
+    src: archives
+    dest: /tmp/opened
+  delegate_to: localhost
+  register: opened
+
+- name: Look at the first of them
+  npu.affinity.topology_facts:
+    root: "{{ opened.archives[0].root }}"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+archives:
+  description: The archives that were opened.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: A name for the host, that of its manifest or of the file.
+      type: str
+    root:
+      description: The folder with its tree.
+      type: str
+    source:
+      description: What made the archive.
+      type: str
+    time:
+      description: When it was made, in UTC, as far as that is known.
+      type: str
+    version:
+      description: The version of the collection that made it, or an empty text.
+      type: str
+    settings:
+      description: The settings that the host was planned and compared with.
+      type: dict
+  sample:
+    - name: node001
+      root: /tmp/opened/node001
+      source: npu.affinity.collect
+      time: '2026-11-22T17:30:00Z'
+      version: 1.0.0
+      settings: {npu_affinity_housekeeping: '2'}
+refused:
+  description: A sentence for every archive that could not be opened. The module fails where none could be.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
+
+TOLD = ("source", "time", "version", "settings")
+
+
+def argument_spec() -> dict[str, Any]:
+    return {"src": {"type": "path", "required": True}, "dest": {"type": "path", "required": True}}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    taken: dict[str, str] = {}
+    opened, refused = [], []
+    try:
+        for path in archives(module.params["src"]):
+            try:
+                found = open_archive(path, module.params["dest"], taken)
+            except ValueError as error:
+                refused.append(str(error))
+                continue
+            opened.append(dict({key: found.manifest[key] for key in TOLD}, name=found.name, root=found.folder))
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    if not opened:
+        module.fail_json(msg=" ".join(refused))
+    module.exit_json(changed=False, archives=opened, refused=refused)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host is collected, and inspected without its inventory: plan, comparison and page are those that the host itself gives."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.integration.conftest import touched
+from tests.integration.test_report import hosts_of
+from tests.integration.test_verify import MACHINE, VARIABLES, limp
+
+
+def told(run, root):
+    """What a run says of its hosts, without the folder in which a host lies."""
+    return [line.replace(f"{root}/", "/").replace(str(root), "/") for line in run.output.splitlines() if line.startswith("limping: ")]
+
+
+@pytest.mark.long  # four playbooks
+def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
+    hosts = fleet(limping=MACHINE)
+    hosts.give({"limping": {**VARIABLES, "npu_affinity_housekeeping_confine_holders": True}})
+    assert hosts.play("bind").status == 0
+    limp(hosts.tree("limping"))
+    before = hosts.snapshot("limping")
+    verified = hosts.play("verify", npu_affinity_reports=str(tmp_path / "here"))
+    collected = hosts.play("collect", npu_affinity_archives=str(tmp_path / "archives"))
+    assert collected.status == 0 and collected.summary["states"] == {"collected": ["limping"]}
+    assert touched(before, hosts.snapshot("limping")) == set()
+    assert [path.name for path in (tmp_path / "archives").iterdir()] == ["limping.tar.gz"]
+
+    root, pages = hosts.tree("limping"), tmp_path / "page.html"
+    hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))
+    (hosts.folder / "host_vars/limping.yml").unlink()
+    found = {"npu_affinity_archive": str(tmp_path / "archives"), "npu_affinity_report": str(pages)}
+    inspected = hosts.play("inspect", npu_affinity_reports=str(tmp_path / "there"), **found)
+    assert inspected.status == verified.status == 2
+    opened = next(entry["result"]["archives"][0]["root"] for entry in inspected.results if entry["action"].endswith("archive_info"))
+    drift = [line for line in told(inspected, opened) if "expected" in line]
+    assert drift == [line for line in told(verified, root) if "expected" in line] and len(drift) > 7
+    here, there = (json.loads((tmp_path / place / "limping.json").read_text()) for place in ("here", "there"))
+    assert json.loads(json.dumps(there).replace(opened, "")) == json.loads(json.dumps(here).replace(str(root), ""))
+    assert hosts_of(pages)["limping"]["state"] == "drifted"
+    assert inspected.summary["states"] == {"drifted": ["limping"]}
+    assert "0    910B3  0000:c1:00.0  1 " in inspected.output
