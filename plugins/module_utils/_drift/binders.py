@@ -63,16 +63,16 @@ def check_binders(
     ``cpus`` are those of the unit as a cpulist. ``host_binds``: whether vLLM-Ascend is not meant to.
     """
     granted = set(expand(cpus))
-    has_npus = unit.startswith("npu-") or getattr(findings.devices.get(unit), "kind", "") == "npu"
-    rules = [_of_sglang, _of_openmp, _of_store, _of_interrupts, _of_ranges, _of_mindie, _of_vllm]
-    if host_binds and has_npus and processes and architecture(host) == "aarch64":
-        rules.append(_of_vllm_ascend)
+    rules = [_of_sglang, _of_interrupts, _of_ranges, _of_mindie, _of_vllm]
+    of_npus = [_of_openmp, _of_store] + ([_of_vllm_ascend] if host_binds and architecture(host) == "aarch64" else [])
+    for_npus = unit == "npu.slice" or unit.startswith("npu-") or getattr(findings.devices.get(unit), "kind", "") == "npu"
     fight = "; until then %s puts its threads back" % THREADS_TIMER if host.exists("%s/%s" % (UNIT_FOLDER, THREADS_TIMER)) else ""
     found: dict[str, list[str]] = {}
     for pid in [process.rpartition("/")[2] for process in processes]:
         command = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
         started = _Started(started_with(host, pid), command, unit, granted & online or granted, online, fight)
-        for sentence in filter(None, [rule(started) for rule in rules]):
+        has_npus = for_npus or started.value("ASCEND_RT_VISIBLE_DEVICES") is not None
+        for sentence in filter(None, [rule(started) for rule in (rules + of_npus if has_npus else rules)]):
             found.setdefault(sentence, []).append(pid)
     for sentence, pids in found.items():
         more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""

@@ -565,6 +565,19 @@ def test_a_program_that_binds_itself_is_named(live, environment, arguments, rema
         assert sentence.startswith("process 100 (worker) of npu-0.slice started " + remark)
 
 
+@pytest.mark.parametrize("visible, said", [("", 0), ("\0ASCEND_RT_VISIBLE_DEVICES=0,1", 2)])
+def test_what_concerns_npus_alone_is_said_where_a_process_has_some(live, visible, said):
+    live.put("/proc/sys/kernel/arch", "aarch64")
+    live.put("/proc/200/environ", "OMP_PROC_BIND=close" + visible)
+    live.put("/proc/200/cmdline", "/usr/bin/vllm\0serve\0m")
+    found = [
+        remark for remark in compared(live, LIVE_WANTED)[1].remarks if remark.startswith("process 200 (worker) of tp.service started ")
+    ]
+    assert len(found) == said
+    workers = LIVE_WANTED._replace(binding={**BINDING, "bound_by": "workers"})
+    assert not [remark for remark in compared(live, workers)[1].remarks if "enable_cpu_binding" in remark]
+
+
 def test_a_running_host_is_asked_little_and_told_nothing(live):
     was_bound, findings = compared(live, LIVE_WANTED)
     assert (was_bound, findings.drift) == (True, [])
