@@ -669,7 +669,8 @@ function userTable(host) {
 const parted = cpulist => cpulist && cpulist.split(/(?<=,)/).map(part => [h("span", {class: "nowrap"}, part), h("wbr")]);
 
 function npuTable(host, shown, against, pick) {
-  const drifted = drifting(host), fields = [["pool", "Pool"], ["irq", "IRQ"], ["main", "main"], ["acl", "ACL"], ["release", "release"], ["mems", "Memory"], ["slice", "Slice"]];
+  const withKv = [shown, against].some(view => view && Object.values(view.npus || {}).some(npu => npu.kv));
+  const drifted = drifting(host), fields = [["pool", "Pool"], ["irq", "IRQ"], ["main", "main"], ...(withKv ? [["kv", "KV"]] : []), ["acl", "ACL"], ["release", "release"], ["mems", "Memory"], ["slice", "Slice"]];
   const value = (view, index, field) => view && view.npus[index] && view.npus[index][field] || "";
   const cellOf = (index, field) => {
     const one = value(shown, index, field), two = value(against, index, field);
