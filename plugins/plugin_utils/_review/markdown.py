@@ -17,8 +17,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import count, folded
 
 Host = Mapping[str, Any]
-HEADINGS = ("NPU", "PCI", "now", "new", "IRQ", "main", "ACL", "release", "memory", "slice")
-ROLES = ("irq", "main", "acl", "release", "mems", "slice")
+HEADINGS = ("NPU", "PCI", "now", "new")
+ROLES = {"irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "mems": "memory", "slice": "slice"}
 FIRST, MOVED, AS_IT_IS, NOTHING, REFUSED, SILENT = GROUPS = (
     "bound for the first time",
     "with other CPUs than now",
@@ -86,15 +86,16 @@ def _plan(host: Host) -> Iterator[str]:
     yield f"{_text(strategy)} CPUs {plan['cpus']} divided{housekeeping}. Features: {on or 'none'}."
     yield ""
     entries = {entry["slice"]: entry for entry in plan["npus"]}
-    rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {})) for row in host["difference"]["npus"]]
-    yield from _table(HEADINGS, rows)
+    shown = [role for role in ROLES if role != "kv" or any(entry.get("kv") for entry in plan["npus"])]
+    rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {}), shown) for row in host["difference"]["npus"]]
+    yield from _table([*HEADINGS, *(ROLES[role] for role in shown)], rows)
     if users := host["difference"]["users"]:
         yield ""
         yield from _table(("used by", "NPU", "now", "CPUs", "memory", "slice"), [_user(row) for row in users])
 
 
-def _npu(row: Host, entry: Host) -> list[Any]:
-    return [title(entry) if entry else row["npu"], row["pci"], row["now"], row["then"], *(entry.get(role) for role in ROLES)]
+def _npu(row: Host, entry: Host, roles: Iterable[str]) -> list[Any]:
+    return [title(entry) if entry else row["npu"], row["pci"], row["now"], row["then"], *(entry.get(role) for role in roles)]
 
 
 def _user(row: Host) -> list[Any]:

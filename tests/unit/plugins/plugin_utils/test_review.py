@@ -238,3 +238,13 @@ def test_a_lost_card_has_its_row():
     topology = {**lost(3), "applied": bound()["applied"]}
     row = next(line for line in review_file({"a": variables(topology)}, ["a"])["md"].splitlines() if line.startswith("| NPU 3 |"))
     assert row.split(" | ")[1] == FRESH["npus"][3]["pci"]
+
+
+@pytest.mark.parametrize("roles, has_kv", [(None, False), ({"kv": 2}, True)])
+def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it(roles, has_kv):
+    heading, _line, first = [
+        line for line in review_file({"a": variables(roles=roles)}, ["a"])["md"].splitlines() if line.startswith("| ")
+    ][:3]
+    assert ("| main | KV | ACL |" in heading) == has_kv
+    assert heading.count("|") == first.count("|")
+    assert ("| 164-165 | 166 |" in first) == has_kv
