@@ -28,6 +28,7 @@ from .findings import Findings
 
 BIND_IRQ = "bind_irq"
 FORCE = "force"
+IRQ_TIMER = "npu-affinity-irq.timer"
 THREADS_TIMER = "npu-affinity-threads.timer"
 _READINGS = ((0,), torch_npu.JOINS_RANGES)
 """A release of torch_npu before the one that takes several ranges together, and that one: which one runs, nothing on the host tells."""
@@ -36,7 +37,10 @@ _VISIBLE = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=\s*(\d+(?:\s*,\s*\d+)*)\s*\Z")
 
 
 class _Started(NamedTuple):
-    """How a process was started, and where: ``granted`` are the CPUs of its ``unit``; ``fight``: who puts back threads that it moves."""
+    """How a process was started, and where: ``granted`` are the CPUs of its ``unit``.
+
+    ``fight`` and ``fight_for_interrupts`` say at the end of sentences who puts back what it moves.
+    """
 
     environment: Sequence[str]
     command: Sequence[str]
@@ -44,6 +48,7 @@ class _Started(NamedTuple):
     granted: set[int]
     online: set[int]
     fight: str
+    fight_for_interrupts: str
 
     @property
     def against(self) -> str:
@@ -66,11 +71,12 @@ def check_binders(
     rules = [_of_sglang, _of_interrupts, _of_ranges, _of_mindie, _of_vllm]
     of_npus = [_of_openmp, _of_store] + ([_of_vllm_ascend] if host_binds and architecture(host) == "aarch64" else [])
     for_npus = unit == "npu.slice" or unit.startswith("npu-") or getattr(findings.devices.get(unit), "kind", "") == "npu"
-    fight = "; until then %s puts its threads back" % THREADS_TIMER if host.exists("%s/%s" % (UNIT_FOLDER, THREADS_TIMER)) else ""
+    timers = ((THREADS_TIMER, "its threads"), (IRQ_TIMER, "them"))
+    fights = ["; until then %s puts %s back" % timer if host.exists("%s/%s" % (UNIT_FOLDER, timer[0])) else "" for timer in timers]
     found: dict[str, list[str]] = {}
     for pid in [process.rpartition("/")[2] for process in processes]:
         command = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
-        started = _Started(started_with(host, pid), command, unit, granted & online or granted, online, fight)
+        started = _Started(started_with(host, pid), command, unit, granted & online or granted, online, *fights)
         has_npus = for_npus or started.value("ASCEND_RT_VISIBLE_DEVICES") is not None
         for sentence in filter(None, [rule(started) for rule in (rules + of_npus if has_npus else rules)]):
             found.setdefault(sentence, []).append(pid)
@@ -109,7 +115,8 @@ def _of_interrupts(started: _Started) -> str:
     found = torch_npu.setting(started.environment)
     if not found or BIND_IRQ not in found[1].switches:
         return ""
-    return "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: take bind_irq out" % found[0]
+    text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: take bind_irq out%s"
+    return text % (found[0], started.fight_for_interrupts)
 
 
 def _of_ranges(started: _Started) -> str:

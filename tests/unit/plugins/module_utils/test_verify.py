@@ -565,6 +565,22 @@ def test_a_program_that_binds_itself_is_named(live, environment, arguments, rema
         assert sentence.startswith("process 100 (worker) of npu-0.slice started " + remark)
 
 
+@pytest.mark.parametrize(
+    "environment, timer, what",
+    [
+        ("SGLANG_SET_CPU_AFFINITY=1", "npu-affinity-threads.timer", "its threads"),
+        ("BIND_CPU=1\0ATB_SPEED_HOME_PATH=/atb", "npu-affinity-threads.timer", "its threads"),
+        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1", "npu-affinity-irq.timer", "them"),
+    ],
+)
+def test_what_a_program_fights_is_named(live, environment, timer, what):
+    live.put("/proc/100/environ", environment)
+    for there in (False, True):
+        remarks = [remark for remark in compared(live, LIVE_WANTED)[1].remarks if remark.startswith("process 100 (worker) of npu-0.slice")]
+        assert [remark.endswith("; until then %s puts %s back" % (timer, what)) for remark in remarks] == [there]
+        live.put(UNITS + "/" + timer, MARK + "[Timer]\n")
+
+
 @pytest.mark.parametrize("visible, said", [("", 0), ("\0ASCEND_RT_VISIBLE_DEVICES=0,1", 2)])
 def test_what_concerns_npus_alone_is_said_where_a_process_has_some(live, visible, said):
     live.put("/proc/sys/kernel/arch", "aarch64")
