@@ -4,7 +4,7 @@
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
 ``python -m tests.lab.image`` builds it in a minute or two where none is kept that is made of the same files. ``LAB_ARCH`` is amd64
-(default) or arm64. Needs root, for mmdebstrap keeps file owners.
+(default) or arm64, ``LAB_IMAGE`` lab (default) or engines. Needs root, for mmdebstrap keeps file owners.
 
 Nothing of the guest runs while its image is built, so that one of another architecture takes no longer. What packages write when they are
 set up is the same on all of them: they are set up with the programs of this machine, and those of the guest take their place.
@@ -17,6 +17,7 @@ import shutil
 import struct
 import subprocess
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests import cache
@@ -24,7 +25,6 @@ from tests import cache
 HERE = Path(__file__).resolve().parent
 ARCHITECTURE = os.environ.get("LAB_ARCH", "amd64")
 BYTECODE = HERE.parent / "integration/bytecode/sitecustomize.py"
-SUITE = "bookworm"
 BUILD_SECONDS = 7200
 SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}.get(ARCHITECTURE, "")
@@ -34,19 +34,33 @@ FOREIGN = PLATFORMS.get(ARCHITECTURE) != os.uname().machine
 PROGRAMS = ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "numactl", "procps"]
 KERNEL_PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "busybox-static"]
 TRIPLET = f"{PLATFORMS.get(ARCHITECTURE)}-linux-gnu"
-TOOLS = ["make", "linux-kbuild-6.1", f"gcc-{TRIPLET.replace('_', '-')}" if FOREIGN else "gcc"]
-"""What compiles the driver, and goes again."""
+TOOLS = ["make", f"gcc-{TRIPLET.replace('_', '-')}" if FOREIGN else "gcc"]
+"""What compiles the driver beside the kernel's own tools, and goes again."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of image: the release of Debian, what it has beside :data:`PROGRAMS`, and the size of its file system."""
+
+    suite: str
+    programs: tuple[str, ...] = ()
+    size: str = "2G"
+
+
+ENGINES = ("docker.io", "docker-cli", "docker-compose", "containerd", "podman", "crun", "runc", "busybox-static")
+KINDS = {"lab": Kind("bookworm"), "engines": Kind("trixie", ENGINES, "4G")}
+NAME = os.environ.get("LAB_IMAGE", "lab")
+KIND = KINDS[NAME]
 MACHINE_OF_ELF = {"amd64": 62, "arm64": 183}
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
 KEPT = 4
-"""Images that stay in the cache, of 700 MB each."""
+"""Images of a kind that stay in the cache, of 700 MB each."""
 LINES = 20
 """Of the build's log, in the message when it fails."""
 
-_KIND = "lab"
-_MADE_OF = [ARCHITECTURE, SUITE, *PROGRAMS, *KERNEL_PACKAGES, *TOOLS, *LEFT_OUT]
+_MADE_OF = [ARCHITECTURE, repr(KIND), *PROGRAMS, *KERNEL_PACKAGES, *TOOLS, *LEFT_OUT]
 _MADE_OF += [path.name + path.read_text() for path in [Path(__file__), BYTECODE, *sorted((HERE / "guest").iterdir())]]
-FOLDER = cache.place(_KIND, _MADE_OF)
+FOLDER = cache.place(NAME, _MADE_OF)
 DISK, KERNEL, INITRD, KEY, FIRMWARE, IDENTITY = (
     FOLDER / name for name in ("disk.raw", "vmlinuz", "initrd.img", "key", "firmware.fd", "identity")
 )
@@ -58,7 +72,7 @@ def missing():
         return f"LAB_ARCH is {ARCHITECTURE}; it must be amd64 or arm64."
     programs = [QEMU, "qemu-img", "ssh", "ssh-keygen", "setpriv"]
     if not cache.is_made(FOLDER):
-        programs += ["mmdebstrap", "mke2fs", "cpio", "gzip"]
+        programs += ["mmdebstrap", "mke2fs", "cpio", "gzip", "xz"]
         if os.geteuid() != 0:
             return "The lab's image is built by root only; run make lab as root once."
     lacking = [name for name in programs if not shutil.which(name, path=SEARCH_PATH)]
@@ -67,7 +81,7 @@ def missing():
 
 def build():
     """Build the image unless it is there already."""
-    cache.folder(_KIND, _MADE_OF, _build_logged, KEPT)
+    cache.folder(NAME, _MADE_OF, _build_logged, KEPT)
 
 
 def _build_logged(folder):
@@ -83,7 +97,7 @@ def _build_logged(folder):
 def _build(folder, output):
     parts, root = folder / "parts", folder / "root"
     environment = {**os.environ, "PATH": SEARCH_PATH, "LAB_KEY": f"{KEY}.pub", "LAB_PARTS": str(parts), "LAB_INITRD": str(INITRD)}
-    environment |= {"LAB_TRIPLET": TRIPLET, "LAB_TOOLS": " ".join(TOOLS)}
+    environment["LAB_TRIPLET"] = TRIPLET
 
     def run(*command):
         words = [str(word) for word in command]
@@ -96,16 +110,19 @@ def _build(folder, output):
         run("mmdebstrap", "--variant=extract", f"--architectures={ARCHITECTURE}", *_left_out(), *includes, suite, target)
 
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", KEY)
-    extract(parts, SUITE, ",".join(KERNEL_PACKAGES), *(["?essential", ",".join(PROGRAMS)] if FOREIGN else []))
+    extract(parts, KIND.suite, ",".join(KERNEL_PACKAGES), *(["?essential", ",".join(PROGRAMS)] if FOREIGN else []))
     (kernel,) = (parts / "boot").glob("vmlinuz-*")
     shutil.copy(kernel, KERNEL)
+    (kernel_tools,) = (parts / "usr/lib").glob("linux-kbuild-*")
+    tools = [*TOOLS, kernel_tools.name]
+    environment["LAB_TOOLS"] = " ".join(tools)
     run(
         "mmdebstrap",
         "--variant=minbase",
-        f"--include={','.join([*PROGRAMS, *TOOLS])}",
+        f"--include={','.join([*PROGRAMS, *KIND.programs, *tools])}",
         *_left_out(),
         f'--customize-hook="{HERE}/guest/customize" "$1"',
-        SUITE,
+        KIND.suite,
         root,
     )
     if FOREIGN:
@@ -117,7 +134,7 @@ def _build(folder, output):
         extract(firmware, "trixie", "qemu-efi-aarch64")
         shutil.copy(firmware / "usr/share/qemu-efi-aarch64/QEMU_EFI.fd", FIRMWARE)
         shutil.rmtree(firmware)
-    run("mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", root, DISK, "2G")
+    run("mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", root, DISK, KIND.size)
     shutil.rmtree(root)
     IDENTITY.write_text(uuid.uuid4().hex)
 

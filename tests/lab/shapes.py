@@ -194,6 +194,13 @@ V1 = Shape(
 )
 NONE = Shape(name="none", about="2 nodes of 2 CPUs, no accelerator", family="a2", nodes=(Node(384),) * 2, cores=2)
 HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
+ENGINES = Shape(
+    name="engines",
+    about="2 nodes of 6 CPUs, one NPU on each, with memory for container engines",
+    family="a2",
+    nodes=(Node(1024, 1),) * 2,
+    cores=6,
+)
 
 
 @functools.cache
