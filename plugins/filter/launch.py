@@ -28,9 +28,8 @@ options:
   form:
     description:
       - How the workload is started.
-      - V(docker), V(podman) and V(nerdctl) are commands that run a container, with the engine's systemd cgroup driver.
+      - V(docker), V(podman), V(nerdctl) and V(ctr) are commands that run a container, with the engine's systemd cgroup driver.
       - V(compose) is a service of a Compose file, V(quadlet) a container unit of Podman.
-      - V(ctr) is the part of an OCI runtime specification for C(ctr run --config). It is JSON, which has no comments.
       - V(systemd) is a drop-in of a service, V(systemd_run) a command in a scope of its own.
       - V(taskset) and V(numactl) are commands that bind one program.
       - V(torch_npu) are lines of an environment file, by which torch_npu places the threads of its process on the CPUs of the plan.
@@ -84,16 +83,17 @@ options:
   image:
     description:
       - The image of the container.
-      - Taken by V(docker), V(podman), V(nerdctl), V(compose), V(quadlet), V(kubernetes), V(dra) and V(balloons).
+      - Taken by V(docker), V(podman), V(nerdctl), V(ctr), V(compose), V(quadlet), V(kubernetes), V(dra) and V(balloons).
+      - For V(ctr) its full name, such as V(docker.io/library/busybox:latest).
     type: str
     default: IMAGE
   command:
     description:
       - The program with its arguments, as a list, or as a text to split into words as a shell does. No shell runs it.
-      - Taken by all forms but V(systemd), V(kubelet), V(slurm), V(torch_npu) and V(ctr).
+      - Taken by all forms but V(systemd), V(kubelet), V(slurm) and V(torch_npu).
     type: raw
   arguments:
-    description: Further arguments of the engine. Taken by V(docker), V(podman), V(nerdctl) and V(quadlet).
+    description: Further arguments of the engine. Taken by V(docker), V(podman), V(nerdctl), V(ctr) and V(quadlet).
     type: raw
   devices:
     description: Whether the container gets the devices of its NPUs and the files of their driver.
@@ -141,6 +141,12 @@ options:
       - It brings the CPUs for interrupts of all NPUs and those of housekeeping, which no pod may have, and with V(balloons) the balloons of
         the other NPUs of the node.
     type: dict
+  containerd_version:
+    description:
+      - With O(form=ctr), the release of containerd, as text.
+      - Before 2.0 C(ctr) has no flags for CPU sets. The slice of the workload then holds them, and a workload without one is refused.
+    type: str
+    default: '1.7'
   slurm_version:
     description:
       - With O(form=slurm), the release of Slurm, such as V(24.11), as text.
@@ -230,6 +236,10 @@ EXAMPLES = r"""
       npus: [0, 1]
       pool: "{{ npu_affinity_plan.npus | map(attribute='pool') | join(',') }}"
       slice: npu.slice
+
+- name: Run a container by ctr of containerd 2
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('ctr', image='docker.io/library/infer:latest', containerd_version='2.1') }}"
 
 - name: Write gres.conf of a node with an old Slurm
   ansible.builtin.debug:

@@ -38,6 +38,7 @@ class Options:
     node: str = "NODE"
     plan: Mapping[str, Any] | None = None
     visible_devices: bool = True
+    containerd_version: str = "1.7"
     slurm_version: str = "24.11"
     torch_npu_version: str = "7.3"
     engine: str = ""
@@ -128,6 +129,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "node": _text,
     "plan": _plan,
     "visible_devices": _flag,
+    "containerd_version": _version,
     "slurm_version": _version,
     "torch_npu_version": _version,
     "engine": _engine,

@@ -58,10 +58,10 @@ def launch(
     workload = read(entry, topology, made.name)
     warnings = _checked(workload, form, binding, total_npus)
     recipe = FORMS[form].recipe(workload, made)
-    if not made.notes or recipe.comment is None:
+    if not made.notes:
         return recipe.text
     sentences = [*recipe.notes, *warnings, *(_in_process(workload, binding, made.engine) if recipe.starts else [])]
-    return "".join(f"{recipe.comment} {sentence}\n" for sentence in sentences) + recipe.text
+    return "".join(f"# {sentence}\n" for sentence in sentences) + recipe.text
 
 
 def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:

@@ -28,7 +28,7 @@ HOST_ONLY = ("strategy", "quality")
 
 @dataclass(frozen=True)
 class Recipe:
-    """The text of a form. ``notes`` are sentences for its user, ``comment`` what starts a comment in it (None: it has no comments).
+    """The text of a form. ``notes`` are sentences for its user.
 
     ``starts`` tells texts that start the workload from those that only prepare its host. A command has no newline at its end, so that
     pasting it does not run it.
@@ -36,7 +36,6 @@ class Recipe:
 
     text: str
     notes: Sequence[str] = ()
-    comment: str | None = "#"
     starts: bool = True
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import shlex
 from collections.abc import Callable, Iterator
@@ -95,9 +94,10 @@ def systemd_service(recipe: dict, plan: dict) -> None:
 
 
 def ctr(recipe: str, plan: dict) -> None:
-    linux = json.loads(launch(plan, "ctr", name="name"))["linux"]
-    assert f'"{linux["cgroupsPath"]}"' in recipe
-    assert linux["resources"]["cpu"] == {"cpus": plan["cpus"], "mems": plan["mems"]}
+    written = words(plan, "ctr", name="name")
+    (group,) = [word.removeprefix("--cgroup=") for word in written if word.startswith("--cgroup=")]
+    assert f'"{group}"' in recipe
+    assert "no cpuset flags" in recipe and not any(word.startswith("--cpuset") for word in written)
 
 
 def ascend_docker_runtime(recipe: dict, plan: dict) -> None:

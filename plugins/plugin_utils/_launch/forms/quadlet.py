@@ -33,6 +33,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         units.text({"Container": container, "Service": [("Slice", workload.slice)] if workload.slice else []}),
         [
             f"Save it as /etc/containers/systemd/{workload.named()}.container, then: systemctl daemon-reload",
+            "At boot it starts with a section [Install] and WantedBy=multi-user.target in it.",
             *devices.notes,
         ],
     )

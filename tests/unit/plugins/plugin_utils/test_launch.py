@@ -44,7 +44,7 @@ PAIR = workloads(PLAN, [{"name": "pair", "npus": [0, 1]}], TOPOLOGY)[0]
 ALL_IN_ONE = {"name": "tp2", "npus": [0, 1], "cpus": "0-31", "mems": "0,1", "slice": "npu.slice"}
 NO_SLICE = {"name": "free", "npus": [0], "cpus": "4-7", "mems": "0"}
 ENGINES = ("docker", "podman", "nerdctl")
-COMMANDS = (*ENGINES, "taskset", "numactl", "systemd_run")
+COMMANDS = (*ENGINES, "ctr", "taskset", "numactl", "systemd_run")
 HARD_WORDS = ["echo", "a b", "it's", '"quoted"', "$HOME", "100%", "back\\slash", "#1", ";x", "*", "two\nlines", "$(date)", ""]
 
 
@@ -202,12 +202,11 @@ IN_CONTAINER = [
 
 @pytest.mark.parametrize("entry, options, variables", [row[1:] for row in IN_CONTAINER], ids=[row[0] for row in IN_CONTAINER])
 def test_containers_count_their_devices_from_zero(entry, options, variables):
-    for engine in ENGINES:
-        assert [word[6:] for word in words(entry, engine, **options) if word.startswith("--env=")] == variables
+    for engine, release in [*((engine, {}) for engine in ENGINES), ("ctr", {"containerd_version": "2.0"})]:
+        assert [word[6:] for word in words(entry, engine, **options, **release) if word.startswith("--env=")] == variables
     (service,) = loaded(entry, "compose", **options)["services"].values()
     assert [f"{name}={value}" for name, value in service.get("environment", {}).items()] == variables
     assert unit(entry, "quadlet", **options)["Container"].get("Environment", []) == variables
-    assert json.loads(launch(entry, "ctr", **options)).get("process", {"env": []})["env"] == variables
 
 
 def test_a_privileged_container_sees_the_devices_of_the_host():
@@ -249,7 +248,7 @@ def test_commands_arrive_word_by_word_through_a_shell(form):
     assert not text.endswith("\n"), "pasting it would run it"
 
 
-@pytest.mark.parametrize("form", sorted(set(FORMS) - {"ctr", "slurm", "balloons"}))
+@pytest.mark.parametrize("form", sorted(set(FORMS) - {"slurm", "balloons"}))
 def test_comments_do_not_disturb_who_splits_words(form):
     text = launch(ENTRY, form)
     assert text.startswith("# ")
@@ -392,12 +391,34 @@ def test_numactl_binds_memory_as_well():
     assert words(ENTRY, "numactl", command="run", visible_devices=False) == ["numactl", "--physcpubind=16-31", "--membind=1", "--", "run"]
 
 
-def test_ctr_takes_a_part_of_the_oci_specification():
-    assert json.loads(launch(ENTRY, "ctr", name="infer")) == {
-        "process": {"env": ["ASCEND_RT_VISIBLE_DEVICES=0"]},
-        "linux": {"cgroupsPath": "npu-0.slice:ctr:infer", "resources": {"cpu": {"cpus": "16-31", "mems": "1"}}},
-    }
-    assert json.loads(launch({"cpus": "4-7"}, "ctr")) == {"linux": {"resources": {"cpu": {"cpus": "4-7"}}}}
+IN_SLICE = ["--runc-systemd-cgroup", "--cgroup=npu-0.slice:ctr:infer"]
+SETS = ["--cpuset-cpus=16-31", "--cpuset-mems=1"]
+CTR = [
+    ("before 2.0 the slice holds the sets", {}, IN_SLICE),
+    ("from 2.0 on there are flags", {"containerd_version": "2.0"}, [*IN_SLICE, *SETS]),
+    ("a host without slices", {"containerd_version": "2.1.3", "topology": V1}, SETS),
+]
+
+
+@pytest.mark.parametrize("options, flags", [row[1:] for row in CTR], ids=[row[0] for row in CTR])
+def test_ctr_places_a_container(options, flags):
+    written = words(ENTRY, "ctr", name="infer", image="img", command="serve", devices=False, arguments="--detach", **options)
+    assert written == ["ctr", "run", *flags, "--detach", "img", "infer", "serve"]
+
+
+def test_ctr_mounts_the_driver():
+    written = words(ENTRY, "ctr")
+    assert [word for word in written if word.startswith("--device=")] == [f"--device={node}" for node in ("/dev/davinci4", *COMMON_NODES)]
+    assert [word for word in written if word.startswith("--mount=")] == [
+        f"--mount=type=bind,src={path},dst={path},options=rbind:rw" for path in ASCEND_MOUNTS
+    ]
+    assert written[-2:] == ["IMAGE", "npu-0"]
+    assert [word for word in words(GPUS, "ctr") if word.startswith("--gpus")] == ["--gpus=2", "--gpus=3"]
+
+
+def test_ctr_says_which_release_fails():
+    assert "splits --mount and --env at commas" in launch(ENTRY, "ctr", containerd_version="2.4.0")
+    assert "commas" not in launch(ENTRY, "ctr", containerd_version="2.4.1")
 
 
 def test_a_pod_asks_for_as_many_cpus_as_interrupts_leave():
@@ -502,6 +523,9 @@ REFUSALS = [
     ),
     ("torch_npu without NPUs", {"cpus": "0-3"}, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
     ("torch_npu with interrupts only", {**ENTRY, "pool": "16-17", "irq": "16-17"}, "torch_npu", {}, "nothing of CPUs 16-17 is left"),
+    ("ctr without a slice", NO_SLICE, "ctr", {}, "ctr of containerd 1.7 has no flags for CPU sets, and no slice holds CPUs 4-7 for"),
+    ("ctr in the slice of all", ALL_IN_ONE, "ctr", {}, "no slice holds CPUs 0-31 for this workload alone; use nerdctl, or containerd 2.0"),
+    ("ctr on cgroup v1", ENTRY, "ctr", {"topology": V1}, "no slice holds CPUs 16-31"),
     ("an unknown form", ENTRY, "dcoker", {}, "form: expected one of balloons, compose, ctr, docker, "),
     ("an unknown option", ENTRY, "docker", {"imgae": "x"}, "form docker has no option imgae; it has arguments, ascend_runtime, command, "),
     (
@@ -619,7 +643,7 @@ def test_every_form_that_starts_a_program_switches_its_binding_off(form):
     plain, told = (launch(ENTRY, form, **options, **host) for options in ({}, {"engine": "sglang"}))
     assert off not in plain
     assert re.search(off + r"(?:=|: '|\n +value: ')0\b", told)
-    assert ("# SGLang: leave --numa-node out." in told) == (form != "ctr")
+    assert "# SGLang: leave --numa-node out." in told
     assert "enable_cpu_binding" not in told
     assert launch({**PAIR, "engine": "sglang"}, form, **host) == launch(PAIR, form, engine="sglang", **host)
 
