@@ -167,6 +167,10 @@ arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 
 	LAB_ARCH=arm64 tests/lab/setup
 	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/arm-cache -m aarch64 $(ARGS)
 
+engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
+	tests/lab/setup amd64
+	LAB_IMAGE=engines $(LAB)/test_engines.py -o cache_dir=build/engines-cache $(ARGS)
+
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup
 	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m architecture $(ARGS)

@@ -58,6 +58,7 @@ REST = (
     Part("slurm", ("slurm",), setup=("tests/slurm/setup",)),
     Part("events", ("events",), setup=("tests/events/setup",)),
     Part("metrics", ("metrics",), setup=("tests/metrics/setup",)),
+    Part("engines", ("engines",), setup=("tests/lab/setup", "amd64"), retry=("engines", LAST_FAILED)),
     Part("site", ("docs-site",)),
     Part("matrix", ("matrix",), alone=True),
     Part("molecule", ("molecule",), alone=True, setup=("extensions/molecule/setup",)),
