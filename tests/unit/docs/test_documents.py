@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
 from tests import documents
 
 
@@ -54,6 +55,13 @@ def test_the_example_of_every_role_is_a_play_that_runs_it(tmp_path):
     command = ["ansible-playbook", "-i", "npu_hosts,", "--syntax-check", *map(str, paths)]
     done = subprocess.run(command, cwd=documents.REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("heading", ["The forms", "Shown by"])
+def test_a_table_of_forms_has_each_of_them(heading):
+    text = (documents.REPOSITORY / "docs/containers.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", text.split(f"\n## {heading}\n")[1].partition("\n## ")[0], re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(FORMS)
 
 
 def test_a_release_is_called_by_one_version_everywhere():
