@@ -154,6 +154,14 @@ options:
       - Up to 22.05 each NPU has the cores of its own CPUs.
     type: str
     default: '24.11'
+  slurm_sockets:
+    description:
+      - With O(form=slurm), what stands for a socket, of which C(Cores=) names all cores.
+      - V(numa) are NUMA nodes (C(numa_node_as_socket)), V(l3) the CPUs of each L3 cache (C(l3cache_as_socket)). All NPUs of a host have
+        the same.
+    type: str
+    choices: [numa, l3]
+    default: numa
   torch_npu_version:
     description:
       - With O(form=torch_npu), the release of torch_npu, as text.
@@ -248,6 +256,10 @@ EXAMPLES = r"""
 - name: Run SGLang on the CPUs of an NPU, and keep it from choosing others
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='sglang', engine='sglang') }}"
+
+- name: Write gres.conf of a node where L3 caches are sockets of Slurm
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('slurm', topology=npu_affinity_topology, slurm_sockets='l3') }}"
 
 - name: Let torch_npu place the threads of a training process
   ansible.builtin.copy:

@@ -71,11 +71,14 @@ SHARED = entries("0-5", "6-11", "12-23", "24-35")
 ACROSS = entries("2-11", "12-23", "20-31", "36-47")
 THREADS = topology(siblings=[f"{cpu},{cpu + 6}" for first in (0, 12, 24, 36) for cpu in range(first, first + 6)])
 ONE_NODE = topology(numa=["0-47"])
+L3_CACHES = topology()
+L3_CACHES["cpus"]["caches"] = [f"{first}-{first + 5}" for first in range(0, 48, 6)]
 CASES = [
     ("two NPUs of one node", topology(), SHARED, "24.11", "24.11", "IDLE"),
     ("pools across nodes", topology(), ACROSS, "24.11", "24.11", "IDLE"),
     ("two threads a core", THREADS, SHARED, "24.11", "24.11", "IDLE"),
     ("one NUMA node", ONE_NODE, SHARED, "24.11", "24.11", "IDLE"),
+    ("L3 caches", L3_CACHES, SHARED, "24.11", "24.11", "IDLE"),
     ("lines of an old Slurm", topology(), SHARED, "22.05", "24.11", "DRAIN"),
     ("lines of an old Slurm, read by it", topology(), SHARED, "22.05", "22.05", "IDLE"),
     ("lines of a new Slurm, read by an old one", topology(), ACROSS, "24.11", "22.05", "IDLE"),
@@ -104,8 +107,9 @@ def roots():
 
 def run_node(roots, folder, host, plan, command, written="24.11", read="24.11", tasks="task/none"):
     """Return what a command prints on a node whose configuration the form wrote for one version, and another may read."""
-    texts = [launch(entry, "slurm", topology=host, name="node", slurm_version=written) for entry in plan]
-    current = LINE.search(launch(plan[0], "slurm", topology=host, name="node"))
+    sockets = "l3" if "caches" in host["cpus"] else "numa"
+    texts = [launch(entry, "slurm", topology=host, name="node", slurm_version=written, slurm_sockets=sockets) for entry in plan]
+    current = LINE.search(launch(plan[0], "slurm", topology=host, name="node", slurm_sockets=sockets))
     parameter = f",{current['parameter']}" if current["parameter"] else ""
     (folder / "slurm.conf").write_text(CONFIGURATION.format(parameters=parameter, node=current["node"], tasks=tasks))
     (folder / "gres.conf").write_text("".join(texts))

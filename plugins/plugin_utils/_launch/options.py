@@ -40,6 +40,7 @@ class Options:
     visible_devices: bool = True
     containerd_version: str = "1.7"
     slurm_version: str = "24.11"
+    slurm_sockets: str = "numa"
     torch_npu_version: str = "7.3"
     engine: str = ""
 
@@ -97,6 +98,12 @@ def _plan(option: str, value: object) -> Mapping[str, Any]:
     return value
 
 
+def _sockets(option: str, value: object) -> str:
+    if value not in ("numa", "l3"):
+        raise ValueError(f"{option}: expected numa or l3; got {value!r}")
+    return str(value)
+
+
 def _version(option: str, value: object) -> str:
     if not isinstance(value, str) or not _RELEASE.match(value):
         raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
@@ -131,6 +138,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "visible_devices": _flag,
     "containerd_version": _version,
     "slurm_version": _version,
+    "slurm_sockets": _sockets,
     "torch_npu_version": _version,
     "engine": _engine,
 }

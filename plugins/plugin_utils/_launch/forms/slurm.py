@@ -5,7 +5,8 @@
 
 ``Cores=`` takes Slurm's own numbers of whole cores, those that ``lstopo -l`` shows as ``Core L#`` (gres.conf(5)). It must name all cores of
 a socket together (gres.conf(5) of 24.11 and 26.05): slurmctld 24.11.5 drains a node whose "GRES core specification 0-5 doesn't match socket
-boundaries". With ``SlurmdParameters=numa_node_as_socket`` NUMA nodes stand for sockets. Slurm 22.05 lacks the check and takes any cores.
+boundaries". NUMA nodes stand for sockets with ``SlurmdParameters=numa_node_as_socket``, the CPUs of each L3 cache with
+``l3cache_as_socket``. Slurm 22.05 lacks the check and takes any cores.
 
 This module is private to the collection.
 """
@@ -22,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options, release
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Card, Recipe, Workload
 
-OPTIONS = frozenset({"slurm_version"})
+OPTIONS = frozenset({"slurm_version", "slurm_sockets"})
 FILES = {"npu": "/dev/davinci", "gpu": "/dev/nvidia"}
 TAKES_ANY_CORES = (22, 5)
 """The newest release that is known to take cores that are not all of a socket."""
@@ -30,10 +31,12 @@ TAKES_ANY_CORES = (22, 5)
 
 @dataclass(frozen=True)
 class Node:
-    """A host as Slurm sees it: CPUs by core in Slurm's order, and the numbers of those cores by NUMA node."""
+    """A host as Slurm sees it: CPUs by core in Slurm's order, the numbers of those cores by socket, and what stands for a socket."""
 
     cores: Sequence[Sequence[int]]
     sockets: Sequence[Sequence[int]]
+    named: str = "NUMA node"
+    parameter: str = "numa_node_as_socket"
 
     def cpus(self, numbers: Iterable[int]) -> set[int]:
         return {cpu for number in numbers for cpu in self.cores[number]}
@@ -44,7 +47,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         raise ValueError(f"{workload.title}: Slurm counts whole cores, and CPUs are all that a plan has; give topology")
     if not workload.cards:
         raise ValueError(f"{workload.title} names no NPU, and gres.conf has a line for each; give npus")
-    node = _node(workload)
+    node = _by_cache(workload) if options.slurm_sockets == "l3" else _by_node(workload)
     exact = release(options.slurm_version)[:2] <= TAKES_ANY_CORES
     prefix = f"NodeName={options.name} " if options.name else ""
     lines, split, shared = [], set(), []
@@ -69,7 +72,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         notes.append(f"CpuSpecList={listed} of the node in slurm.conf keeps jobs off the cores that take interrupts, in numbers of Slurm.")
     if shared:
         notes.append(
-            f"Slurm takes whole NUMA nodes only: {'; '.join(shared)} besides its own. Which of them a job gets, Slurm decides, unless "
+            f"Slurm takes whole {node.named}s only: {'; '.join(shared)} besides its own. Which of them a job gets, Slurm decides, unless "
             "a TaskProlog binds it to the CPUs of its NPU (docs/containers.md has one)."
         )
     if split:
@@ -77,11 +80,25 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     return Recipe("".join(lines), [*notes, *container.unsure(workload)], starts=False)
 
 
-def _node(workload: Workload) -> Node:
+def _by_node(workload: Workload) -> Node:
     cores = numbered(workload.topology)
     number_of = {cpu: number for number, core in enumerate(cores) for cpu in core}
     by_numa = [sorted({number_of[cpu] for cpu in expand(numa["cpus"])}) for numa in workload.topology.get("numa") or ()]
     return Node(cores, [numbers for numbers in by_numa if numbers] or [range(len(cores))])
+
+
+def _by_cache(workload: Workload) -> Node:
+    cores = numbered(workload.topology)
+    place = {cpu: number for number, core in enumerate(cores) for cpu in core}
+    caches = [expand(cache) for cache in workload.topology["cpus"].get("caches") or ()]
+    if set(place) != {cpu for cache in caches for cpu in cache}:
+        raise ValueError(f"{workload.title}: the L3 caches of the host are not known for all of its CPUs; leave slurm_sockets out")
+    in_order = sorted(sorted({place[cpu] for cpu in cache}) for cache in caches)
+    sockets, first = [], 0
+    for numbers in in_order:
+        sockets.append(range(first, first + len(numbers)))
+        first += len(numbers)
+    return Node([cores[number] for numbers in in_order for number in numbers], sockets, "L3 cache", "l3cache_as_socket")
 
 
 def _inside(workload: Workload, card: Card, node: Node) -> list[int]:
@@ -95,7 +112,10 @@ def _inside(workload: Workload, card: Card, node: Node) -> list[int]:
 
 def _line_of_node(workload: Workload, node: Node, name: str) -> str:
     cores, threads = ({len(part) for part in parts} for parts in (node.sockets, node.cores))
-    for count, word, key in ((cores, "NUMA nodes with {} cores", "CoresPerSocket"), (threads, "cores with {} threads", "ThreadsPerCore")):
+    for count, word, key in (
+        (cores, f"{node.named}s with {{}} cores", "CoresPerSocket"),
+        (threads, "cores with {} threads", "ThreadsPerCore"),
+    ):
         if len(count) > 1:
             found = word.format(" and ".join(map(str, sorted(count))))
             raise ValueError(
@@ -103,7 +123,7 @@ def _line_of_node(workload: Workload, node: Node, name: str) -> str:
                 "TaskProlog (docs/containers.md has one), or let the job start its program with form numactl"
             )
     devices: list[Any] = [npu for npu in workload.topology["npus"] if npu.get("kind", "npu") == workload.kind]
-    as_socket = "SlurmdParameters=numa_node_as_socket and " if len(node.sockets) > 1 else ""
+    as_socket = f"SlurmdParameters={node.parameter} and " if len(node.sockets) > 1 else ""
     return (
         f"slurm.conf needs {as_socket}NodeName={name or 'NODE'} CPUs={len(node.cpus(range(len(node.cores))))} Sockets={len(node.sockets)} "
         f"CoresPerSocket={cores.pop()} ThreadsPerCore={threads.pop()} Gres={workload.kind}:{len(devices)}; "

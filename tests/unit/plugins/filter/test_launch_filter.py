@@ -69,7 +69,8 @@ def test_the_command_names_the_forms_that_do_not_take_it():
 
 
 def test_the_examples_run(tmp_path):
-    facts = {"npu_affinity_plan": PLAN, "npu_affinity_topology": TOPOLOGY, "ansible_python_interpreter": sys.executable}
+    topology = {**TOPOLOGY, "cpus": {**TOPOLOGY["cpus"], "caches": ["0-15", "16-31"]}}
+    facts = {"npu_affinity_plan": PLAN, "npu_affinity_topology": topology, "ansible_python_interpreter": sys.executable}
     play = {"hosts": "localhost", "gather_facts": False, "vars": facts, "tasks": PUBLISHED_EXAMPLES}
     (tmp_path / "examples.yml").write_text(yaml.safe_dump([play], sort_keys=False, width=1000))
     environment = {

@@ -568,6 +568,20 @@ REFUSALS = [
     ("an old Slurm without whole cores", {**ENTRY, "pool": "16-17"}, "slurm", {"topology": SMT, "slurm_version": "22.05"}, "no whole core"),
     ("Slurm with uneven nodes", ENTRY, "slurm", {"topology": UNEVEN}, "NUMA nodes with 8 and 24 cores, and a node of Slurm has one Cores"),
     ("Slurm with uneven cores", ENTRY, "slurm", {"topology": SOME_THREADS}, "the host has NUMA nodes with 15 and 16 cores"),
+    (
+        "Slurm with unknown caches",
+        ENTRY,
+        "slurm",
+        {"topology": TOPOLOGY, "slurm_sockets": "l3"},
+        "L3 caches of the host are not known for all",
+    ),
+    (
+        "Slurm with unknown sockets",
+        ENTRY,
+        "slurm",
+        {"topology": TOPOLOGY, "slurm_sockets": "l2"},
+        "slurm_sockets: expected numa or l3; got",
+    ),
     ("a number as release of Slurm", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_version": 24.1}, "a release such as '24.11', as text"),
     ("a pod with interrupts only", {**ENTRY, "pool": "16-17"}, "kubernetes", {}, "nothing of its CPUs 16-17 is left"),
     (
@@ -886,3 +900,19 @@ def test_a_kubelet_is_told_what_its_version_knows(version, options, gates, unsur
     found = loaded(ENTRY, "kubelet", topology=topology)
     assert (list(found["cpuManagerPolicyOptions"]), found.get("featureGates")) == (options, gates)
     assert ("came with Kubernetes 1.32" in launch(ENTRY, "kubelet", topology=topology)) == unsure
+
+
+@pytest.mark.parametrize(
+    "caches, pool, cores",
+    [
+        (["0-3", "4-7", "8-11", "12-15", "16-19", "20-23", "24-27", "28-31"], "20-27", "20-27"),
+        (["0-3", "4-7", "8-11", "12-15", "16-19", "20-23", "24-27", "28-31"], "18-23", "16-23"),
+        (["0-7", "8-15", "16,18,20,22,24,26,28,30", "17,19,21,23,25,27,29,31"], "17,19,21", "24-31"),  # cores count cache by cache
+    ],
+)
+def test_l3_caches_are_sockets_of_slurm(caches, pool, cores):
+    topology = changed(cpus={**TOPOLOGY["cpus"], "caches": caches})
+    text = launch({**ENTRY, "pool": pool}, "slurm", topology=topology, slurm_sockets="l3")
+    assert f"Cores={cores}\n" in text
+    assert f"SlurmdParameters=l3cache_as_socket and NodeName=NODE CPUs=32 Sockets={len(caches)} CoresPerSocket={32 // len(caches)} " in text
+    assert ("Slurm takes whole L3 caches only" in text) == (pool != "20-27")
