@@ -59,6 +59,7 @@ _value:
     - C(method) is V(slices), V(services) (cgroup v1, or an old systemd) or V(none), and C(summary) the sentence why.
     - C(parents), C(slices), C(services) and C(housekeeping) are the units with their CPUs and memory nodes.
     - Services have the variables of their drop-ins in C(environment); those that switch in-process binding off are in C(switches), too.
+    - C(workloads) are those with a slice of their own, with the slices of their NPUs.
     - C(vnpus) are as P(npu.affinity.vnpus#filter) returns them, with the C(settings) of the unit of their limiter.
     - C(enabled), C(started) and C(expected) are the units that must start at boot, those that must run, and what the kernel must then
       grant, as P(npu.affinity.host_files#module) takes them.

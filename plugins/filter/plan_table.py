@@ -58,7 +58,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _table
+from ansible_collections.npu.affinity.plugins.module_utils import _table
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 plan_table = filter_errors(_table.plan_table)

@@ -123,7 +123,7 @@ def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
         features=dict(state["features"], **dict.fromkeys(gone, "absent")),
         live={name: wanted for name, wanted in state["live"].items() if name not in gone},
         absent=dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
-        runtime=any("ExecStart=" in entry["content"] and "npu_affinity." in entry["content"] for entry in files),
+        runtime=state["runtime"] and any(presence == "present" and name not in gone for name, presence in state["features"].items()),
     )
     for key in ("enabled", "started", "stopped", "released"):
         left[key] = [unit for unit in state[key] if unit not in units]

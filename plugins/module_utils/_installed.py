@@ -18,6 +18,8 @@ LIBRARY = posixpath.dirname(FOLDER)
 """What Python's path has to name."""
 OWNED = (FOLDER + "/*.py", FOLDER + "/*/*.py")
 """Where files of ours were installed by this version or another one."""
+COMMAND = "/usr/local/bin/npu-affinity"
+COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 
 

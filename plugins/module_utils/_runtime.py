@@ -1,10 +1,10 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host code that boot units run, as texts to be installed: one truth for the modules and for the time without Ansible.
+"""The host code that boot units and the command run, as texts to be installed: one truth for the modules and for the time without Ansible.
 
-Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share``, ``_processes``, ``_tuning`` and
-``_metrics`` are its programs.
+Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share``, ``_processes``, ``_tuning``, ``_metrics``
+and ``_command`` are its programs.
 
 This module is private to the collection.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pkgutil
 
-from ._installed import FOLDER
+from ._installed import COMMAND, COMPLETION, FOLDER, LIBRARY
 from ._state.files import MARKER
 from ._version import VERSION
 
@@ -26,10 +26,17 @@ FILES = (
     "_npu_smi.py",
     "_nvidia_smi.py",
     "_plan_file.py",
+    "_table.py",
     "_textfile.py",
     "_tuning.py",
     "_version.py",
     "_vnpu_layout.py",
+    "_command/__init__.py",
+    "_command/checking.py",
+    "_command/explaining.py",
+    "_command/known.py",
+    "_command/program.py",
+    "_command/running.py",
     "_device_share/__init__.py",
     "_device_share/calls.py",
     "_device_share/program.py",
@@ -43,6 +50,7 @@ FILES = (
     "_drift/files.py",
     "_drift/findings.py",
     "_drift/plan.py",
+    "_drift/sentences.py",
     "_drift/soft_split.py",
     "_drift/threads.py",
     "_drift/tuning.py",
@@ -50,6 +58,7 @@ FILES = (
     "_drift/verify.py",
     "_drift/wanted.py",
     "_history/__init__.py",
+    "_history/difference.py",
     "_history/entries.py",
     "_history/in_force.py",
     "_irq/__init__.py",
@@ -112,6 +121,57 @@ INSTALLED = tuple(name.replace("/program.py", "/__main__.py") for name in FILES)
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
 
 
+PYTHON = "/usr/bin/python3"
+"""The interpreter of the command where no setting names one."""
+_LAUNCHER = """#!%%s -I
+%s\"\"\"The command of npu.affinity on its host: npu-affinity --help.\"\"\"
+
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, "%s")
+
+from npu_affinity._command.__main__ import main
+
+raise SystemExit(main())
+""" % (FIRST_LINE, LIBRARY)
+_COMPLETION = (
+    FIRST_LINE
+    + r"""# shellcheck shell=bash
+_npu_affinity() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} names=() slice
+    if ((COMP_CWORD == 1)); then
+        names=(status verify plan explain run history --help --version)
+    else
+        case ${COMP_WORDS[1]}:$before in
+            verify:* | plan:* | history:*) names=(--json --help) ;;
+            explain:explain) names=(pid npu gpu cpu --help) ;;
+            explain:pid) mapfile -t names < <(compgen -G "/proc/[0-9]*") && names=("${names[@]#/proc/}") ;;
+            explain:cpu) mapfile -t names < <(compgen -G "/sys/devices/system/cpu/cpu[0-9]*") && names=("${names[@]##*/cpu}") ;;
+            explain:npu | explain:gpu | run:run)
+                for slice in /etc/systemd/system/{npu,gpu}-*.slice; do
+                    slice=${slice##*/} slice=${slice%.slice}
+                    [[ $before == run ]] && names+=("$slice")
+                    [[ $slice == "$before"-* ]] && names+=("${slice#*-}")
+                done
+                [[ $before == run ]] && names+=(--user --help)
+                ;;
+            run:--user) mapfile -t COMPREPLY < <(compgen -u -- "$word") && return ;;
+            run:*) mapfile -t COMPREPLY < <(compgen -c -- "$word") && return ;;
+        esac
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "${names[*]}" -- "$word")
+}
+complete -F _npu_affinity npu-affinity
+"""
+)
+
+
+def command(python: str) -> list[dict[str, str]]:
+    """Return the files of the command that a person calls, which the interpreter ``python`` of the host runs."""
+    return [{"path": COMMAND, "content": _LAUNCHER % python, "mode": "0755"}, {"path": COMPLETION, "content": _COMPLETION, "mode": "0644"}]
+
+
 def files() -> list[dict[str, str]]:
     """Return :data:`FILES` as entries ``{path, content}`` for :class:`_transaction.host_files.Request`."""
     return [{"path": "%s/%s" % (FOLDER, name), "content": text} for name, text in sources().items()]
@@ -136,9 +196,10 @@ def sources() -> dict[str, str]:
 def _bundle_imports() -> object:
     """Is never called: Ansible sends with a module what its import statements name, and what that imports; this loads none of it."""
     from . import _tuning
+    from ._command import program as command
     from ._device_share import program as device_share
     from ._irq import program as irq
     from ._metrics import program as metrics
     from ._processes import program as processes
 
-    return (device_share, irq, metrics, processes, _tuning)
+    return (command, device_share, irq, metrics, processes, _tuning)

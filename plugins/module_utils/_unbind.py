@@ -49,12 +49,16 @@ RELEASES: dict[str, type[Release]] = {
 """What features hold besides files and units, in the order in which they give it back."""
 _LIBRARY = _installed.LIBRARY
 _SHARED = (
-    PLAN,
-    entries.OWNED,
-    UNIT_FOLDER + "/npu-affinity-*.service",
-    UNIT_FOLDER + "/npu-affinity-*.timer",
-    UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
-) + _installed.OWNED
+    (
+        PLAN,
+        entries.OWNED,
+        UNIT_FOLDER + "/npu-affinity-*.service",
+        UNIT_FOLDER + "/npu-affinity-*.timer",
+        UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
+    )
+    + _installed.OWNED
+    + (_installed.COMMAND, _installed.COMPLETION)
+)
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(binding.MEMORY), _LIBRARY]

@@ -56,7 +56,7 @@ options:
     elements: str
     default: []
   runtime:
-    description: Whether the host code that boot units run is compared with that of this version of the collection.
+    description: Whether the host code, with the command C(npu-affinity), is compared with that of this version of the collection.
     type: bool
     default: false
   binding:
@@ -457,6 +457,8 @@ def main() -> None:
     params = module.params
     state = params["state"]
     runtime = params["runtime"] or bool(state and state["runtime"])
+    if runtime:
+        params["files"] = params["files"] + _runtime.command((state or {}).get("python") or _runtime.PYTHON)
     wanted = wanted_by(state, params, {_installed.FOLDER: _runtime.sources()} if runtime else {})
     try:
         host = host_at(params["root"], params["timeout"])

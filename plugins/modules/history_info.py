@@ -123,29 +123,19 @@ entry:
       type: dict
 """
 
-from typing import Any, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.npu.affinity.plugins.module_utils import _plan_file
 from ansible_collections.npu.affinity.plugins.module_utils._history import difference
 from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Entry, readable
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import readable
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 
 
 def argument_spec() -> dict[str, Any]:
     return {"root": {"type": "path", "default": "/"}, "to": {"type": "str"}}
-
-
-def listed(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return what is said of each entry, newest first."""
-    states = [None, *(entry.state for entry in entries)]
-    rows = [
-        dict(entry.header(), features=entry.state["features"], difference=difference.lines(before, entry.state))
-        for before, entry in zip(states, entries)
-    ]
-    return rows[::-1]
 
 
 def main() -> None:
@@ -162,9 +152,8 @@ def main() -> None:
         entry = choose(entries, to) if to and entries else None
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    rows = listed(entries)
-    texts = [text for row, entry in zip(rows, reversed(entries)) for text in difference.paragraph(entry, row["difference"])]
-    module.exit_json(changed=False, bound=bound, entries=rows, lines=texts, entry=entry and entry._asdict())
+    rows, lines = difference.rows(entries), difference.paragraphs(entries)
+    module.exit_json(changed=False, bound=bound, entries=rows, lines=lines, entry=entry and entry._asdict())
 
 
 if __name__ == "__main__":

@@ -109,9 +109,13 @@ options:
   runtime:
     description:
       - Whether the collection's host code belongs to the files, as the Python package C(npu_affinity) in
-        C(/usr/local/lib/npu-affinity/). The boot units run it.
+        C(/usr/local/lib/npu-affinity/). The boot units run it, and so does the command C(npu-affinity), which comes with it.
     type: bool
     default: false
+  python:
+    description: The Python of the host, 3.7 or newer, that runs the command. O(state) names its own.
+    type: str
+    default: /usr/bin/python3
   enabled:
     description: Units that must start at boot, as their C(WantedBy=) says.
     type: list
@@ -407,8 +411,8 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
-NEED_RUNTIME = {"irq", "threads", "tuning", "metrics", "device_share"}
-"""The features whose units run the host code."""
+NEED_RUNTIME = {"slices", "irq", "threads", "tuning", "metrics", "device_share"}
+"""The features with which a host gets the host code: that of their units, or the command alone."""
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
@@ -423,6 +427,7 @@ def argument_spec() -> dict[str, Any]:
         "tuning": TUNING,
         "owned": STRINGS,
         "runtime": {"type": "bool", "default": False},
+        "python": {"type": "str", "default": _runtime.PYTHON},
         "enabled": STRINGS,
         "started": STRINGS,
         "stopped": STRINGS,
@@ -473,6 +478,7 @@ def with_state(params: dict[str, Any]) -> dict[str, Any]:
         interrupts=params["interrupts"] or (state["plan"] if live.get("irq") else None),
         tuning=live.get("tuning") if params["tuning"] is None else params["tuning"],
         runtime=params["runtime"] or state["runtime"],
+        python=state.get("python") or params["python"],
         soft_split=params["soft_split"] or state["soft_split"],
         textfile=params["textfile"] or live.get("metrics"),
         **added,
@@ -509,9 +515,9 @@ def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     if params["plan"]:
         files.append({"path": PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
-        files += _runtime.files()
+        files += _runtime.files() + _runtime.command(params["python"])
     if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
-        owned += _installed.OWNED
+        owned += _installed.OWNED + (_installed.COMMAND, _installed.COMPLETION)
     if tuning is not None:
         owned.append(_tuning.FILE)
         tuning = {name: value for name, value in tuning.items() if value is not None}

@@ -9,7 +9,7 @@ import json
 import time
 
 from tests.lab.conftest import changes, plan_of, success
-from tests.lab.kernel import allowed_of_threads, run_service, start
+from tests.lab.kernel import allowed, allowed_of_threads, numbers, run_service, start
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
 
@@ -71,6 +71,7 @@ def test_threads_of_workers(lab, claims):
     placed = {"python3": {npu["main"]}, "acl_thread": {npu["acl"]}, "release_thread": {npu["release"]}}
     claims.equal("CPUs of its threads", allowed_of_threads(machine, worker), placed)
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **options)), (0, []))
+    the_command_of_the_host(claims, machine, worker)
     machine.run("touch /run/one-more")
     deadline = time.monotonic() + PATIENCE
     while allowed_of_threads(machine, worker).get("acl_thread_late") != {npu["acl"]} and time.monotonic() < deadline:
@@ -80,6 +81,30 @@ def test_threads_of_workers(lab, claims):
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     online = machine.look()["online"]
     claims.equal("CPUs of its threads", allowed_of_threads(machine, worker), {name: {online} for name in late})
+
+
+def the_command_of_the_host(claims, machine, worker):
+    """Claim that ``npu-affinity`` says how the host stands, explains the worker and a CPU, and starts a command where it belongs."""
+    first, second = plan_of(machine)["npus"][:2]
+    status = machine.run("npu-affinity status")
+    claims.true("npu-affinity status says bound", status.startswith("bound: 4 NPUs, "), status)
+    ask = "cat /proc/self/status /proc/self/cgroup; echo devices=$ASCEND_RT_VISIBLE_DEVICES; exit 7"
+    told = machine.run(f"npu-affinity run {second['id']} -- sh -c '{ask}'; echo status=$?")
+    claims.equal("CPUs and memory nodes of what npu-affinity run 1 starts", allowed(told), (second["main"], second["mems"]))
+    claims.true("it is in a scope of its slice", f"0::/npu.slice/{second['slice']}/run-" in told, told)
+    claims.true("it has its device, and its exit status comes out", f"devices={second['id']}\nstatus=7\n" in told, told)
+    as_user = machine.run(f"npu-affinity run --user nobody {second['id']} -- id -un")
+    claims.equal("--user nobody is", as_user.strip(), "nobody")
+    why = machine.run(f"npu-affinity explain pid {worker}")
+    parts = (
+        f"/npu.slice/{first['slice']}/worker.service",
+        f"of role acl (acl_thread) on CPUs {first['acl']}\n",
+        "npu-affinity-threads.service (since",
+    )
+    claims.equal("explain pid of the worker lacks", [part for part in parts if part not in " ".join(why.split("\n           "))], [])
+    cpu = min(numbers(first["irq"]))
+    why = machine.run(f"npu-affinity explain cpu {cpu}")
+    claims.true(f"explain cpu {cpu} has the interrupts of NPU 0", "of NPU 0: 1 sq_send_trigger_irq" in why, why)
 
 
 def test_a_noisy_neighbour(lab, claims, tmp_path):

@@ -28,9 +28,10 @@ NOTHING: dict[str, Any] = dict(
 
 
 def wanted_by(
-    state: Mapping[str, Any] | None, options: Mapping[str, Any] = NOTHING, folders: Mapping[str, Mapping[str, str]] | None = None
+    state: Mapping[str, Any] | None, options: Mapping[str, Any] | None = None, folders: Mapping[str, Mapping[str, str]] | None = None
 ) -> Wanted:
     """Return what a host is compared with by a desired state and options; None for a state: by the options alone."""
+    options = NOTHING if options is None else options
     given = dict(options)
     if state:
         live = state["live"]

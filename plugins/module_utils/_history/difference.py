@@ -8,7 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, Sequence
 
 from .entries import Entry
 
@@ -31,13 +31,26 @@ def lines(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
     return found or ["nothing but settings of the run"]
 
 
-def paragraph(entry: Entry, difference: list[str]) -> list[str]:
-    """Return what there is to say of an entry: who applied it when and why, and below that its difference from the one before."""
-    who = " by %s" % entry.author if entry.author else ""
-    why = ": %s" % entry.reason if entry.reason else ""
-    return ["%d  %s  %s%s, npu.affinity %s%s" % (entry.id, entry.time, entry.action, who, entry.version, why)] + [
-        "     " + line for line in difference
+def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return what is said of each entry of a history, oldest first: the newest first, each with its difference from the one before."""
+    states = [None, *(entry.state for entry in entries)]
+    found = [
+        dict(entry.header(), features=entry.state["features"], difference=lines(before, entry.state))
+        for before, entry in zip(states, entries)
     ]
+    return found[::-1]
+
+
+def paragraphs(entries: Sequence[Entry]) -> list[str]:
+    """Return the same as lines."""
+    return [line for row in rows(entries) for line in [heading(row)] + ["     " + line for line in row["difference"]]]
+
+
+def heading(header: Mapping[str, Any]) -> str:
+    """Return what an entry is called by its header: who applied it, when, and why."""
+    who = " by %s" % header["author"] if header["author"] else ""
+    why = ": %s" % header["reason"] if header["reason"] else ""
+    return "%d  %s  %s%s, npu.affinity %s%s" % (header["id"], header["time"], header["action"], who, header["version"], why)
 
 
 def _npus(state: dict[str, Any]) -> dict[str, Any]:

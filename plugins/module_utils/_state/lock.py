@@ -56,6 +56,21 @@ def changing(host: Host, program: str, check: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
+def holder(host: Host) -> str | None:
+    """Return which program changes a host at the moment, and since when; None where none does, or for who may not look."""
+    try:
+        descriptor = os.open(host.path(PATH), os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another program"
+    finally:
+        os.close(descriptor)
+
+
 def _validate_record(host: Host) -> None:
     _plan_file.refuse_newer_plan(host)
     if host.exists(RECORD):

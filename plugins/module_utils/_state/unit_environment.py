@@ -20,13 +20,29 @@ from .._engines import SWITCHES
 from .._host import Host
 from .unit_files import OURS, drop_in_of, values
 
-VISIBLE = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+DEVICES: dict[str, tuple[str, dict[str, str]]] = {
+    "npu": ("ASCEND_RT_VISIBLE_DEVICES", {}),
+    "gpu": ("CUDA_VISIBLE_DEVICES", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+}
+"""By kind: which variable has the ids of the devices, and what else it needs.
+
+CANN takes logic ids as the process sees them, ascending; CUDA (programming guide, environment variables) counts in the order of nvidia-smi
+only with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. Neither reads on behind an id that does not exist.
+"""
+VISIBLE = tuple(name for name, _needs in DEVICES.values())
 VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",) + SWITCHES
 _ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
 _PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\"\\$`])")
 _SPECIFIER = re.compile(r"%([%iInNpP])")
 _HEX = re.compile(r"\\x([0-9a-f]{2})")
+
+
+def visible_devices(kind: str, ids: Iterable[int]) -> dict[str, str]:
+    """Return the variables for devices of a kind (``npu`` or ``gpu``) by their ids, in the order in which the process is to count them."""
+    name, needs = DEVICES[kind]
+    listed = ",".join(map(str, ids))
+    return dict(needs, **{name: listed}) if listed else {}
 
 
 def in_settings(lines: Iterable[tuple[str, str]], key: str) -> list[tuple[str, str]]:

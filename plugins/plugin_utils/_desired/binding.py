@@ -244,7 +244,8 @@ def binding(
     Keys: ``method`` (slices, services, none), ``says`` (why), ``bound_by``, ``parents``, ``slices``,
     ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, environment,
     devices, switches, needs}`` with the lines of the drop-in in order, the variables that it sets, those that name the devices, set or
-    not, those that switch in-process binding off, and a unit that must run before, or None), ``vnpus`` (those of
+    not, those that switch in-process binding off, and a unit that must run before, or None), ``workloads`` (``{name, slice,
+    npus}`` with the slices of their NPUs), ``vnpus`` (those of
     :func:`_vnpu.vnpus.vnpus`, with ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and
     run now; a limiter that its container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant).
     CPUs and memory nodes are cpulists.
@@ -273,6 +274,7 @@ def binding(
         "parents": [],
         "slices": [],
         "services": [],
+        "workloads": [],
         "housekeeping": [],
         "vnpus": [{**vnpu, "settings": {}} for vnpu in shares],
         "enabled": alone,
@@ -300,6 +302,10 @@ def binding(
         result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
     result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), variables) for unit, entries, home, variables in units]
+    result["workloads"] = [
+        {"name": workload["name"], "slice": workload["slice"], "npus": [entry["slice"] for entry in workload["processes"]]}
+        for workload in together
+    ]
     for vnpu in result["vnpus"]:
         vnpu["settings"] = {"Slice": vnpu["slice"]}
     result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]

@@ -29,11 +29,12 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     }
     at_boot = settings["device_share"] and settings["boot"] and any(npu["kind"] == "npu" for npu in topology["npus"])
     if not at_boot:
-        return Feature(owned=OWNED, needs_plan=True, live=live)
+        return Feature(owned=OWNED, python=settings["python"], needs_plan=True, live=live)
     return Feature(
         files=(unit(DEVICE_SHARE_SERVICE, service(settings)),),
         owned=OWNED,
         enabled=(DEVICE_SHARE_SERVICE,),
+        python=settings["python"],
         runtime=True,
         needs_plan=True,
         live=live,

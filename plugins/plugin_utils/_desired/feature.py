@@ -24,7 +24,7 @@ ENVIRONMENT = f"Environment=PYTHONPATH={LIBRARY} PYTHONDONTWRITEBYTECODE=1\n"
 @dataclasses.dataclass(frozen=True)
 class Feature:
     """What module host_files takes of the same names, and besides what the feature wants of the running host (``live``), whether it needs
-    the plan on the host, and sentences for the user (``notes``)."""
+    the plan on the host, with which the host gets its command, and sentences for the user (``notes``)."""
 
     files: tuple[Mapping[str, Any], ...] = ()
     owned: tuple[str, ...] = ()
@@ -37,6 +37,7 @@ class Feature:
     programs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     soft_split: str = ""
+    python: str = ""
     runtime: bool = False
     needs_plan: bool = False
     live: Any = None
@@ -44,14 +45,15 @@ class Feature:
     def with_those_of(self, other: Feature) -> Feature:
         """Return what both want together."""
         both = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in _lists()}
-        one = {name: getattr(self, name) or getattr(other, name) for name in ("soft_split", "runtime", "needs_plan")}
+        one = {name: getattr(self, name) or getattr(other, name) for name in ("soft_split", "python", "runtime", "needs_plan")}
         return Feature(**both, **one)
 
     def document(self) -> dict[str, Any]:
         """Return the options of module host_files as plain data."""
         return {field.name: list(getattr(self, field.name)) for field in _lists()} | {
             "soft_split": self.soft_split,
-            "runtime": self.runtime,
+            "python": self.python,
+            "runtime": self.runtime or self.needs_plan,
         }
 
 

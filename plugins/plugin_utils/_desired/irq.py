@@ -67,6 +67,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         released=() if stopped else (IRQBALANCE,),
         restarted=RESTARTED,
         notes=tuple(_notes(irqbalance, settings["irqbalance"])) if functions else (),
+        python=settings["python"],
         runtime=True,
         needs_plan=True,
         live=settings["failure"],

@@ -38,6 +38,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         owned=OWNED,
         enabled=(METRICS_TIMER,),
         started=(METRICS_TIMER,),
+        python=settings["python"],
         runtime=True,
         needs_plan=True,
         live=textfile,

@@ -60,8 +60,9 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         programs=(limiter,) if needs_limiter else (),
         notes=(bound["summary"],),
         soft_split=folder if needs_library else "",
+        python=settings["python"],
         needs_plan=True,
-        live={name: bound[name] for name in ("services", "vnpus", "bound_by")},
+        live={name: bound[name] for name in ("services", "workloads", "vnpus", "bound_by")},
     )
 
 

@@ -45,6 +45,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         owned=OWNED,
         enabled=(THREADS_TIMER,) if timer else (),
         started=(THREADS_TIMER,) if timer else (),
+        python=settings["python"],
         runtime=timer,
         needs_plan=True,
         live={"processes": found, "patterns": patterns},

@@ -32,6 +32,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         files=({"path": FILE, "content": text(values), "mode": "0644"}, unit(TUNING_SERVICE, _service(settings))),
         owned=OWNED,
         enabled=(TUNING_SERVICE,),
+        python=settings["python"],
         runtime=True,
         needs_plan=bool(plan["npus"]),
         live=values,

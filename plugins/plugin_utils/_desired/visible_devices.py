@@ -3,10 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The variables that confine a process to its devices: without them a process on the CPUs of NPU 2 computes on NPU 0.
 
-``ASCEND_RT_VISIBLE_DEVICES``: CANN, logic ids as the process sees them, ascending. ``CUDA_VISIBLE_DEVICES``: CUDA programming guide,
-environment variables; it counts in the order of nvidia-smi only with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. Neither reads on behind an id that
-does not exist.
-
 This module is private to the collection.
 """
 
@@ -15,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import VISIBLE, agrees
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import DEVICES, VISIBLE, agrees, visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, title
 
 Variables = Mapping[str, str]
@@ -23,20 +19,12 @@ Found = Mapping[str, Mapping[str, Any]]
 """What other files of a service than our drop-in set: ``{name: {value, file, wins}}``."""
 NOBODY = -1
 """An id that no device has: a program whose NPUs are all lost then finds none, in place of someone else's."""
-_OF_KIND = {"npu": ("ASCEND_RT_VISIBLE_DEVICES", {}), "gpu": ("CUDA_VISIBLE_DEVICES", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})}
-
-
-def visible_devices(kind: str, ids: Iterable[int]) -> dict[str, str]:
-    """Return the variables for devices of a kind (``npu`` or ``gpu``) by their ids, in the order in which the process is to count them."""
-    name, order = _OF_KIND[kind]
-    listed = ",".join(map(str, ids))
-    return {**order, name: listed} if listed else {}
 
 
 def of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Variables]:
     """Return the variables for a process of the host that has these entries of a plan: for its NPUs, and for its GPUs."""
     found: list[Variables] = []
-    for kind in _OF_KIND:
+    for kind in DEVICES:
         same = [entry for entry in entries if kind_and_number(entry["slice"])[0] == kind]
         ids = sorted(entry["id"] for entry in same if not is_lost(plan, entry))
         found += [visible_devices(kind, ids or [NOBODY])] if same else []

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import VERSION_FILE
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.visible_devices import visible_devices
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, normalize
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.visible_devices import visible_devices
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")

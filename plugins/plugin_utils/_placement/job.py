@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._table import columns
+from ansible_collections.npu.affinity.plugins.module_utils._table import columns
 
 Entry = dict[str, Any]
 OWN = ("cpus", "npus", "replicas")

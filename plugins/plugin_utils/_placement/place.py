@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request, checked
-from ansible_collections.npu.affinity.plugins.plugin_utils._table import columns
+from ansible_collections.npu.affinity.plugins.module_utils._table import columns
 
 SELECTED = 100
 """The score of hosts that affinity to switches or SuperPods selects (``halfTorAffinityNodeScore``)."""

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
-from ansible_collections.npu.affinity.plugins.plugin_utils._table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.module_utils._table import REMARK_WIDTH, columns
 
 Row = dict[str, Any]
 DEFAULT = ("auto", "even_split")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils._table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.module_utils._table import REMARK_WIDTH, columns
 
 NAMES = {
     "involuntary_switches": "involuntary context switches per s",

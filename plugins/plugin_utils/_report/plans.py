@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils import _table
+from ansible_collections.npu.affinity.plugins.module_utils import _table
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import WIDTH, folded
 
 

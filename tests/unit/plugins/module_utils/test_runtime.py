@@ -19,7 +19,14 @@ from ansible_collections.npu.affinity.plugins.module_utils import _installed, _r
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import is_ours
 
 FOLDER = pathlib.Path(_runtime.__file__).parent
-PROGRAMS = ("_irq/program.py", "_device_share/program.py", "_processes/program.py", "_metrics/program.py", "_tuning.py")
+PROGRAMS = (
+    "_command/program.py",
+    "_irq/program.py",
+    "_device_share/program.py",
+    "_processes/program.py",
+    "_metrics/program.py",
+    "_tuning.py",
+)
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 
 

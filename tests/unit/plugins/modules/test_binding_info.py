@@ -80,7 +80,7 @@ def test_a_host_before_and_after_a_bind(look, root, request):
         "plan": 1,
         "npus": 2,
         "cpus": 2,
-        "files": 2,
+        "files": 4,
         "interrupts": 4,
         "workqueues": 2,
         "threads": 2,

@@ -43,6 +43,7 @@ SETTINGS = {
         "vnpu_folder": "/srv/vnpu",
         "kubelet_becomes": "",
         "to_be_placed": [],
+        "python": PYTHON,
     },
     "irq": {
         "enabled": True,

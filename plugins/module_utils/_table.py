@@ -22,8 +22,8 @@ REMARK_WIDTH = 72
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns, two blanks apart, without trailing blanks."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def plan_table(
@@ -58,8 +58,10 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
     if now and difference:
         gone = [row for row in difference["npus"] if row["then"] is None]
         cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * (len(shown) - 1), row["slice"]) for row in gone]
-    titles = [heading for heading, role in zip(HEADINGS[4:], ROLES, strict=True) if role in shown]
+    titles = [heading for heading, role in zip(HEADINGS[4:], ROLES) if role in shown]
     headings = (*HEADINGS[:4], *(["now"] if now else []), *titles)
+    if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not ask npu-smi for them
+        headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
     return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
 
 
@@ -107,10 +109,10 @@ def _in_force(difference: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]
         yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
 
 
-def wrapped(title: str, sentence: str) -> list[str]:
+def wrapped(title: str, sentence: str, width: int = REMARK_WIDTH) -> list[str]:
     return textwrap.wrap(
         sentence,
-        width=REMARK_WIDTH,
+        width=width,
         initial_indent=title.ljust(TITLE_WIDTH),
         subsequent_indent=" " * TITLE_WIDTH,
         break_long_words=False,

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a host stands: bound, drifted, pending or not bound, and why. Reads only.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence
+
+from .._drift.findings import OLD_PROCESS
+from .._drift.sentences import result_of
+from .._drift.verify import verify
+from .._drift.wanted import wanted_by
+from .._host import Host
+from .._state import journal, lock, previous
+from .._transaction.host_files import INTERRUPTED
+from .known import Known, known, summary
+
+BOUND, DRIFTED, PENDING, NOT_BOUND = "bound", "drifted", "pending", "not bound"
+CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5}
+"""The exit status of each state; 1 is an error, and 2 a mistake in the arguments."""
+_SHOWN = 3
+_NO_HISTORY = "there is no history yet, so files and units are not compared: bind once more, or use the playbook npu.affinity.verify"
+
+
+class Standing(NamedTuple):
+    """``drift`` has the findings as module binding_info returns them, ``waiting`` sentences on what is under way or not finished."""
+
+    state: str
+    known: Known
+    drift: Sequence[dict[str, Any]]
+    checked: dict[str, list[str]]
+    waiting: Sequence[str]
+    remarks: Sequence[str]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        last = self.known.entries[-1].header() if self.known.entries else None
+        return {
+            "state": self.state,
+            "bound": self.state != NOT_BOUND,
+            "drift": list(self.drift),
+            "checked": self.checked,
+            "waiting": list(self.waiting),
+            "remarks": list(self.remarks),
+            "last_change": last,
+        }
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        objects = sum(map(len, self.checked.values()))
+        if self.state == NOT_BOUND:
+            return "not bound: there is no plan in force on this host"
+        if self.state == BOUND:
+            last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
+            return "bound: %d NPUs, %d objects as they should be%s" % (len(self.known.npus), objects, last)
+        names = ["%s (%s)" % (entry["object"], entry["cause"]) for entry in self.drift[:_SHOWN]]
+        more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
+        if self.state == PENDING:
+            return "pending: %s" % "; ".join([*self.waiting, *names, *more])
+        found = "%d of %d objects are not as they should be: %s" % (len(self.drift), objects, ", ".join(names + more))
+        return "drifted: %s; 'npu-affinity verify' says why" % found
+
+
+def standing(host: Host) -> Standing:
+    """Return how the host stands, compared with its plan and with what its history says it should be.
+
+    Raises ``OSError``, ``ValueError`` or ``CommandError`` with a sentence for what could not be compared.
+    """
+    waiting = _waiting(host)
+    found = known(host)
+    plan = found.state["plan"] if found.state else None
+    bound, findings = verify(host, wanted_by(found.state if found.plan else None), plan if found.plan else None)
+    drift = [result_of(finding) for finding in findings.drift]
+    remarks = [*found.remarks, *findings.remarks, *([_NO_HISTORY] if bound and not found.state else [])]
+    return Standing(_state(bound, drift, waiting), found, drift, findings.checked, waiting, remarks)
+
+
+def _state(bound: bool, drift: Sequence[dict[str, Any]], waiting: Sequence[str]) -> str:
+    if not (bound or drift or waiting):
+        return NOT_BOUND
+    if waiting or drift and all(entry["cause"] == OLD_PROCESS for entry in drift):
+        return PENDING
+    return DRIFTED if drift else BOUND
+
+
+def _waiting(host: Host) -> list[str]:
+    """Return a sentence for everything that changes the host at the moment, or began and did not end."""
+    program = lock.holder(host)
+    if program:
+        return ["%s is changing this host" % program]
+    recorded = previous.recorded(host)
+    sentences = ["%s is stopped and waits for the next bind, which starts it" % unit for unit in recorded.get(journal.SECTION, [])]
+    if recorded.get(INTERRUPTED):
+        sentences.append("a run was interrupted, or has something left that the next one tries again: bind again")
+    return sentences

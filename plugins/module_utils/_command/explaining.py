@@ -1,0 +1,209 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why a process, an NPU or a CPU is where it is: what confines it, what that was made of, who wrote it, and what else is there.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Iterable, Iterator, Mapping, Tuple
+
+from .._cpulist import expand
+from .._host import Host
+from .._irq.affinity import KINDS, grouped, subject
+from .._irq import binding
+from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
+from .._kernel.interrupts import Interrupt, interrupt_names
+from .._plan_file import Device
+from .._processes import placing
+from .._processes.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
+from .._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, settings
+from .._state.unit_environment import VARIABLES
+from .._state.unit_files import drop_in_of
+from .known import Known, title_of
+
+Lines = Iterator[Tuple[str, str]]
+"""Titles with sentences."""
+_SHOWN = 6
+_SETTINGS = ("AllowedCPUs", "AllowedMemoryNodes", "Slice", "CPUAffinity", "NUMAMask")
+_ALLOWED = (("Cpus_allowed_list", "CPUs"), ("Mems_allowed_list", "memory nodes"))
+
+
+def of_process(known: Known, pid: int) -> Lines:
+    """Yield why a process is on its CPUs. Raises ``ValueError`` where there is none."""
+    host = known.host
+    paths = cgroups(host, pid)
+    if paths is None:
+        raise ValueError("there is no process %d" % pid)
+    name = host.read("/proc/%d/comm" % pid) or "ended"
+    status = dict(line.partition(":")[::2] for line in (host.read("/proc/%d/status" % pid) or "").splitlines())
+    has = ", ".join("%s %s" % (word, status[key].strip()) for key, word in _ALLOWED if key in status)
+    yield "process", "%d (%s) may use %s" % (pid, name, has or "what it likes")
+    group = max(paths, key=len)
+    yield "group", "/" + "/".join(group)
+    if of_kubernetes(paths):
+        yield "kubelet", "it runs in a pod: the kubelet gives it its CPUs, and npu.affinity sets nothing there"
+        return
+    units = [unit for unit in group if UNIT_SUFFIX.search(unit)]
+    told = [line for unit in units for line in _of_unit(known, unit)]
+    yield from told
+    if not told:
+        yield "slice", "nothing of npu.affinity confines it: start it with 'npu-affinity run', or name its service in npu_affinity_services"
+    npus = _npus_of(known, units)
+    for npu in npus:
+        yield "NPU", _entry(npu)
+    for process in (process for process in _users(known) if process.pid == pid):
+        for other in (npu for npu in process.npus if npu not in npus):
+            yield "NPU", "it has the device of %s open, and is not in %s" % (title_of(other), other.get("slice") or "a slice of it")
+    yield from _threads_of(known, pid)
+    devices = [word for word in started_with(host, pid) if word.partition("=")[0] in VARIABLES]
+    if devices:
+        yield "devices", ", ".join(devices)
+
+
+def _of_unit(known: Known, unit: str) -> Lines:
+    """Yield what our files say of a unit."""
+    for path in ("%s/%s" % (UNIT_FOLDER, unit), drop_in_of(unit)):
+        text = known.host.read(path)
+        said = settings(text)
+        found = ", ".join("%s=%s" % (key, said[key]) for key in _SETTINGS if said.get(key))
+        if text is not None and found:
+            yield ("slice" if unit.endswith(".slice") else "unit"), "%s: %s by %s" % (unit, found, known.origin(path))
+
+
+def _users(known: Known) -> list[Process]:
+    """Return the processes in the slices of NPUs, and those that have one open."""
+    return find(known.host, known.plan, groups_of(known.plan, [{}, {"devices": True}])).processes if known.plan else []
+
+
+def _npus_of(known: Known, units: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the entries of the plan whose slice, service or workload is among the units."""
+    slices = set(units)
+    for service in (known.live("slices") or {}).get("services", ()):
+        slices |= {service["settings"].get("Slice", "")} if service["name"] in slices else set()
+    for workload in (known.live("slices") or {}).get("workloads", ()):
+        slices |= set(workload["npus"]) if workload["slice"] in slices else set()
+    return [npu for npu in known.npus if npu.get("slice") in slices]
+
+
+def _entry(npu: Mapping[str, Any]) -> str:
+    roles = ["%s %s" % (role, npu[role]) for role in ("irq", *ROLES) if npu.get(role)]
+    mems = ", memory nodes %s" % npu["mems"] if npu.get("mems") else ""
+    return "%s has CPUs %s (%s)%s" % (title_of(npu), npu["pool"], ", ".join(roles) or "no roles", mems)
+
+
+def _threads_of(known: Known, pid: int) -> Lines:
+    """Yield the roles of the threads of a process, where role threads places them."""
+    wanted = known.live("threads")
+    if not wanted or not known.plan:
+        return
+    report = placing.place(known.host, known.plan, wanted["processes"], wanted["patterns"], check=True)
+    for row in (row for row in report.processes if row["pid"] == pid):
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for thread in (thread for thread in row["threads"] if thread["before"] is not None):
+            groups.setdefault((thread["role"], thread["before"], thread["wanted"]), []).append(thread["name"])
+        for (role, before, cpus_wanted), names in groups.items():
+            shown = ", ".join(sorted(set(names))[:_SHOWN])
+            where = "left on CPUs %s" % before if role == "leave" else "on CPUs %s" % before
+            where += "" if before == cpus_wanted else ", and should be on %s" % cpus_wanted
+            yield "threads", "%d of role %s (%s) %s" % (len(names), role, shown, where)
+        yield "threads", "placed by %s" % known.unit_that_runs(placing.PROGRAM)
+
+
+def of_npu(known: Known, npu: dict[str, Any]) -> Lines:
+    """Yield why an NPU has its CPUs, and what is on them."""
+    plan, slice_name = known.plan or {}, npu.get("slice") or ""
+    yield "NPU", _entry(npu) + known.author(partial(_pool_of, npu=npu))
+    yield "why", "strategy %s: %s" % (plan.get("strategy", "unknown"), plan.get("reason") or "no reason is recorded")
+    title = Device.of(npu).title
+    for kind in ("repaired", "warnings"):
+        yield from ((kind.rstrip("s"), sentence) for sentence in plan.get(kind) or () if title in sentence)
+    yield from _of_unit(known, slice_name)
+    live = known.live("slices") or {}
+    for service in live.get("services", ()):
+        if service["settings"].get("Slice") == slice_name:
+            yield "service", "%s by %s" % (service["name"], known.origin(drop_in_of(service["name"])))
+    for workload in live.get("workloads", ()):
+        if slice_name in workload["npus"]:
+            yield "workload", "%s in %s" % (workload["name"], workload["slice"])
+    processes = [process for process in _users(known) if npu in process.npus]
+    if processes:
+        shown = ", ".join("%d (%s)" % (process.pid, process.name) for process in processes[:_SHOWN])
+        yield "processes", shown + (" and %d more" % (len(processes) - _SHOWN) if len(processes) > _SHOWN else "")
+    yield from _interrupts_of(known, npu)
+
+
+def _pool_of(state: Mapping[str, Any], npu: Mapping[str, Any]) -> str | None:
+    """Return the CPUs that a state has for the NPU."""
+    npus = (state["plan"] or {}).get("npus", ())
+    return next((entry["pool"] for entry in npus if entry.get("pci") == npu.get("pci") and entry.get("chip") == npu.get("chip")), None)
+
+
+def _interrupts_of(known: Known, npu: Mapping[str, Any]) -> Lines:
+    for row in binding.bind(known.host, known.plan or {}, check=True).npus:
+        if row["id"] != npu["id"] or row["pci"] != (npu.get("pci") or "").lower():
+            continue
+        for kind in KINDS:
+            for entry in grouped(row[kind]):
+                wanted = "" if entry["before"] == entry["wanted"] else ", and should be on %s" % entry["wanted"]
+                yield kind, "%s on CPUs %s%s" % (subject(kind, entry), entry["before"], wanted)
+        if row["text"]:
+            yield "interrupts", row["text"]
+
+
+def of_cpu(known: Known, cpu: int) -> Lines:
+    """Yield what a CPU is for, and which interrupts are on it. Raises ``ValueError`` where there is none."""
+    host, plan = known.host, known.plan or {}
+    found = cpus(host)
+    if cpu not in expand(found["online"]) + expand(found["offline"]):
+        raise ValueError("there is no CPU %d: this host has %s" % (cpu, found["online"]))
+    yield "CPU", _cpu(host, cpu, found)
+    owners = [(npu, [role for role in ("irq", *ROLES) if cpu in expand(npu.get(role) or "")]) for npu in known.npus]
+    owners = [(npu, roles) for npu, roles in owners if cpu in expand(npu["pool"])]
+    for npu, roles in owners:
+        named = " in role %s" % " and ".join(roles) if roles else ""
+        since = known.author(partial(_pool_of, npu=npu))
+        yield "NPU", "of %s%s, whose pool is %s%s" % (title_of(npu), named, npu["pool"], since)
+    if cpu in expand(plan.get("housekeeping") or ""):
+        yield "system", "housekeeping: CPUs %s are kept for the system" % plan["housekeeping"]
+    elif not owners:
+        yield "idle", "no NPU has it; " + ("the plan divides CPUs %s" % plan["cpus"] if plan.get("cpus") else "this host is not bound")
+    for unit, entry in known.expected().items():
+        if cpu in expand(entry["cpus"]):
+            yield from _of_unit(known, unit)
+    yield from _interrupts_on(known, cpu)
+
+
+def _cpu(host: Host, cpu: int, found: Mapping[str, Any]) -> str:
+    nodes = [name for name in host.names(NODE_FOLDER, "node[0-9]*") if cpu in read_list(host, "%s/%s/cpulist" % (NODE_FOLDER, name))]
+    words = ["online" if cpu in expand(found["online"]) else "offline"]
+    words += ["NUMA %s" % name.replace("node", "node ") for name in nodes]
+    words += ["core of CPUs %s" % core for core in found["siblings"] if cpu in expand(core)]
+    words += ["isolated"] if cpu in expand(found["isolated"]) else []
+    governor = host.read("%s/cpu%d/cpufreq/scaling_governor" % (CPU_FOLDER, cpu))
+    return "%d: %s" % (cpu, ", ".join(words + (["governor %s" % governor] if governor else [])))
+
+
+def _interrupts_on(known: Known, cpu: int) -> Lines:
+    """Yield the interrupts that come to a CPU: those of NPUs by name, others as a number."""
+    host = known.host
+    report = binding.bind(host, known.plan, check=True) if known.plan else None
+    ours = {entry["irq"]: row["id"] for row in (report.npus if report else ()) for entry in row["interrupts"]}
+    names = interrupt_names(host)
+    here = [number for number, name in names.items() if cpu in _places(host, number, name)]
+    for npu in sorted({ours[number] for number in here if number in ours}):
+        own = [names[number] for number in here if ours.get(number) == npu]
+        counted = ", ".join("%d %s" % (own.count(name), name) for name in sorted(set(own)))
+        yield "interrupts", "of NPU %s: %s, bound by %s" % (npu, counted, known.unit_that_runs(binding.PROGRAM))
+    others = [number for number in here if number not in ours]
+    if others:
+        shown = ", ".join("%d %s" % (number, names[number]) for number in others[:_SHOWN])
+        yield "interrupts", "of others: %s%s" % (shown, " and %d more" % (len(others) - _SHOWN) if len(others) > _SHOWN else "")
+
+
+def _places(host: Host, number: int, name: str) -> list[int]:
+    interrupt = Interrupt(number, name)
+    return expand(interrupt.effective(host) or interrupt.read(host) or "")

@@ -1,0 +1,85 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the command knows of its host: the plan in force, the history, and what the host should be by it.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+from .._history.entries import Entry, readable
+from .._history.in_force import since, state_in_force
+from .._host import Host
+from .._plan_file import Broken, Device, read
+
+
+class Known(NamedTuple):
+    """``plan`` is None on a host that is not bound, ``state`` where its history has no entry; ``remarks``: what could not be read."""
+
+    host: Host
+    plan: dict[str, Any] | None
+    entries: Sequence[Entry]
+    state: dict[str, Any] | None
+    remarks: Sequence[str]
+
+    @property
+    def npus(self) -> list[dict[str, Any]]:
+        """The entries of the plan."""
+        found: list[dict[str, Any]] = (self.plan or {}).get("npus", [])
+        return found
+
+    def live(self, feature: str) -> Any:
+        """Return what a feature wants of the running host, None where it is not known or absent."""
+        return (self.state or {"live": {}})["live"].get(feature)
+
+    def expected(self) -> dict[str, dict[str, str]]:
+        """Return the sets that the kernel must grant, by unit."""
+        return {entry["unit"]: entry for entry in (self.state or {}).get("expected", [])}
+
+    def origin(self, path: str) -> str:
+        """Return a path, with since when its file is so, and who wrote it, as far as the history goes back."""
+        return path + self.author(lambda state: next((file for file in state["files"] if file["path"] == path), None))
+
+    def unit_that_runs(self, program: str) -> str:
+        """Return :meth:`origin` of the unit of ours that runs a program."""
+        files = [file["path"] for file in (self.state or {}).get("files", ()) if " -m %s" % program in file.get("content", "")]
+        return self.origin(files[0]) if files else program
+
+    def author(self, part: Callable[[dict[str, Any]], Any]) -> str:
+        """Return who made a part of the state what it is, when and why, in parentheses; '' where that is not known."""
+        entry = since(self.entries, part)
+        if entry is None:
+            return ""
+        return " (since %s)" % summary(entry)
+
+
+def summary(entry: Entry) -> str:
+    """Return an entry of the history in few words."""
+    who = " by %s" % entry.author if entry.author else ""
+    why = ": %s" % entry.reason if entry.reason else ""
+    return "%s, %s%s, entry %d%s" % (entry.time, entry.action, who, entry.id, why)
+
+
+def known(host: Host, private: bool = True) -> Known:
+    """Return what is known of a host. Raises ``ValueError`` for a plan of a newer version, and with ``private`` for who may not read the
+    history; otherwise that is a remark, as is a plan that is broken."""
+    plan, remarks = None, []
+    try:
+        plan = read(host)
+    except Broken as error:
+        remarks.append(str(error))
+    try:
+        entries, unreadable = readable(host)
+    except ValueError:
+        if private:
+            raise
+        entries, unreadable = [], ["who bound this host, when and why is for root to see: sudo npu-affinity"]
+    return Known(host, plan, entries, state_in_force(entries), remarks + unreadable)
+
+
+def title_of(npu: Mapping[str, Any]) -> str:
+    """Return how sentences call an NPU."""
+    return "%s (%s)" % (Device.of(npu).title, npu.get("pci") or "no PCI function")

@@ -1,0 +1,202 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``npu-affinity``: what this host is bound to, whether it is still so, why something is where it is, and a start in the right place.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from typing import Any, Callable, Iterable, Sequence
+
+from .._history.difference import paragraphs, rows
+from .._host import CommandError, Host
+from .._kernel.pci import numa_node
+from .._table import plan_table, wrapped
+from .._version import VERSION
+from . import checking, explaining, running
+from .known import Known, known
+
+PROGRAM = "npu-affinity"
+_WIDTH = 120
+REFUSED = 125
+"""The exit status of ``run`` where the command was not started, as env(1) and timeout(1) have it."""
+_SUBJECTS = "subjects: pid 1234, npu 3, gpu 0, cpu 17, or in one word npu3, npu-3.slice, cpu17, 0000:c1:00.0"
+_STATES = "exit status: 0 bound, 3 drifted, 4 pending, 5 not bound; 1 not known, because of an error; 2 wrong arguments"
+_RUNNING = (
+    "The command takes the place of this process. It starts in the slice of its NPUs, with their memory nodes and with "
+    "ASCEND_RT_VISIBLE_DEVICES (GPUs: CUDA_VISIBLE_DEVICES); its affinity mask has the CPUs of role main where role threads is on, else "
+    "those of the slice. Exit status: that of the command; 125 when it was not started, because of what standard error says."
+)
+_SUBJECT = re.compile(r"(pid|npu|gpu|cpu)[ -]?(\d+)(?:\.slice)?\Z")
+_PCI = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    found = argparse.ArgumentParser(prog=PROGRAM, description=_text(__doc__), epilog="It reads this host only, and needs no network.")
+    found.add_argument("--version", action="version", version="%(prog)s " + VERSION)
+    found.add_argument("--root", default="/", help=argparse.SUPPRESS)
+    commands = found.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def add(name: str, function: Callable[..., int], words: str, epilog: str = "", data: bool = False) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".", epilog=epilog)
+        command.set_defaults(function=function)
+        if data:
+            command.add_argument("--json", action="store_true", help="print data")
+        return command
+
+    add("status", _status, "one line and an exit status: is this host bound, and as it was bound?", _STATES)
+    add("verify", _verify, "everything that is not as it was bound, each with the likely cause", _STATES, data=True)
+    add("plan", _plan, "the plan in force as a table", data=True)
+    explain = add("explain", _explain, "why a process, an NPU or a CPU is where it is", _SUBJECTS)
+    explain.add_argument("subject", nargs="+", metavar="SUBJECT", help="pid 1234, npu 3, gpu 0 or cpu 17")
+    run = add("run", _run, "start a command on the CPUs, memory and devices of an NPU or a workload", _RUNNING)
+    run.usage = "%s run [-h] [--user USER] NPU|WORKLOAD -- COMMAND [ARGUMENT ...]" % PROGRAM
+    run.add_argument("--user", help="start it as this user, with the groups of that user")
+    run.add_argument("name", metavar="NPU|WORKLOAD", help="3, npu-3, gpu-0, a PCI function, or the name of a workload")
+    run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command with its arguments")
+    add("history", _history, "what was applied to this host, the newest first: who, when, why, and the difference", data=True)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments say, and return the exit status."""
+    options = parser().parse_args(argv)
+    try:
+        host = Host(options.root)
+        code: int = options.function(host, options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read has seen enough
+        return 1
+    except (OSError, ValueError, CommandError) as error:
+        sys.stderr.write("%s: %s\n" % (PROGRAM, error))
+        return REFUSED if options.command == "run" else 1
+
+
+def _require_root(host: Host, command: str) -> None:
+    if host.live and os.geteuid() != 0:
+        raise ValueError("only root can read all of it: sudo %s %s" % (PROGRAM, command))
+
+
+def _status(host: Host, options: argparse.Namespace) -> int:
+    _require_root(host, "status")
+    found = checking.standing(host)
+    _print([found.line()])
+    return checking.CODES[found.state]
+
+
+def _verify(host: Host, options: argparse.Namespace) -> int:
+    _require_root(host, "verify")
+    found = checking.standing(host)
+    if options.json:
+        _print_data(found.document())
+    else:
+        _print([found.line().partition("; 'npu-affinity verify'")[0]])
+        _print(entry["sentence"] for entry in found.drift)
+        _print("remark: " + sentence for sentence in found.remarks)
+    return checking.CODES[found.state]
+
+
+def _plan(host: Host, options: argparse.Namespace) -> int:
+    found = _bound(host)
+    plan = found.plan or {}
+    if options.json:
+        _print_data(plan)
+        return 0
+    npus = [
+        {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
+        for npu in plan["npus"]
+    ]
+    _print(plan_table(plan, {"npus": npus}, summary=" ".join((found.state or {}).get("notes", ()))))
+    return 0
+
+
+def _explain(host: Host, options: argparse.Namespace) -> int:
+    kind, number = _subject(" ".join(options.subject).lower())
+    found = known(host, private=False)
+    if kind == "pid":
+        lines = explaining.of_process(found, int(number))
+    elif kind == "cpu":
+        lines = explaining.of_cpu(found, int(number))
+    else:
+        lines = explaining.of_npu(_bound(host), running.find_npu(found, number))
+    _print(line for title, sentence in lines for line in wrapped(title, sentence, _WIDTH))
+    _say(found.remarks)
+    return 0
+
+
+def _subject(text: str) -> tuple[str, str]:
+    """Return the kind of what is to be explained, and its number or name."""
+    match = _SUBJECT.match(text)
+    if match:
+        kind, number = match.groups()
+        return (kind, number) if kind in ("pid", "cpu") else (kind, "%s-%s" % (kind, number))
+    if _PCI.match(text):
+        return "npu", text
+    more = "; a number alone can be each of them: pid %s, npu %s, cpu %s" % (text, text, text) if text.isdigit() else ""
+    raise ValueError("'%s' is no process, NPU or CPU%s. %s" % (text, more, _SUBJECTS[0].upper() + _SUBJECTS[1:]))
+
+
+def _run(host: Host, options: argparse.Namespace) -> int:
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    if not words or words[0].startswith("-"):
+        raise ValueError("run needs a command, behind its own options: npu-affinity run [--user USER] NPU -- COMMAND")
+    if not host.live:
+        raise ValueError("nothing can be started below %s: it is not the running machine" % host.root)
+    _require_root(host, "run %s -- %s" % (options.name, " ".join(words)))
+    found = running.launch(known(host), options.name, words, options.user)
+    _say([found.where])
+    sys.stderr.flush()
+    os.execve(found.argv[0], list(found.argv), dict(os.environ, **found.environment))
+
+
+def _history(host: Host, options: argparse.Namespace) -> int:
+    _require_root(host, "history")
+    found = known(host)
+    if options.json:
+        _print_data(rows(found.entries))
+    else:
+        _print(paragraphs(found.entries) or ["This host has no history."])
+    _say(found.remarks)
+    return 0
+
+
+def _bound(host: Host) -> Known:
+    """Return what is known of a host that is bound."""
+    found = known(host, private=False)
+    if found.plan is None:
+        raise ValueError(" ".join(found.remarks) or "there is no plan in force: this host is not bound")
+    return found
+
+
+def _text(doc: str | None) -> str:
+    """Return the sentence of a docstring after the command's name."""
+    sentence = (doc or "").partition(": ")[2].partition("\n")[0]
+    return sentence[0].upper() + sentence[1:]
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write("%s\n" % line)
+
+
+def _print_data(data: Any) -> None:
+    sys.stdout.write("%s\n" % json.dumps(data, indent=2, sort_keys=True))
+
+
+def _say(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        sys.stderr.write("%s: %s\n" % (PROGRAM, sentence))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

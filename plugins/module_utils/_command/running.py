@@ -1,0 +1,206 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A command in the slice of its NPUs: with their CPUs, memory nodes, devices and affinity mask before it starts.
+
+systemd puts the scope into the slice (systemd-run(1)), taskset(1) sets the mask, and each executes the next one in its place, so that the
+command has the process number, the terminal and the signals of this one. Where systemd cannot hold CPU sets (cgroup version 1), numactl(8)
+does what is left.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from .._cpulist import compress, expand
+from .._host import Host
+from .._kernel.cpus import CPU_FOLDER, read_list
+from .._kernel.machine import machine
+from .._kernel.pci import DEVICE_FOLDER
+from .._plan_file import Device
+from .._processes.placing import cpus_of_roles
+from .._state.systemd import Systemd
+from .._state.unit_environment import VISIBLE, agrees, visible_devices
+from .known import Known, title_of
+
+_FOLDERS = ("/usr/bin", "/bin")
+
+
+class Launch(NamedTuple):
+    """What is executed, what its environment gets, and in few words where it runs."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    where: str
+
+
+class _Place(NamedTuple):
+    title: str
+    npus: Sequence[dict[str, Any]]
+    slices: Sequence[str]
+    """The first of these that the host has is taken."""
+
+
+def launch(known: Known, name: str, command: Sequence[str], user: str | None = None) -> Launch:
+    """Return how a command is started for an NPU or a workload. Raises ``ValueError`` with a sentence where it must not be, or cannot."""
+    if known.plan is None:
+        raise ValueError("there is no plan in force on this host: bind it first")
+    place = _find(known, name)
+    _refuse_lost(known, place)
+    online = read_list(known.host, CPU_FOLDER + "/online") or {cpu for npu in place.npus for cpu in expand(npu["pool"])}
+    home = next((unit for unit in place.slices if unit in known.expected()), None)
+    environment = _environment(place.npus, user)
+    if home is None:
+        return _without_slice(known, place, [*_as_user(known.host, user), *command], environment, online)
+    sets = known.expected()[home]
+    _refuse_other_sets(known.host, home, sets, online)
+    granted = set(expand(sets["cpus"])) & online
+    of_all = home not in place.slices[:1]
+    mask = granted if of_all else _mask(known, place.npus, online, granted)
+    systemd_run = _program(known.host, "systemd-run", "it comes with systemd")
+    words = [systemd_run, "--scope", "--quiet", "--collect", "--slice=" + home, "--description=%s for %s" % (command[0], place.title), "--"]
+    words += [_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(mask)]
+    words += [*_as_user(known.host, user), *command]
+    where = "%s in %s, CPUs %s" % (place.title, home, compress(mask))
+    return Launch(words, environment, where + (", memory nodes %s" % sets["mems"] if sets["mems"] else ""))
+
+
+def _find(known: Known, name: str) -> _Place:
+    """Return what a name stands for: an NPU by its number, PCI function or slice, or a workload."""
+    slices = known.live("slices") or {}
+    for workload in slices.get("workloads", ()):
+        if name in (workload["name"], workload["slice"]):
+            npus = [npu for npu in known.npus if npu.get("slice") in workload["npus"]]
+            return _Place("workload %s" % workload["name"], npus, [workload["slice"]])
+    for vnpu in slices.get("vnpus", ()):
+        if name in (vnpu["name"], vnpu["slice"]):
+            raise ValueError(
+                "vNPU %s is a part of an NPU, which a library inside a container holds: start its container with the options of "
+                "/etc/npu-affinity/vnpu/%s.env (filter npu.affinity.launch)" % (vnpu["name"], vnpu["name"])
+            )
+    npu = find_npu(known, name)
+    parent = "%s.slice" % Device.of(npu).kind
+    return _Place(title_of(npu), [npu], [npu.get("slice") or "", parent])
+
+
+def find_npu(known: Known, name: str) -> dict[str, Any]:
+    """Return the NPU of the plan that a name stands for: ``3``, ``npu3``, ``npu-3``, ``npu-3.slice`` or its PCI function.
+
+    The number is that of its slice. On a host with both a plain number means the NPU, not the GPU. Raises ``ValueError`` with what there
+    is instead.
+    """
+    wanted = name.lower()
+    for npu in known.npus:
+        slice_name = npu.get("slice") or "npu-%s.slice" % npu["id"]
+        stem = slice_name[: -len(".slice")]
+        if wanted in (slice_name, stem, stem.replace("-", "")):
+            return npu
+    same = [npu for npu in known.npus if wanted.isdigit() and (npu.get("slice") or "").endswith("-%d.slice" % int(wanted))]
+    same += [npu for npu in known.npus if npu.get("pci") and wanted in (npu["pci"].lower(), npu["pci"].lower().partition(":")[2])]
+    same.sort(key=lambda npu: Device.of(npu).kind == "gpu")
+    kinds = [Device.of(npu).kind for npu in same]
+    if kinds and kinds.count(kinds[0]) == 1:
+        return same[0]
+    if same:
+        raise ValueError("%s is the PCI function of %s; name one of them" % (name, " and ".join(Device.of(npu).title for npu in same)))
+    workloads = [workload["name"] for workload in (known.live("slices") or {}).get("workloads", ())]
+    there = ", ".join([Device.of(npu).title for npu in known.npus] + ["workload %s" % workload for workload in workloads])
+    raise ValueError("'%s' is no NPU or workload of this host, which has %s" % (name, there or "none"))
+
+
+def _refuse_lost(known: Known, place: _Place) -> None:
+    """Refuse NPUs that are gone, and those whose numbers have closed up since the bind because another one is gone."""
+    gone = [npu for npu in known.npus if npu.get("pci") and not known.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
+    if not place.npus:
+        raise ValueError("no NPU of %s is there any more; bind again" % place.title)
+    for npu in gone:
+        if npu in place.npus:
+            raise ValueError("%s dropped off the PCI bus; bind again when it is back, or gone for good" % title_of(npu))
+    for npu in place.npus:
+        before = [other for other in gone if Device.of(other).kind == Device.of(npu).kind and other["id"] < npu["id"]]
+        if before:
+            text = "%s dropped off the PCI bus, and npu-smi counts on without it: bind again, so that it is known which one %s is now"
+            raise ValueError(text % (title_of(before[0]), title_of(npu)))
+
+
+def _refuse_other_sets(host: Host, unit: str, sets: Mapping[str, str], online: set[int]) -> None:
+    """Refuse a slice to which the kernel does not grant what it should."""
+    systemd = Systemd(host)
+    found = systemd.effective(unit, "cpus")
+    if systemd.cgroup(unit) is None:
+        raise ValueError("%s is not active: systemctl start %s, or bind again" % (unit, unit))
+    wanted = set(expand(sets["cpus"])) & online
+    if found != wanted:
+        has = "no cpuset" if found is None else compress(found) or "none"
+        raise ValueError("%s should have CPUs %s and has %s: 'npu-affinity verify' says why" % (unit, compress(wanted), has))
+
+
+def _mask(known: Known, npus: Sequence[dict[str, Any]], online: set[int], granted: set[int]) -> set[int]:
+    """Return the CPUs on which the command starts: those of role main where role threads takes care of the other roles, else all."""
+    if known.live("threads") is None:
+        return granted
+    return cpus_of_roles(npus, online, granted)[0]["main"] or granted
+
+
+def _without_slice(known: Known, place: _Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
+    """Return how a command is started where systemd cannot hold its CPU set."""
+    cgroup = machine(known.host)["cgroup"]
+    if cgroup == "v2":
+        notes = " ".join((known.state or {}).get("notes") or ())
+        raise ValueError(
+            "this host has no slice for %s. %s" % (place.title, notes or "Switch role slices on (npu_affinity_slices_enabled)")
+        )
+    pool = {cpu for npu in place.npus for cpu in expand(npu["pool"])} & online
+    mask = _mask(known, place.npus, online, pool)
+    mems = compress({node for npu in place.npus for node in expand(npu.get("mems") or "")})
+    where = "%s on CPUs %s" % (place.title, compress(mask)) + (", memory nodes %s" % mems if mems else "")
+    if not mems:
+        return Launch([_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(mask), *command], environment, where)
+    numactl = _program(known.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % cgroup)
+    return Launch([numactl, "--physcpubind=" + compress(mask), "--membind=" + mems, "--", *command], environment, where)
+
+
+def _environment(npus: Sequence[dict[str, Any]], user: str | None) -> dict[str, str]:
+    """Return the variables that confine a process to its devices, and those of another user. Raises ``ValueError`` where the caller's
+    environment has other devices: some of them are its choice."""
+    environment: dict[str, str] = {}
+    for kind in ("npu", "gpu"):
+        wanted = visible_devices(kind, sorted(npu["id"] for npu in npus if Device.of(npu).kind == kind))
+        own = {name: os.environ[name] for name in wanted if name in VISIBLE and name in os.environ}
+        for name, value in own.items():
+            if not agrees(name, value, wanted[name]):
+                raise ValueError(
+                    "%s=%s is set, and the devices here are %s: unset it, or name the NPUs that it means" % (name, value, wanted[name])
+                )
+        environment.update(wanted, **own)
+    if user:
+        entry = _user(user)
+        environment.update(HOME=entry.pw_dir, USER=entry.pw_name, LOGNAME=entry.pw_name, SHELL=entry.pw_shell)
+    return environment
+
+
+def _as_user(host: Host, user: str | None) -> list[str]:
+    """Return the words that make a command one of another user, with the groups of that user."""
+    if not user:
+        return []
+    entry = _user(user)
+    setpriv = _program(host, "setpriv", "install util-linux")
+    return [setpriv, "--reuid=%d" % entry.pw_uid, "--regid=%d" % entry.pw_gid, "--init-groups", "--"]
+
+
+def _user(user: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(user)
+    except KeyError:
+        raise ValueError("there is no user %s on this host" % user)
+
+
+def _program(host: Host, name: str, advice: str) -> str:
+    found = host.find_program(name, _FOLDERS)
+    if found is None:
+        raise ValueError("%s is not installed; %s" % (name, advice))
+    return found

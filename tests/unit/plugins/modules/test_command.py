@@ -1,0 +1,413 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command ``npu-affinity`` on a simulated host, as module host_files has installed it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from test_desired_state import HISTORY, MACHINE, SETTINGS, simulator, state_of
+
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._command import running
+from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
+from ansible_collections.npu.affinity.plugins.module_utils._command.program import main, parser
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._installed import COMMAND, COMPLETION, LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
+from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+
+WORKERS = [{"npu": 0, "chip": 0, "pid": 4242, "comm": "python3", "memory_mib": 100}]
+SLICE = "etc/systemd/system/npu-0.slice"
+PLAN = "etc/npu-affinity/plan.json"
+CGROUPS = "sys/fs/cgroup/npu.slice"
+
+
+@pytest.fixture(scope="session")
+def bound(tmp_path_factory):
+    """A host that was bound once with all features, by alice, and then without role threads, by bob."""
+    root = tmp_path_factory.mktemp("bound")
+    simulator.generate({**MACHINE, "npus": {**MACHINE["npus"], "processes": WORKERS}}, root)
+    topology = gather(Host(str(root)))
+    workloads, off = [{"name": "llm", "npus": [0, 1], "share": True}], ("tuning", "metrics")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("slices", "threads"):
+            patch.setitem(SETTINGS[name], "workloads", workloads)
+        states = [state_of(topology, *off), state_of(topology, *off, "threads")]
+    for state, author, reason in zip(states, ("alice", "bob"), ("New cards", ""), strict=True):
+        arguments = {"root": str(root), "state": state, "author": author, "reason": reason}
+        command = [sys.executable, "-m", "ansible_collections.npu.affinity.plugins.modules.host_files"]
+        done = subprocess.run(command, input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}), capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["changed"]
+    for folder, cpus, mems in (
+        ("", "0-31", "0-1"),
+        ("/npu-0.slice", "0-15", "0"),
+        ("/npu-1.slice", "16-31", "1"),
+        ("/npu-llm.slice", "0-31", "0-1"),
+    ):
+        (root / (CGROUPS + folder)).mkdir(parents=True, exist_ok=True)
+        for key, value in (("cpus", cpus), ("mems", mems)):
+            (root / (CGROUPS + folder) / f"cpuset.{key}.effective").write_text(value + "\n")
+    for name in ("systemd-run", "taskset", "numactl", "setpriv"):
+        (root / "usr/bin").mkdir(parents=True, exist_ok=True)
+        (root / "usr/bin" / name).write_text("#!/bin/sh\n")
+        (root / "usr/bin" / name).chmod(0o755)
+    return root
+
+
+@pytest.fixture
+def host(bound, tmp_path):
+    shutil.copytree(bound, tmp_path / "host", symlinks=True)
+    return tmp_path / "host"
+
+
+@pytest.fixture
+def run(request, capsys):
+    """Call the command on the host of the test: the one that all share, unless the test changes its own."""
+
+    def call(*words):
+        root = request.getfixturevalue("host" if "host" in request.fixturenames else "bound")
+        code = main(["--root", str(root), *words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def edit(host):
+    (host / SLICE).write_text((host / SLICE).read_text().replace("0-15", "0-7"))
+
+
+def unbind(host):
+    shutil.rmtree(host / "etc/npu-affinity")
+
+
+def test_bound(run):
+    code, out, _err = run("status")
+    assert code == 0
+    assert out.startswith("bound: 2 NPUs, ") and out.endswith("Z, bind by bob, entry 2\n") and out.count("\n") == 1
+
+
+def test_drifted_with_the_cause(run, host):
+    edit(host)
+    code, out, _err = run("status")
+    assert (code, out.count("\n")) == (3, 1)
+    assert out.startswith("drifted: 1 of ") and "/etc/systemd/system/npu-0.slice (manual change); 'npu-affinity verify' says why" in out
+    code, out, _err = run("verify")
+    assert code == 3 and "expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand" in out
+    code, out, _err = run("verify", "--json")
+    found = json.loads(out)
+    assert (code, found["state"], found["bound"], found["last_change"]["author"]) == (3, "drifted", True, "bob")
+    assert [entry["object"] for entry in found["drift"]] == ["/etc/systemd/system/npu-0.slice"] and found["checked"]["files"]
+
+
+def test_a_plan_that_is_edited_or_gone_is_drift(run, host):
+    text = (host / PLAN).read_text()
+    (host / PLAN).write_text(text.replace('"0-15"', '"0-13"', 1))
+    assert run("status")[0] == 3
+    (host / PLAN).write_text("half a pl")
+    assert run("status")[0] == 3
+    assert "is not valid JSON" in run("plan")[2]
+    (host / PLAN).unlink()
+    assert run("status")[0] == 3
+
+
+def test_pending_while_another_program_changes_the_host_and_after_one_that_was_interrupted(run, host):
+    (host / LOCK[1:]).parent.mkdir(exist_ok=True)
+    with open(host / LOCK[1:], "w") as lock:
+        lock.write("module host_files (process 7) since today")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run("status") == (4, "pending: module host_files (process 7) since today is changing this host\n", "")
+    assert run("status")[0] == 0
+    record(Host(str(host)), "interrupted", ["/etc/systemd/system/npu-0.slice"])
+    code, out, _err = run("status")
+    assert code == 4 and out.startswith("pending: a run was interrupted")
+    assert run("verify")[0] == 4
+
+
+def test_pending_where_a_service_follows_at_its_next_start(run, monkeypatch):
+    from ansible_collections.npu.affinity.plugins.module_utils._command import checking
+    from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import OLD_PROCESS, Cause, Findings
+
+    findings = Findings()
+    findings.differs(
+        "services", "vllm@0.service", "in npu-0.slice", "in system.slice", Cause(OLD_PROCESS, "it still runs as it was started")
+    )
+    monkeypatch.setattr(checking, "verify", lambda *_arguments: (True, findings))
+    assert run("status")[:2] == (4, "pending: vllm@0.service (not restarted)\n")
+
+
+def test_not_bound(run, host):
+    unbind(host)
+    assert run("status") == (5, "not bound: there is no plan in force on this host\n", "")
+    assert run("verify", "--json")[0] == 5
+    assert run("plan") == (1, "", "npu-affinity: there is no plan in force: this host is not bound\n")
+    assert run("history")[:2] == (0, "This host has no history.\n")
+
+
+def test_errors_are_one_sentence(run, host, capsys):
+    (host / "etc/npu-affinity/previous.json").write_text("half a rec")
+    code, out, err = run("status")
+    assert (code, out, err.count("\n")) == (1, "", 1) and "is not valid JSON" in err
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2 and "usage: npu-affinity" in capsys.readouterr().err
+
+
+def test_a_host_that_was_bound_before_there_was_a_history_is_compared_by_its_plan(run, host):
+    shutil.rmtree(host / HISTORY[1:])
+    edit(host)
+    code, out, _err = run("verify")
+    assert code == 0 and "there is no history yet, so files and units are not compared" in out
+
+
+def test_roles_that_were_applied_one_by_one_are_all_compared(run, host):
+    entries = [json.loads((host / HISTORY[1:] / f"{number}.json").read_text()) for number in (1, 2)]
+    for entry, names in zip(entries, (("slices", "device_share"), ("irq",)), strict=True):
+        entry["state"]["features"] = {name: presence for name, presence in entry["state"]["features"].items() if name in names}
+        mine = "slice" if "slices" in names else "irq"
+        entry["state"]["files"] = [file for file in entry["state"]["files"] if mine in file["path"]]
+        (host / HISTORY[1:] / f"{entries.index(entry) + 1}.json").write_text(json.dumps(entry))
+    (host / "etc/systemd/system/npu-affinity-irq.timer").unlink()
+    edit(host)
+    drift = [entry["object"] for entry in json.loads(run("verify", "--json")[1])["drift"]]
+    assert {"/etc/systemd/system/npu-affinity-irq.timer", "/etc/systemd/system/npu-0.slice"} <= set(drift)
+
+
+def test_the_plan_as_a_table(run):
+    code, out, _err = run("plan")
+    lines = out.splitlines()
+    assert code == 0 and lines[0].split() == ["NPU", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
+    assert lines[1].split() == ["0", "0000:c1:00.0", "0", "0-15", "0-1", "2-13", "14", "15", "0", "npu-0.slice"]
+    assert "topo_affinity is the rule" in out and "The host\n           binds the workloads" in out
+    assert json.loads(run("plan", "--json")[1])["strategy"] == "topo_affinity"
+
+
+def test_history(run):
+    code, out, _err = run("history")
+    assert code == 0 and [line.split()[0] for line in out.splitlines() if line[0] != " "] == ["2", "1"]
+    assert "bind by alice, npu.affinity" in out and ": New cards" in out and "feature threads: present -> absent" in out
+    assert [entry["id"] for entry in json.loads(run("history", "--json")[1])] == [2, 1]
+
+
+EXPLAINED = {
+    "npu": (
+        ["npu", "0"],
+        [
+            r"NPU +NPU 0 \(0000:c1:00.0\) has CPUs 0-15 \(irq 0-1, main 2-13, acl 14, release 15\), memory nodes 0 \(since \S+Z, bind",
+            r"why +strategy topo_affinity",
+            r"slice +npu-0.slice: AllowedCPUs=0-15, AllowedMemoryNodes=0 by /etc/systemd/system/npu-0.slice \(since",
+            r"service +vllm@0.service by /etc/systemd/system/vllm@0.service.d/50-npu-affinity.conf",
+            r"workload +llm in npu-llm.slice",
+            r"processes +4242 \(python3\)",
+            r"interrupts +IRQ 2754-2769 cq_update_irq on CPUs 1\n",
+        ],
+    ),
+    "cpu of a role": (
+        ["cpu", "1"],
+        [
+            r"CPU +1: online, NUMA node 0",
+            r"NPU +of NPU 0 \(0000:c1:00.0\) in role irq",
+            r"interrupts +of NPU 0: 16 cq_update_irq, bound by /etc",
+        ],
+    ),
+    "cpu in one word": (["cpu30"], [r"in role acl", r"npu-1.slice: AllowedCPUs=16-31"]),
+    "a process outside": (
+        ["pid", "4242"],
+        [
+            r"process +4242 \(python3\) may use CPUs 0-31, memory nodes 0-1",
+            r"group +/system.slice/python3.service",
+            "nothing of npu.affinity confines it",
+            r"it has the device of NPU 0 \(0000:c1:00.0\) open, and is not in npu-0.slice",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "patterns"), EXPLAINED.values(), ids=EXPLAINED)
+def test_explain(run, words, patterns):
+    code, out, _err = run("explain", *words)
+    text = re.sub(r"\n {11}", " ", out)
+    assert code == 0 and [pattern for pattern in patterns if not re.search(pattern, text)] == [], text
+
+
+def test_the_forms_of_a_name_say_the_same(run):
+    assert (
+        len({run("explain", *words.split())[1] for words in ("npu 1", "npu1", "npu-1", "NPU 1", "npu-1.slice", "0000:01:00.0", "01:00.0")})
+        == 1
+    )
+
+
+def test_explain_a_process_in_its_slice_with_the_roles_of_its_threads(run, host):
+    for number in (2,):  # role threads is on in the entry before
+        (host / HISTORY[1:] / f"{number}.json").unlink()
+    (host / "proc/4242/cgroup").write_text("0::/npu.slice/npu-0.slice/run-1.scope\n")
+    (host / "proc/4242/environ").write_text("HOME=/root\0ASCEND_RT_VISIBLE_DEVICES=0\0")
+    code, out, _err = run("explain", "pid", "4242")
+    assert code == 0
+    for text in (
+        "group      /npu.slice/npu-0.slice/run-1.scope",
+        "npu.slice: AllowedCPUs=0-31",
+        "npu-0.slice: AllowedCPUs=0-15",
+        "NPU 0 (0000:c1:00.0) has CPUs 0-15",
+        "of role main (python3",
+        "of role acl (acl_thread) on CPUs 0-31, and should be on 14",
+        "placed by /etc/systemd/system/npu-affinity-threads.service (since",
+        "ASCEND_RT_VISIBLE_DEVICES=0",
+    ):
+        assert text in out, out
+
+
+def test_explain_leaves_pods_to_the_kubelet(run, host):
+    (host / "proc/4242/cgroup").write_text("0::/kubepods.slice/kubepods-pod1.slice/cri-1.scope\n")
+    assert "the kubelet gives it its CPUs" in run("explain", "pid", "4242")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("3", "a number alone can be each of them: pid 3, npu 3, cpu 3"),
+        ("card 3", "'card 3' is no process, NPU or CPU"),
+        ("npu 7", "'npu-7' is no NPU or workload of this host, which has NPU 0, NPU 1, workload llm"),
+        ("cpu 99", "there is no CPU 99: this host has 0-31"),
+        ("pid 99999", "there is no process 99999"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(run, words, sentence):
+    code, out, err = run("explain", *words.split())
+    assert (code, out) == (1, "") and sentence in err
+
+
+COMMAND_LINES = {
+    "an NPU": ("0", "npu-0.slice", "0-15", "0"),
+    "its slice": ("npu-1", "npu-1.slice", "16-31", "1"),
+    "its function": ("01:00.0", "npu-1.slice", "16-31", "1"),
+    "a workload": ("llm", "npu-llm.slice", "0-31", "0,1"),
+}
+
+
+@pytest.mark.parametrize(("name", "home", "cpus", "devices"), COMMAND_LINES.values(), ids=COMMAND_LINES)
+def test_run_starts_the_command_in_the_slice_with_its_mask_and_devices(bound, name, home, cpus, devices, monkeypatch):
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    found = running.launch(known(Host(str(bound))), name, ["python3", "-c", "pass"])
+    words = [word.replace(str(bound), "") for word in found.argv]
+    assert words[:5] == ["/usr/bin/systemd-run", "--scope", "--quiet", "--collect", f"--slice={home}"]
+    assert words[6:] == ["--", "/usr/bin/taskset", "--cpu-list", cpus, "python3", "-c", "pass"]
+    assert found.environment == {"ASCEND_RT_VISIBLE_DEVICES": devices}
+
+
+def test_run_leaves_the_cpus_of_other_roles_to_their_threads_and_a_choice_of_devices_to_the_user(host, monkeypatch):
+    (host / HISTORY[1:] / "2.json").unlink()
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
+    found = running.launch(known(Host(str(host))), "llm", ["true"], user="root")
+    words = [word.replace(str(host), "") for word in found.argv]
+    assert words[words.index("--cpu-list") + 1 :] == [
+        "2-13,18-29",
+        "/usr/bin/setpriv",
+        "--reuid=0",
+        "--regid=0",
+        "--init-groups",
+        "--",
+        "true",
+    ]
+    assert found.environment["ASCEND_RT_VISIBLE_DEVICES"] == "1" and found.environment["LOGNAME"] == "root"
+
+
+def test_run_without_cgroup_v2(host, monkeypatch):
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    (host / "sys/fs/cgroup/cgroup.controllers").unlink()
+    (host / "sys/fs/cgroup/cpuset").mkdir()
+    entry = json.loads((host / HISTORY[1:] / "2.json").read_text())
+    entry["state"]["expected"] = []
+    (host / HISTORY[1:] / "2.json").write_text(json.dumps(entry))
+    found = running.launch(known(Host(str(host))), "0", ["true"])
+    assert [word.replace(str(host), "") for word in found.argv] == [
+        *("/usr/bin/numactl", "--physcpubind=0-15", "--membind=0", "--", "true")
+    ]
+
+
+def without_slices(host):
+    path = host / HISTORY[1:] / "2.json"
+    entry = json.loads(path.read_text())
+    entry["state"].update(expected=[], notes=["The kubelet's CPU manager is static and owns the CPUs, so no slices are written."])
+    path.write_text(json.dumps(entry))
+
+
+REFUSED = {
+    "an unknown name": ("seven", lambda host: None, "'seven' is no NPU or workload of this host"),
+    "not bound": ("0", unbind, "bind it first"),
+    "a lost card": ("1", lambda host: (host / "sys/bus/pci/devices/0000:01:00.0").unlink(), "dropped off the PCI bus; bind again"),
+    "a lost card before it": (
+        "1",
+        lambda host: (host / "sys/bus/pci/devices/0000:c1:00.0").unlink(),
+        "npu-smi counts on without it: bind again, so that it is known which one NPU 1 (0000:01:00.0) is now",
+    ),
+    "another cpuset": (
+        "0",
+        lambda host: (host / CGROUPS / "npu-0.slice/cpuset.cpus.effective").write_text("0-31\n"),
+        "npu-0.slice should have CPUs 0-15 and has 0-31: 'npu-affinity verify' says why",
+    ),
+    "no active slice": ("0", lambda host: shutil.rmtree(host / CGROUPS / "npu-0.slice"), "npu-0.slice is not active"),
+    "a static kubelet": ("0", without_slices, "this host has no slice for NPU 0 (0000:c1:00.0). The kubelet's CPU manager is static"),
+    "no systemd-run": ("0", lambda host: (host / "usr/bin/systemd-run").unlink(), "systemd-run is not installed"),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_run_refuses_in_words(host, name, change, sentence):
+    change(host)
+    with pytest.raises(ValueError) as refused:
+        running.launch(known(Host(str(host))), name, ["true"])
+    assert sentence in str(refused.value)
+
+
+def test_run_refuses_devices_that_are_not_those_of_its_cpus(bound, monkeypatch):
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
+    with pytest.raises(ValueError, match="ASCEND_RT_VISIBLE_DEVICES=1 is set, and the devices here are 0"):
+        running.launch(known(Host(str(bound))), "0", ["true"])
+
+
+def test_run_ends_with_125_where_it_starts_nothing(run):
+    assert run("run", "0", "--", "true")[0] == 125
+    code, out, err = run("run", "0")
+    assert (code, out) == (125, "") and "run needs a command" in err
+
+
+def test_what_is_installed_runs_without_the_collection(host):
+    launcher = (host / COMMAND[1:]).read_text()
+    assert launcher.startswith("#!/usr/bin/python3 -I\n# Managed by npu.affinity") and os.access(host / COMMAND[1:], os.X_OK)
+    (host / COMMAND[1:]).write_text(launcher.replace(LIBRARY, str(host) + LIBRARY).replace("/usr/bin/python3", sys.executable))
+    done = subprocess.run([host / COMMAND[1:], "--root", str(host), "status"], capture_output=True, text=True, env={}, cwd="/", check=False)
+    assert (done.returncode, done.stdout[:7], done.stderr) == (0, "bound: ", "")
+    assert not list((host / LIBRARY[1:]).rglob("__pycache__"))
+    assert subprocess.run([host / COMMAND[1:], "--root", str(host), "--version"], capture_output=True, env={}, check=True).stdout
+
+
+def completed(words, folder):
+    script = (
+        f"source {folder}{COMPLETION}; COMP_WORDS=(npu-affinity {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+        '_npu_affinity; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_bash_completes_what_the_parser_knows(bound):
+    commands = list(parser()._subparsers._group_actions[0].choices)  # pylint: disable=protected-access
+    assert completed("''", bound) == [*commands, "--help", "--version"]
+    assert completed("ver", bound) == ["verify"]
+    assert completed("verify --j", bound) == ["--json"]
+    assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--help"]
+    assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
+    assert "0" in completed("explain cpu 0", bound)
+    (text,) = [file["content"] for file in _runtime.command("python3") if file["path"] == COMPLETION]
+    assert "/etc/systemd/system/{npu,gpu}-*.slice" in text
