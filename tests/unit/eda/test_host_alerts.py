@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift import findings
 
@@ -128,3 +129,9 @@ def test_the_rulebook_binds_for_causes_that_verify_has(alerts):
     assert len(lists) == 3 and len(set(lists)) == 1
     words = {value for name, value in vars(findings).items() if name.isupper() and isinstance(value, str)}
     assert set(re.findall(r'"([^"]*)"', lists[0])) < words
+
+
+def test_the_rulebook_knows_the_alerts_of_the_rules():
+    rules = yaml.safe_load((EDA.parents[1] / "docs/examples/monitoring/rules.yml").read_text())
+    names = [rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+    assert "NpuAffinityDrift" in names and all(name.startswith("NpuAffinity") for name in names)
