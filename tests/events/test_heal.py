@@ -70,7 +70,7 @@ class Rulebook:
             self.process = subprocess.Popen(
                 command, cwd=fleet.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
-        self.wait(lambda: self.listens(), "it listens")
+        self.wait(self.listens, "it listens")
 
     def listens(self):
         with socket.socket() as client:

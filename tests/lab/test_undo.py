@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -18,6 +19,7 @@ UNITS = "/etc/systemd/system"
 WORKQUEUES = "/sys/devices/virtual/workqueue"
 RULE = "/etc/udev/rules.d/90-npu-affinity.rules"
 EVERYWHERE = "ffffff"
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 LOCK = "/run/npu-affinity.lock"
 
 
@@ -69,7 +71,7 @@ def test_drift_by_hand(lab, claims, tmp_path):
 
 
 def test_drift_by_programs(lab, claims, tmp_path):
-    """A2-like machine: verify after the driver was loaded without our rule, and after irqbalance ran without our policy"""
+    """A2-like machine: verify after the driver was loaded without our rule, and after irqbalance began while its policy was missing"""
     machine = lab.bound(A2).machine
     machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && rm {RULE} && udevadm control --reload")
     machine.run(f"rmmod davinci_mock && modprobe davinci_mock && {SETTLE}")
@@ -84,18 +86,22 @@ def test_drift_by_programs(lab, claims, tmp_path):
     claims.equal("NPUs named", named, {"0", "1", "2", "3"})
     claims.equal("exit status of bind", success(lab.play(machine, "bind")), (0, ""))
     functions = machine.look()["functions"]
-    machine.run(
-        f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && rm -r {UNITS}/irqbalance.service.d && systemctl daemon-reload"
-    )
-    machine.run("systemctl start irqbalance")
+    machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service; mv {POLICY} {POLICY}.away; systemctl start irqbalance")
     deadline = time.monotonic() + PATIENCE
     while all(where(machine.look()["functions"][pci], CQ) == where(function, CQ) for pci, function in functions.items()):
         assert time.monotonic() < deadline, "irqbalance moves nothing"
-    machine.run("systemctl kill --signal=STOP irqbalance")
+    machine.run(f"mv {POLICY}.away {POLICY}; systemctl kill --signal=STOP irqbalance")
     status, found = drift(lab, machine, tmp_path)
     claims.equal("exit status", status, 2)
     moved = {name: cause for name, cause in found.items() if name.endswith((SQ, CQ))}
     claims.equal(f"cause of {', '.join(sorted(moved))}", set(moved.values()), {"irqbalance"})
+    (fought, *_others) = irqs(functions[plan_of(machine)["npus"][0]["pci"]], CQ)
+    for _time in range(5):
+        machine.run(f"echo 0 >/proc/irq/{fought}/smp_affinity_list; systemctl start npu-affinity-irq.service")
+    claims.equal(f"IRQ {fought}, moved for the fifth time", machine.run(f"cat /proc/irq/{fought}/smp_affinity_list").strip(), "0")
+    (entry,) = map(json.loads, machine.run("journalctl --boot --output=json NPU_AFFINITY_ACTION=stop").splitlines())
+    who = entry["NPU_AFFINITY_REASON"]
+    claims.true(f"the journal says who moves it: {who}", f"irqbalance: it was started before its policy {POLICY} last changed" in who)
 
 
 @pytest.mark.architecture
