@@ -284,9 +284,9 @@ def test_a_sosreport_gives_what_it_has(tmp_path):
         leave_out_unknown(host, findings)
 
 
-MAPPING = """	NPU ID                         Chip ID                        Chip Logic ID                  Chip Name
-	0                              0                              0                              Ascend 910B3
-	0                              1                              -                              Mcu
+MAPPING = """\tNPU ID                         Chip ID                        Chip Logic ID                  Chip Name
+\t0                              0                              0                              Ascend 910B3
+\t0                              1                              -                              Mcu
 """
 
 
