@@ -12,6 +12,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import pkgutil
+from typing import Any, Mapping
 
 from ._installed import COMMAND, COMPLETION, FOLDER, LIBRARY
 from ._state.files import MARKER
@@ -170,6 +171,11 @@ complete -F _npu_affinity npu-affinity
 def command(python: str) -> list[dict[str, str]]:
     """Return the files of the command that a person calls, which the interpreter ``python`` of the host runs."""
     return [{"path": COMMAND, "content": _LAUNCHER % python, "mode": "0755"}, {"path": COMPLETION, "content": _COMPLETION, "mode": "0644"}]
+
+
+def command_of(state: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return :func:`command` with the interpreter that a desired state names."""
+    return command((state or {}).get("python") or PYTHON)
 
 
 def files() -> list[dict[str, str]]:

@@ -458,7 +458,7 @@ def main() -> None:
     state = params["state"]
     runtime = params["runtime"] or bool(state and state["runtime"])
     if runtime:
-        params["files"] = params["files"] + _runtime.command((state or {}).get("python") or _runtime.PYTHON)
+        params["files"] = params["files"] + _runtime.command_of(state)
     wanted = wanted_by(state, params, {_installed.FOLDER: _runtime.sources()} if runtime else {})
     try:
         host = host_at(params["root"], params["timeout"])

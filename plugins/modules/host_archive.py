@@ -144,11 +144,12 @@ def argument_spec() -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    folders = {_installed.FOLDER: _runtime.sources()} if params["state"] and params["state"]["runtime"] else {}
+    runtime = bool(params["state"] and params["state"]["runtime"])
+    options = dict(NOTHING, npu_smi=params["npu_smi"], files=_runtime.command_of(params["state"]) if runtime else [])
     request = Request(
         params["host"],
         {name: params[name] for name in QUESTIONS},
-        wanted_by(params["state"], dict(NOTHING, npu_smi=params["npu_smi"]), folders),
+        wanted_by(params["state"], options, {_installed.FOLDER: _runtime.sources()} if runtime else {}),
         params["settings"],
         params["anonymous"],
     )
