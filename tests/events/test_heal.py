@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 from tests import cache
+from tests.integration import controller
 from tests.integration.conftest import REPOSITORY, Fleet
 from tests.integration.test_verify import MACHINE, VARIABLES, interrupt
 
@@ -147,6 +148,7 @@ def alert(host, cause="manual change", minute=0, name="NpuAffinityDrift", status
 def rulebook(programs, tmp_path_factory):
     fleet = Fleet(tmp_path_factory.mktemp("events"), dict.fromkeys(HOSTS, MACHINE))
     run = fleet.play("bind", "--limit", HOSTS[0], **VARIABLES)
+    controller.close()
     assert run.status == 0, run.output
     fleet.copy(*HOSTS)
     inventory = yaml.safe_load(fleet.inventory.read_text())
