@@ -131,6 +131,13 @@ def test_what_happened_to_a_host(bind, root, happen, causes, values):
     assert {name: found[f"npu_affinity_{name}"] for name in values} == values
 
 
+@pytest.mark.parametrize(("failure", "causes"), [("fail", {"driver reload": 4}), ("warn", {})])
+def test_interrupts_that_need_not_be_bound_are_no_drift(bind, root, failure, causes):
+    bind(irq={**IRQ, "failure": failure})
+    (root / "proc/interrupts").write_text("      CPU0\n")
+    assert drift(run(root)) == causes
+
+
 def test_a_new_card_has_no_cpus_yet(bind, root):
     bind(without=SECOND)
     found = run(root)
