@@ -42,6 +42,10 @@ options:
     description: Whether it runs in check mode.
     type: bool
     default: false
+  before:
+    description: What this filter returned after the batch before. Its hosts are not looked at again then.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -57,7 +61,9 @@ _value:
   description: The number of the C(batch) of all C(batches), how many of the C(hosts) are C(done), whether a host of this batch C(changed),
     and how far the fleet is as a C(line).
   type: dict
-  sample: {batch: 2, batches: 5, done: 40, hosts: 200, changed: true, line: "batch 2 of 5, 40 of 200 hosts: 40 changed"}
+  sample:
+    {batch: 2, batches: 5, begun: 1, done: 40, hosts: 200, playbook: bind, states: {changed: 40}, changed: true,
+     line: "batch 2 of 5, 40 of 200 hosts: 40 changed"}
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,11 +82,14 @@ def progress(
     batches: Sequence[int | str],
     playbook: str,
     check: bool = False,
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    at = _progress.progress(names, batch, batches)
-    found = summary.summary({name: variables[name] for name in names[: at["done"]]}, playbook, check)
+    at = {"playbook": playbook, **_progress.progress(names, batch, batches)}
+    follows = before and all(before[key] == at[key] for key in ("playbook", "hosts", "batches")) and before["done"] == at["begun"]
+    found = summary.summary({name: variables[name] for name in names[at["begun"] if follows else 0 : at["done"]]}, playbook, check)
+    states = _progress.together(before["states"] if before and follows else {}, found["states"])
     changed = {"changed", "unbound"} & {found["hosts"][name]["state"] for name in batch}
-    return at | {"changed": bool(changed), "line": _progress.line(at, found["states"])}
+    return at | {"states": states, "changed": bool(changed), "line": _progress.line(at, states)}
 
 
 class FilterModule:

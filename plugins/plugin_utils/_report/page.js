@@ -140,6 +140,48 @@ function strip(host) {
     s("title", {}, words), Object.entries(shapes).map(([look, path]) => path && s("path", {class: look, d: path}))) : "";
 }
 
+/* The rows of a table, each {name, make}. Of many, those near the window are there; another part is one empty row, as high as its rows were or are
+   likely to be. What is printed has all of them. */
+const MANY = 300, PART = 100, ROW = 43;
+let drawAll = () => {};
+addEventListener("beforeprint", () => drawAll());
+function rowsOf(table) {
+  const bodies = new Map();
+  const watch = new IntersectionObserver(seen => { for (const {target, isIntersecting} of seen) if (bodies.has(target)) draw(target, isIntersecting); }, {rootMargin: "1500px 0px"});
+  function draw(body, near) {
+    const part = bodies.get(body);
+    if (part.there === near) return;
+    if (part.there) part.high = body.offsetHeight;
+    part.there = near;
+    if (near) return body.replaceChildren(...part.items.map(item => item.row = item.row || item.make()));
+    const cell = h("td", {});
+    cell.style.height = part.high + "px";
+    body.replaceChildren(h("tr", {class: "gap"}, cell));
+  }
+  drawAll = () => { watch.disconnect(); for (const body of bodies.keys()) draw(body, true); };
+  return {
+    show(items) {
+      watch.disconnect();
+      for (const body of bodies.keys()) body.remove();
+      bodies.clear();
+      const size = items.length > MANY ? PART : items.length || 1;
+      for (let start = 0; start < items.length; start += size) bodies.set(h("tbody", {}), {items: items.slice(start, start + size), high: ROW * size, there: null});
+      table.append(...bodies.keys());
+      let first = true;
+      for (const body of bodies.keys()) { draw(body, first); first = false; }
+      if (bodies.size > 1) for (const body of bodies.keys()) watch.observe(body);
+    },
+    /* Return the row of a host, which is there then. */
+    find(name) {
+      for (const [body, part] of bodies) {
+        const item = part.items.find(one => one.name === name);
+        if (item) { draw(body, true); return item.row; }
+      }
+      return null;
+    },
+  };
+}
+
 const total = number => data.hosts.reduce((sum, host) => sum + number(host), 0);
 function planned(host) {
   if (!host.divided) return "no plan";
@@ -170,8 +212,8 @@ function csvOf(hosts) {
 function showFleet(focus) {
   document.title = data.title;
   const counts = Object.fromEntries(ORDER.map(state => [state, data.hosts.filter(host => host.state === state).length]));
-  const rows = data.hosts.map(host => ({host, row: null, keys: COLUMNS.map(column => column[1](host))}));
-  const body = h("tbody", {});
+  const rows = data.hosts.map(host => ({host, name: host.name, row: null, make: () => row(host), keys: COLUMNS.map(column => column[1](host))}));
+  rows.sort((a, b) => naturally(a.name, b.name)).forEach((entry, place) => { entry.place = entry.keys[0] = place; });
   const said = h("p", {class: "quiet", role: "status"});
   const heads = COLUMNS.map(([title, , , look], column) => h("th", {class: "sort " + look, scope: "col"}, h("button", {type: "button", onclick: () => {
     fleet.down = fleet.column === column && !fleet.down;
@@ -193,10 +235,8 @@ function showFleet(focus) {
     const found = rows.filter(({host}) => (!fleet.states.size || fleet.states.has(host.state)) && words.every(word => host.text.includes(word))
       && (!fleet.since || host.since && host.since[fleet.since].length));
     const compare = (a, b) => typeof a === "number" ? a - b : naturally(a, b);
-    found.sort((a, b) => compare(a.keys[fleet.column], b.keys[fleet.column]) * (fleet.down ? -1 : 1) || naturally(a.host.name, b.host.name));
-    for (const entry of found) if (!entry.row) entry.row = row(entry.host);
-    if (fleet.grouped) body.replaceChildren(...grouped(found));
-    else body.replaceChildren(...found.map(entry => entry.row));
+    found.sort((a, b) => compare(a.keys[fleet.column], b.keys[fleet.column]) * (fleet.down ? -1 : 1) || a.place - b.place);
+    body.show(fleet.grouped ? grouped(found) : found);
     fleet.shown = found.map(entry => entry.host);
     heads.forEach((head, column) => head.setAttribute("aria-sort", column === fleet.column ? fleet.down ? "descending" : "ascending" : "none"));
     said.textContent = found.length === rows.length ? many(rows.length, "host") : found.length + " of " + many(rows.length, "host");
@@ -204,11 +244,11 @@ function showFleet(focus) {
   /* One plan after the other, the one of most hosts first; the order within a plan is that of the table. */
   function grouped(found) {
     const groups = new Map();
-    for (const entry of found) groups.set(entry.host.divided, [...groups.get(entry.host.divided) || [], entry]);
+    for (const entry of found) groups.set(entry.host.divided, groups.get(entry.host.divided) || []).get(entry.host.divided).push(entry);
     const largest = [...groups.values()].sort((a, b) => b.length - a.length);
     found.splice(0, found.length, ...largest.flat());
-    return largest.flatMap(entries => [h("tr", {class: "group"}, h("th", {colspan: COLUMNS.length, scope: "rowgroup"}, planned(entries[0].host), h("span", {class: "quiet"}, " · " + many(entries.length, "host")))),
-      ...entries.map(entry => entry.row)]);
+    return largest.flatMap(entries => [{make: () => h("tr", {class: "group"}, h("th", {colspan: COLUMNS.length, scope: "rowgroup"}, planned(entries[0].host), h("span", {class: "quiet"}, " · " + many(entries.length, "host"))))},
+      ...entries]);
   }
   const row = host => h("tr", {onclick: event => { if (!event.target.closest("a") && !String(getSelection())) go(link(host)); }},
     COLUMNS.map(([title, , cell, look]) => h("td", {class: look, "data-title": title}, cell(host))));
@@ -227,6 +267,7 @@ function showFleet(focus) {
     x += counts[state];
     return counts[state] && s("rect", {class: "f-" + STATES[state][0], x: x - counts[state], width: counts[state], height: 1});
   }));
+  const table = h("table", {id: "fleet", "aria-rowcount": data.hosts.length + 1}, h("thead", {}, h("tr", {}, heads))), body = rowsOf(table);
   put(app,
     h("a", {class: "skip", href: "#", onclick: event => { event.preventDefault(); search.focus(); }}, "To the search"),
     h("header", {class: "bar"}, h("div", {class: "grow"}, h("h1", {tabindex: -1}, data.title),
@@ -242,10 +283,10 @@ function showFleet(focus) {
     h("div", {class: "bar noprint tools"}, since, h("label", {}, group, "group by plan"), h("span", {class: "grow"}),
       h("button", {type: "button", id: "csv", onclick: () => save("csv", "text/csv", csvOf(fleet.shown))}, "Download CSV"),
       h("button", {type: "button", id: "json", onclick: () => save("json", "application/json", jsonOf(fleet.shown))}, "Download JSON")),
-    h("div", {class: "scroll"}, h("table", {id: "fleet"}, h("thead", {}, h("tr", {}, heads)), body)));
+    h("div", {class: "scroll"}, table));
   update();
-  const back = focus && [...body.querySelectorAll("a")].find(anchor => anchor.textContent === focus);
-  if (back) { back.focus(); back.scrollIntoView({block: "center"}); }
+  const back = focus && body.find(focus);
+  if (back) { back.querySelector("a").focus(); back.scrollIntoView({block: "center"}); }
 }
 
 /* ---- what a CPU is in a view ---- */

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import STATES
+
 
 def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:
     """Return after how many hosts each batch ends. The last one that is given is repeated, and a percentage is at least one host."""
@@ -23,14 +25,21 @@ def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:
 
 
 def progress(hosts: Sequence[str], batch: Iterable[str], batches: Sequence[int | str]) -> dict[str, Any]:
-    """Return ``{batch, batches, done, hosts}``: the number of the batch with these hosts, and how many hosts were in it and before it."""
+    """Return ``{batch, batches, begun, done, hosts}``: the number of the batch with these hosts, how many hosts were before it, and
+    how many when it ends."""
     reached = max(map(hosts.index, batch)) + 1
     found = ends(len(hosts), batches)
     number = next(number for number, end in enumerate(found, 1) if end >= reached)
-    return {"batch": number, "batches": len(found), "done": found[number - 1], "hosts": len(hosts)}
+    begun = found[number - 2] if number > 1 else 0
+    return {"batch": number, "batches": len(found), "begun": begun, "done": found[number - 1], "hosts": len(hosts)}
 
 
-def line(at: Mapping[str, Any], states: Mapping[str, Sequence[str]]) -> str:
+def together(before: Mapping[str, int], now: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return how many hosts are in each state, in the order of states: those of earlier batches and of this one."""
+    return {state: number for state in STATES if (number := before.get(state, 0) + len(now.get(state, ())))}
+
+
+def line(at: Mapping[str, Any], states: Mapping[str, int]) -> str:
     """Return it as a line, with what became of the hosts so far."""
-    so_far = ", ".join(f"{len(names)} {state}" for state, names in states.items())
+    so_far = ", ".join(f"{number} {state}" for state, number in states.items())
     return f"batch {at['batch']} of {at['batches']}, {at['done']} of {at['hosts']} hosts: {so_far}"

@@ -238,3 +238,36 @@ def _next(found: Mapping[str, Any], command: str) -> Iterable[dict[str, str]]:
     for own, of, wanted, purpose in NEXT:
         if playbook in of and states & wanted:
             yield {"command": command.format(own or playbook), "purpose": purpose}
+
+
+def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the summary of runs over parts of one fleet, such as the slices of a job, as if it had been one run.
+
+    Raises ``ValueError`` for none, for those of different playbooks, and for a host that is in more than one.
+    """
+    parts = list(summaries)
+    kinds = sorted({f"{part['playbook']}{', check mode' if part['check'] else ''}" for part in parts})
+    if len(kinds) != 1:
+        raise ValueError(f"expected summaries of one playbook, and got {' and '.join(kinds) or 'none'}")
+    hosts: dict[str, Any] = {}
+    plans: dict[str, dict[str, Any]] = {}
+    states: dict[str, list[str]] = {state: [] for state in STATES}
+    for part in parts:
+        if twice := sorted(hosts.keys() & part["hosts"].keys()):
+            raise ValueError(f"{twice[0]} is in more than one summary (hosts: {len(twice)}); give each part of the fleet once")
+        hosts |= part["hosts"]
+        for state, names in part["states"].items():
+            states[state] += names
+        for plan in part["plans"]:
+            shown = {key: value for key, value in plan.items() if key != "hosts"}
+            plans.setdefault(repr(shown), {**shown, "hosts": []})["hosts"].extend(plan["hosts"])
+    steps = {step["purpose"]: step for part in parts for step in part["next"]}
+    return {
+        "playbook": parts[0]["playbook"],
+        "check": parts[0]["check"],
+        "stopped": " ".join(dict.fromkeys(part["stopped"] for part in parts if part["stopped"])),
+        "states": {state: names for state, names in states.items() if names},
+        "plans": list(plans.values()),
+        "hosts": hosts,
+        "next": [steps[purpose] for _own, _of, _wanted, purpose in NEXT if purpose in steps],
+    }

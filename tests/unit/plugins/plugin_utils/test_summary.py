@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter import progress as progress_filter
+from ansible_collections.npu.affinity.plugins.filter.merge_summaries import merge_summaries
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
 
 NPU = {"id": 0, "busy": False}
@@ -152,5 +157,67 @@ def test_where_batches_end(hosts, batches, ends):
 def test_a_batch_of_which_hosts_are_lost_is_known_by_those_that_are_left():
     names = [f"h{number}" for number in range(200)]
     at = progress.progress(names, names[3:7], [1, "5%", "25%", "100%"])
-    assert at == {"batch": 2, "batches": 4, "done": 11, "hosts": 200}
-    assert progress.line(at, {"changed": names[:10], "failed": names[10:11]}) == "batch 2 of 4, 11 of 200 hosts: 10 changed, 1 failed"
+    assert at == {"batch": 2, "batches": 4, "begun": 1, "done": 11, "hosts": 200}
+    assert progress.line(at, {"changed": 10, "failed": 1}) == "batch 2 of 4, 11 of 200 hosts: 10 changed, 1 failed"
+
+
+def test_progress_looks_at_the_hosts_of_a_batch_once():
+    """A fleet in batches of one size would cost the square of its size otherwise."""
+    fleet = {f"h{number}": {**PLANNED, RESULT: {"changed": number % 2 == 0}} for number in range(6)}
+    names, at = list(fleet), {}
+    for start in (0, 2, 4):
+        there = {name: fleet[name] for name in names[start : start + 2]}
+        at = progress_filter.progress(there, names, names[start : start + 2], [2], "bind", before=at)
+    assert at["line"] == "batch 3 of 3, 6 of 6 hosts: 3 changed, 3 unchanged"
+    assert progress_filter.progress(fleet, names, names[4:], [2], "bind") == at
+    other = progress_filter.progress(fleet, names, names[:2], [2], "bind")
+    assert progress_filter.progress(fleet, names, names[4:], [2], "bind", before=other) == at
+    assert progress_filter.progress(fleet, names, names[2:4], [2], "rollback", before=other)["line"].startswith(
+        "batch 2 of 3, 4 of 6 hosts: "
+    )
+
+
+def left(number):
+    """What a bind left of a host of some fleet."""
+    if number % 7 == 0:
+        return {"__npu_affinity_refused": ["Too few CPUs."]}
+    plan = {**PLAN, "housekeeping": str(number % 3)}
+    return {
+        **PLANNED,
+        "npu_affinity_plan": plan,
+        RESULT: {"changed": number % 2 == 0, "restart_needed": ["a.service"] if number % 5 == 0 else []},
+    }
+
+
+@pytest.mark.parametrize(("hosts", "slices"), [(30, 4), (30, 1), (10000, 20)])
+def test_the_slices_of_a_job_have_the_summary_of_one_run(hosts, slices):
+    fleet = {f"node{number:05}": left(number) for number in range(hosts)}
+    names, size = list(fleet), -(-hosts // slices)
+    parts = [{name: fleet[name] for name in names[start : start + size]} for start in range(0, hosts, size)]
+    whole = summary.summary(fleet, "bind")
+    found = merge_summaries([json.loads(json.dumps(summary.summary(part, "bind"))) for part in parts])
+    assert found == {**whole, "lines": summary_text.lines(whole)}
+
+
+def test_what_stopped_a_slice_is_said_once():
+    parts = [summary.summary({name: {}}, "bind", stopped="Batch 1 was not approved.") for name in ("a", "b")]
+    assert merge_summaries(parts)["stopped"] == "Batch 1 was not approved."
+
+
+ONE = summary.summary({"a": PLANNED}, "plan")
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ([], "expected summaries of one playbook, and got none"),
+        ([ONE, summary.summary({"b": PLANNED}, "bind")], "expected summaries of one playbook, and got bind and plan"),
+        ([summary.summary({"b": {}}, "bind", True), summary.summary({"c": {}}, "bind")], "got bind and bind, check mode"),
+        ([ONE, ONE], "a is in more than one summary (hosts: 1)"),
+        ([{}], "npu.affinity.merge_summaries: the input has an unexpected form (KeyError: 'playbook')"),
+    ],
+)
+def test_summaries_that_are_not_of_one_fleet(parts, sentence):
+    with pytest.raises(AnsibleFilterError) as error:
+        merge_summaries(parts)
+    assert sentence in str(error.value)

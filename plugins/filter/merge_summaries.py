@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: merge_summaries
+short_description: One summary of the slices of a job
+version_added: 1.0.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Makes one summary of those of runs over parts of one fleet, such as the slices of a job of AWX, as if it had been one run. Each run has
+    its own as the custom statistic C(npu_affinity_summary), which AWX has among the artifacts of a job.
+options:
+  _input:
+    description: What filter P(npu.affinity.summary#filter) returned in each run, in the order in which hosts are to be listed.
+    type: list
+    elements: dict
+    required: true
+seealso:
+  - plugin: npu.affinity.summary
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Show what became of the fleet, from the artifacts that were saved of each slice
+  ansible.builtin.debug:
+    msg: "{{ (query('ansible.builtin.file', *files) | map('from_json') | npu.affinity.merge_summaries).lines }}"
+  vars:
+    files: "{{ query('ansible.builtin.fileglob', 'summaries/*.json') | sort }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The same keys as those of P(npu.affinity.summary#filter).
+  type: dict
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary, summary_text
+
+
+@filter_errors
+def merge_summaries(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    found = summary.merged(summaries)
+    return found | {"lines": summary_text.lines(found)}
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"merge_summaries": merge_summaries}
