@@ -3,13 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a slice of a large fleet costs, and whether its cost a host depends on its size: plan, verify with reports, one page of the reports.
 
-    python -m tests.benchmarks.slices [--sizes 50,100,500] [--playbooks plan,verify,report] [--served] [--write]
+    python -m tests.benchmarks.slices [--sizes 50,100,500] [--playbooks plan,verify,report] [--served]
 
 A slice is the inventory that a job slice of AWX gets: its own hosts. They share two trees, a bound A2 and a bound A3, which these playbooks
 only read; npu-smi prints recorded answers, so that not the simulator is measured. Metrics are CPU seconds of the controller and of all
 hosts, whose connections are local. With ``--served``, modules are forks of one process (see ``tests/integration/controller.py``): that
-leaves the controller's share, by which one sees whether it grows with the slice, at a part of the cost. ``--write`` puts the table into
-docs/performance.md.
+leaves the controller's share, by which one sees whether it grows with the slice, at a part of the cost.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from tests.integration import controller
 from tests.simulator import generate
 
 MACHINES = {"a2": "a2_8x24", "a3": "a3_640_split"}
-MARKS = ("<!-- slices -->\n", "<!-- /slices -->\n")
 HEAD = ["hosts", "`plan`, a host", "`verify`, a host", "`report` of them, a host", "largest process"]
 VARIABLES = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 
@@ -88,7 +86,6 @@ def main() -> None:
     parser.add_argument("--sizes", default="50,100,500")
     parser.add_argument("--playbooks", default="plan,verify,report")
     parser.add_argument("--served", action="store_true")
-    parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -96,12 +93,6 @@ def main() -> None:
         run, playbooks = served if given.served else play, given.playbooks.split(",")
         rows = [slice_of(folder, trees, int(size), playbooks, run) for size in given.sizes.split(",")]
         print("\n".join("  ".join(row) for row in [HEAD, *rows]))
-    if given.write:
-        page = REPOSITORY / "docs/performance.md"
-        text = page.read_text()
-        begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
-        table = [HEAD, ["---"] * len(HEAD), *rows]
-        page.write_text(text[:begin] + "".join(f"| {' | '.join(row)} |\n" for row in table) + text[end:])
 
 
 if __name__ == "__main__":

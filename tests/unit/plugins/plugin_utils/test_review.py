@@ -36,6 +36,7 @@ SLICES = {
     "vnpu_folder": "",
     "kubelet_becomes": "",
     "to_be_placed": [],
+    "python": "/usr/bin/python3",
 }
 IRQ = {
     "enabled": True,
