@@ -516,7 +516,7 @@ def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
         files.append({"path": PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
         files += _runtime.files() + _runtime.command(params["python"])
-    if params["runtime"] or (params["state"] and set(params["state"]["absent"]) >= NEED_RUNTIME):
+    if params["runtime"] or (params["state"] and set(params["state"]["features"]) >= NEED_RUNTIME):
         owned += _installed.OWNED + (_installed.COMMAND, _installed.COMPLETION)
     if tuning is not None:
         owned.append(_tuning.FILE)
