@@ -70,7 +70,7 @@ def open_archive(path: str, target: str, taken: dict[str, str]) -> Opened:
     for name in links:
         del members[name]
     if text is None:
-        if not any(name.split("/")[0] in ("sys", "proc") for name in files):
+        if not any(name.partition("/")[0] in ("sys", "proc") for name in files):
             raise ValueError("%s has neither %s nor /sys or /proc of a machine: it is no archive of a host" % (path, MANIFEST))
         document = sos.manifest(files, stem)
         members.update((name, (data, 0o644)) for name, data in sos.bus(files).items() if name not in members)
@@ -138,7 +138,7 @@ def _of_tar(path: str) -> Iterator[tuple[str, bytes | str | None, int]]:
             for member in archive:
                 name = _safe(member.name, path)
                 if name and top is None:
-                    first = name.split("/")[0]
+                    first = name.partition("/")[0]
                     top = "" if first in (*sos.TREES, MANIFEST, "commands") else first + "/"
                 below = (name + "/")[len(top or "") :].rstrip("/") if (name + "/").startswith(top or "") else ""
                 if not below or not (member.isreg() or member.isdir() or member.issym()) or not member.isdir() and not _wanted(below):
@@ -157,7 +157,7 @@ def _wanted(name: str) -> bool:
     """Whether a file belongs to the tree of a machine, or is the answer of a command."""
     if name.startswith("var/") and not name.startswith("var/lib/kubelet/"):
         return False
-    return name == MANIFEST or name.split("/")[0] in sos.TREES or bool(sos.COMMAND_FOLDER.search(name))
+    return name == MANIFEST or name.partition("/")[0] in sos.TREES or bool(sos.COMMAND_FOLDER.search(name))
 
 
 def _safe(name: str, path: str) -> str:

@@ -55,10 +55,10 @@ def root(tmp_path):
 
 @pytest.fixture
 def bind(run_module, root):
-    def run(irq=IRQ, without=None, **metrics):
+    def run(irq=None, without=None, **metrics):
         topology = gather(Host(str(root)))
         made = plan({**topology, "npus": [npu for npu in topology["npus"] if npu["pci"] != without]})
-        state = desired_state(topology, made, {"irq": irq, "metrics": {**METRICS, **metrics}})
+        state = desired_state(topology, made, {"irq": irq or IRQ, "metrics": {**METRICS, **metrics}})
         return run_module("host_files", root=str(root), state=json.loads(json.dumps(state)))
 
     return run
