@@ -51,6 +51,13 @@ options:
     type: list
     elements: dict
     default: []
+  runs:
+    description:
+      - Runs for a table of drift over time. Each has its C(name), and the C(records) of its hosts in the shape of the input, whose C(time)
+        puts runs in order.
+    type: list
+    elements: dict
+    default: []
 seealso:
   - plugin: npu.affinity.plan_svg
     plugin_type: filter
@@ -90,8 +97,9 @@ def report_html(
     earlier: Iterable[Mapping[str, Any]] = (),
     strategies: Iterable[str] = (),
     measures: Iterable[Mapping[str, Any]] = (),
+    runs: Iterable[Mapping[str, Any]] = (),
 ) -> str:
-    return page.report_html(records, str(title), str(generated), earlier, strategies, measures)
+    return page.report_html(records, str(title), str(generated), earlier, strategies, measures, runs)
 
 
 class FilterModule:

@@ -455,3 +455,31 @@ def test_a_thousand_hosts_in_one_table(page, tmp_path):
     page.all("#fleet tbody a")[0].click()
     assert page.shows("h1", "node77")
     assert page.all("[data-cpu]") != []
+
+
+def test_drift_over_time_is_a_table(chromium, tmp_path):
+    runs = [
+        {
+            "name": "first",
+            "records": [{"host": "a", "bound": True, "drift": [{"cause": "irqbalance"}] * 4, "time": "2026-11-20T02:00:00Z"}],
+        },
+        {"name": NASTY, "records": [{"host": "a", "bound": True, "drift": [{"cause": NASTY}]}, {"host": "b", "msg": "no answer"}]},
+    ]
+    path = tmp_path / "report.html"
+    path.write_text(report_html(demonstration(), title="Demo", generated="today", runs=runs))
+    for scheme, width in (("light", 1360), ("dark", 400)):
+        chromium.size(width, 900)
+        chromium.scheme(scheme)
+        chromium.open(path)
+        assert chromium.texts("#runs tbody th") == ["2026-11-20 02:00:00 UTC", NASTY]
+        assert chromium.texts("#runs tbody td.number") == ["1", "1", "4", "4", "0", "1 of 2", "1", "1", "0", "1"]
+        assert chromium.texts("#runs thead th") == [
+            "Run",
+            "Compared",
+            "Hosts differ",
+            "Objects differ",
+            "irqbalance",
+            NASTY,
+        ]
+        assert chromium.run("return document.documentElement.scrollWidth") <= width
+    assert chromium.console() == []

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -36,14 +37,21 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     root, pages = hosts.tree("limping"), tmp_path / "page.html"
     hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))
     (hosts.folder / "host_vars/limping.yml").unlink()
-    found = {"npu_affinity_archive": str(tmp_path / "archives"), "npu_affinity_report": str(pages)}
+    tables = [str(tmp_path / "fleet.csv"), str(tmp_path / "fleet.json")]
+    found = {"npu_affinity_archive": str(tmp_path / "archives"), "npu_affinity_report": str(pages), "npu_affinity_report_tables": tables}
+    found["npu_affinity_report_runs"] = [str(tmp_path / "here")]
     inspected = hosts.play("inspect", npu_affinity_reports=str(tmp_path / "there"), **found)
     assert inspected.status == verified.status == 2
     opened = next(entry["result"]["archives"][0]["root"] for entry in inspected.results if entry["action"].endswith("archive_info"))
     drift = [line for line in told(inspected, opened) if "expected" in line]
     assert drift == [line for line in told(verified, root) if "expected" in line] and len(drift) > 7
-    here, there = (json.loads((tmp_path / place / "limping.json").read_text()) for place in ("here", "there"))
+    here, there = ({**json.loads((tmp_path / place / "limping.json").read_text()), "time": ""} for place in ("here", "there"))
     assert json.loads(json.dumps(there).replace(opened, "")) == json.loads(json.dumps(here).replace(str(root), ""))
+    data = json.loads(re.search(r'id="data">(.*?)</script>', pages.read_text(), re.S)[1])
+    assert [run["drifted"] for run in data["runs"]] == [1, 1] and data["runs"][0]["causes"] == data["runs"][1]["causes"]
+    (_head, first, *_more) = (tmp_path / "fleet.csv").read_text().splitlines()
+    assert first.startswith("limping,npu,0,0,0,,910B3,a2,0000:c1:00.0,1,65536,in force,")
+    assert [row["pci"] for row in json.loads((tmp_path / "fleet.json").read_text())] == ["0000:c1:00.0", "0000:01:00.0"]
     assert hosts_of(pages)["limping"]["state"] == "drifted"
     assert inspected.summary["states"] == {"drifted": ["limping"]}
     assert "0    910B3  0000:c1:00.0  1 " in inspected.output

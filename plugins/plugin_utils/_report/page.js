@@ -283,10 +283,29 @@ function showFleet(focus) {
     h("div", {class: "bar noprint tools"}, since, h("label", {}, group, "group by plan"), h("span", {class: "grow"}),
       h("button", {type: "button", id: "csv", onclick: () => save("csv", "text/csv", csvOf(fleet.shown))}, "Download CSV"),
       h("button", {type: "button", id: "json", onclick: () => save("json", "application/json", jsonOf(fleet.shown))}, "Download JSON")),
-    h("div", {class: "scroll"}, table));
+    h("div", {class: "scroll"}, table),
+    runsTable());
   update();
   const back = focus && body.find(focus);
   if (back) { back.querySelector("a").focus(); back.scrollIntoView({block: "center"}); }
+}
+
+/* ---- drift over time ---- */
+function runsTable() {
+  if (!data.runs.length) return null;
+  const most = maximum(data.runs.map(run => run.objects), 1), totals = new Map();
+  for (const run of data.runs) for (const [cause, count] of Object.entries(run.causes)) totals.set(cause, (totals.get(cause) || 0) + count);
+  const causes = [...totals].sort((a, b) => b[1] - a[1] || naturally(a[0], b[0])).map(([cause]) => cause);
+  const number = (title, value) => h("td", {class: "number", "data-title": title}, String(value));
+  const bar = run => s("svg", {class: "amount", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true"},
+    s("rect", {class: "f-drifted", width: 100 * run.objects / most, height: 10}));
+  return [h("h2", {id: "over-time"}, "Drift over time"), h("div", {class: "scroll"}, h("table", {id: "runs", "aria-labelledby": "over-time"},
+    h("thead", {}, h("tr", {}, ["Run", "Compared", "Hosts differ", "Objects differ", "", ...causes].map(title =>
+      title ? h("th", {scope: "col"}, title) : h("td", {class: "amount"})))),
+    h("tbody", {}, data.runs.map(run => h("tr", {}, h("th", {scope: "row"}, run.label),
+      number("Compared", run.compared === run.hosts ? run.hosts : `${run.compared} of ${run.hosts}`), number("Hosts differ", run.drifted),
+      number("Objects differ", run.objects), h("td", {class: "amount"}, bar(run)),
+      causes.map(cause => number(cause, run.causes[cause] || 0)))))))];
 }
 
 /* ---- what a CPU is in a view ---- */

@@ -21,6 +21,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import PALETTE, clean
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
 
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """A JSON text with these replaced can end no script element, whatever the browser makes of it; the rest is ASCII."""
@@ -33,12 +34,14 @@ def report_html(
     earlier: Iterable[Mapping[str, Any]] = (),
     strategies: Iterable[str] = (),
     measures: Iterable[Mapping[str, Any]] = (),
+    runs: Iterable[Mapping[str, Any]] = (),
 ) -> str:
     """Return the page of a fleet; for the shapes and for what is wrong with them see :func:`_report.records.fleet`.
 
-    ``generated`` says when the hosts were looked at, in words that are shown as they are.
+    ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
+    over time (:func:`_report.timeline.timeline`).
     """
-    data = {"title": title, "generated": generated, **fleet(records, earlier, strategies, measures)}
+    data = {"title": title, "generated": generated, "runs": timeline(runs), **fleet(records, earlier, strategies, measures)}
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
     parts = {"TITLE": escape(clean(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")

@@ -1,0 +1,68 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fleet_table
+short_description: Facts and plans of a fleet as CSV or JSON
+version_added: 1.0.0
+author:
+  - npu.affinity contributors (@npu-affinity)
+description:
+  - Makes a table with a row for every NPU and GPU of a fleet, by host and then as the host has them.
+  - A row has what it is, and its CPUs by the plan in force, or where there is none by the plan that a bind would make.
+positional: format
+options:
+  _input:
+    description: The hosts, as for P(npu.affinity.report_html#filter).
+    type: list
+    elements: dict
+    required: true
+  format:
+    description: The form of the text. In CSV, texts that a spreadsheet would compute begin with an apostrophe.
+    type: str
+    choices: [csv, json]
+    default: csv
+seealso:
+  - plugin: npu.affinity.report_html
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Write the plans of all hosts of the play
+  vars:
+    host: "{{ {'host': inventory_hostname, 'topology': npu_affinity_topology, 'plan': npu_affinity_plan} }}"
+  ansible.builtin.copy:
+    content: "{{ [host] | npu.affinity.fleet_table('csv') }}"
+    dest: "{{ playbook_dir }}/{{ inventory_hostname }}.csv"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - The table as text. Its columns are C(host), C(kind), C(id), C(card), C(chip), C(phy_id), C(name), C(family), C(pci), C(numa),
+      C(memory_mib), C(plan) (V(in force) or V(planned)), C(strategy), C(pool), C(irq), C(main), C(acl), C(release), C(mems), C(slice) and
+      C(local), the share of the pool on the NUMA node of the NPU, or the nearest one.
+  type: str
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import export
+
+
+@filter_errors
+def fleet_table(records: Iterable[Mapping[str, Any]], format: str = "csv") -> str:  # pylint: disable=redefined-builtin # the word that users type
+    return export.table(records, format)
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"fleet_table": fleet_table}
