@@ -268,7 +268,7 @@ def test_notes_say_what_must_run_before():
 
 @pytest.mark.parametrize("form", ["systemd", "kubernetes", "numactl", "slurm"])
 def test_a_part_of_an_npu_is_refused_where_no_container_holds_it(form):
-    with pytest.raises(ValueError, match="a part of an NPU, .*launch it with compose, docker, nerdctl, podman, quadlet"):
+    with pytest.raises(ValueError, match="a part of an NPU, .*launch it with compose, ctr, docker, nerdctl, podman, quadlet"):
         launch(entries()[1], form, topology=TOPOLOGY)
 
 
