@@ -58,8 +58,9 @@ def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
     before = hosts.snapshot("node001")
     section = (REPOSITORY / "README.md").read_text().partition("## From the demo")[2].partition("\n## ")[0]
     lines = re.findall(r"^ansible-playbook -i hosts.yml npu[.]affinity[.](\w+)(.*?) +#", section, re.MULTILINE)
-    assert {playbook for playbook, _options in lines} == {"plan", "measure", "bind", "verify", "report", "history", "unbind"}
-    places = {"npu_affinity_measures": str(tmp_path / "measures"), "npu_affinity_report": str(tmp_path / "report.html")}
+    assert {playbook for playbook, _options in lines} == {"plan", "measure", "bind", "verify", "report", "history", "collect", "unbind"}
+    folders = {f"npu_affinity_{name}": str(tmp_path / name) for name in ("measures", "archives")}
+    places = {**folders, "npu_affinity_report": str(tmp_path / "report.html")}
     for playbook, options in lines:
         run = hosts.play(playbook, *shlex.split(options), npu_affinity_measure_seconds=1, **places)
         assert run.status == 0, run.output

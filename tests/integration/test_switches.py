@@ -16,7 +16,8 @@ import yaml
 from tests.integration.conftest import REPOSITORY
 from tests.integration.test_kubelet import FOLDER, NODE, STATE
 
-OF_PLAYBOOKS = {"npu_affinity_skip_busy", "npu_affinity_unbind_device_share", "npu_affinity_approve", "npu_affinity_confirm"}
+PLAYS = yaml.safe_load((REPOSITORY / "plugins/plugin_utils/_settings/plays.yml").read_text())
+OF_PLAYBOOKS = {name for name, option in PLAYS.items() if option["type"] == "bool"}
 BARE = {"when", "that", "changed_when", "failed_when", "until"}
 JINJA = jinja2.Environment(extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"])
 
