@@ -36,6 +36,7 @@ ON_CONTROLLER = {
     "assert",
     "debug",
     "say",
+    "save",
     "fail",
     "set_stats",
     "meta",

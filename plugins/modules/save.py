@@ -1,0 +1,47 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: save
+short_description: Write small files on the controller
+version_added: 1.0.0
+description:
+  - Writes texts to files of the controller, each as a whole, with mode 0644, and makes the folders that they need.
+  - This is an action of the controller, which runs no module. M(ansible.builtin.copy) to the controller runs two or three for each file,
+    which counts where each of thousands of hosts has a report.
+  - Nothing is done on the host. Files are written as the user who runs C(ansible-playbook).
+options:
+  files:
+    description: Texts by the absolute paths of their files.
+    type: dict
+    required: true
+extends_documentation_fragment:
+  - npu.affinity._attributes
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - What reports differ in is no difference of a host.
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Keep what was gathered
+  npu.affinity.save:
+    files: "{{ {'/tmp/npu-affinity/' ~ inventory_hostname ~ '.json': npu_affinity_topology | to_nice_json} }}"
+"""
+
+RETURN = r"""
+written:
+  description: Paths of the files that were new or had another text.
+  returned: always
+  type: list
+  elements: str
+  sample: [/tmp/npu-affinity/node001.json]
+"""
