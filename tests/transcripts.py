@@ -31,6 +31,13 @@ SHOWN = {
         "two hosts alone, with `-e npu_affinity_to=1`",
     ),
     "report": ("report", ["--limit", "a2-01,duo-01"], "two hosts alone"),
+    "collect": ("collect", ["--limit", "a2-01"], "one host alone"),
+    "inspect": ("inspect", [], "what collect made, with `-e npu_affinity_archive=archives`"),
+    "place": (
+        "place",
+        ["-e", '{"npu_affinity_request": {"npus": 2, "cpus": 32}}'],
+        "a job of two NPUs and 32 CPUs, with `-e npu_affinity_placement_file=placement.json`",
+    ),
     "unbind": ("unbind", ["--limit", "a2-01,duo-01"], "two hosts alone, with `-e npu_affinity_confirm=yes`"),
 }
 """Title: playbook, arguments, and what is said of it."""
@@ -50,7 +57,10 @@ def fleet(folder: pathlib.Path) -> Fleet:
 def transcript(hosts: Fleet, title: str) -> str:
     """Run a playbook, and return what it prints."""
     playbook, arguments, _remark = SHOWN[title]
-    run = hosts.play(playbook, "-i", str(hosts.folder / "group.yml"), *arguments, npu_affinity_report=str(hosts.folder / "report.html"))
+    places = {"npu_affinity_report": "report.html", "npu_affinity_archives": "archives", "npu_affinity_archive": "archives"}
+    places["npu_affinity_placement_file"] = "placement.json"
+    variables = {name: str(hosts.folder / place) for name, place in places.items()}
+    run = hosts.play(playbook, "-i", str(hosts.folder / "group.yml"), *arguments, **variables)
     assert run.status == 0, run.output
     return _alike_everywhere(run.output, hosts.folder)
 

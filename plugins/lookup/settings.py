@@ -31,8 +31,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw:
   description:
-    - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, and for every value of another
-      type or choice than the setting takes.
+    - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, for every value of another
+      type or choice than the setting takes, and for what Ansible cut off a value of C(-e) that has a blank.
     - C(remarks) has a sentence for every role that is off although something of it is set.
     - C(given) has the settings of roles that somebody set, and that say how the host is planned and compared.
   type: list
@@ -60,6 +60,7 @@ class LookupModule(LookupBase):
         host = str((variables or {}).get("inventory_hostname", "localhost"))
         known = self._set(given, options)
         refusals = names.refusals(host, given, options) + values.refusals(host, known, options)
+        refusals += names.cut_off(host, str((variables or {}).get("_raw_params", "")))
         return [{"refusals": refusals, "remarks": names.remarks(given, off, options), "given": archived.kept(known, options)}]
 
     def _set(self, given: Mapping[str, Any], options: Mapping[str, specs.Options]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ options:
   to:
     description:
       - The entry to return whole, as RV(entry).
-      - V(-1) is the one before the newest, V(-2) the one before that. A number is an id. A time, such as V(2026-11-22 13:30) in UTC, is the
+      - V(-1) is the one before the newest, V(-2) the one before that. A number is an id. A time, such as V(2026-11-22T13:30) in UTC, is the
         entry that was in force then.
       - The module fails where a bound host has no such entry.
     type: str

@@ -31,7 +31,7 @@ def choose(entries: Sequence[Entry], to: str) -> Entry:
         second = "%sT%s%sZ" % (moment.group(1), moment.group(2) or "00:00", moment.group(3) or ":00")
         found = [entry for entry in entries if entry.time <= second][-1:]
     else:
-        raise ValueError("'%s' is neither -1, nor an id, nor a time such as 2026-11-22 13:30 (UTC); %s" % (to, known))
+        raise ValueError("'%s' is neither -1, nor an id, nor a time such as 2026-11-22T13:30 (UTC); %s" % (to, known))
     if not found:
         raise ValueError("there is no entry %s in the history; %s" % (to, known))
     return found[0]

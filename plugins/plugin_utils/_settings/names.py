@@ -37,6 +37,14 @@ def refusals(host: str, names: Iterable[str], specs: Specs) -> list[str]:
     return sentences
 
 
+def cut_off(host: str, rest: str) -> list[str]:
+    """Return a sentence where values of ``-e`` were cut at a blank; ``rest`` is what Ansible kept of them as ``_raw_params``."""
+    if not rest:
+        return []
+    advice = """write -e "name='two words'", or -e '{"name": "two words"}'."""
+    return [f"Host {host}: of an option -e, '{rest}' was not taken, because a value without quotes of its own ends at a blank; {advice}"]
+
+
 def switches(specs: Specs) -> dict[str, str]:
     """Return the variable that switches each role, by role. Role plan only gathers, and is never off in this sense."""
     found = {role: f"{PREFIX}{role}_enabled" for role in specs if role != "plan"}

@@ -16,6 +16,7 @@ import shlex
 import pytest
 import yaml
 from ansible.cli.playbook import PlaybookCLI
+from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs
@@ -53,7 +54,14 @@ def check_playbook(arguments):
         path = playbook if playbook.endswith(".yml") else f"playbooks/{playbook.removeprefix('npu.affinity.')}.yml"
         assert (REPOSITORY / path).is_file() or playbook in OWN_PLAYBOOKS, playbook
     for given in options.extra_vars:
-        check_variables(json.loads(given) if given.startswith("{") else [pair.partition("=")[0] for pair in shlex.split(given)])
+        check_variables(json.loads(given) if given.startswith("{") else parsed(given))
+
+
+def parsed(given):
+    """The variables of an option -e, as Ansible takes them."""
+    found = parse_kv(given)
+    assert "_raw_params" not in found, "Ansible cuts a value at a blank, unless it has quotes of its own"
+    return found
 
 
 def check_variables(found):

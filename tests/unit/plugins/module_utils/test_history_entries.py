@@ -32,7 +32,7 @@ REFUSED = [
     ("-3", "there is no entry -3 in the history; this host has entries 3, 4, 6 of 2026-11-20T09:00:00Z to 2026-11-22T13:30:15Z"),
     ("5", "there is no entry 5 in the history"),
     ("2026-11-20 08:59", "there is no entry 2026-11-20 08:59 in the history"),
-    ("yesterday", "'yesterday' is neither -1, nor an id, nor a time such as 2026-11-22 13:30 (UTC)"),
+    ("yesterday", "'yesterday' is neither -1, nor an id, nor a time such as 2026-11-22T13:30 (UTC)"),
     ("-0", "'-0' is neither -1"),
 ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
@@ -168,3 +169,10 @@ def test_what_is_taken_of_the_settings_of_an_archive(settings, taken, sentence):
     found, refused = archived.accepted(settings, specs.options())
     assert len(found) == taken
     assert [text.startswith(f"The setting {sentence}") for text in refused] == [True] * bool(sentence)
+
+
+def test_what_is_cut_off_a_value_is_told():
+    assert names.cut_off("a2-01", "") == []
+    (sentence,) = names.cut_off("a2-01", parse_kv("npu_affinity_reason=two CPUs for the system")["_raw_params"])
+    assert sentence.startswith("Host a2-01: of an option -e, 'CPUs for the system' was not taken, because")
+    assert parse_kv("name='two words'") == {"name": "two words"}, "what the sentence advises"
