@@ -53,6 +53,7 @@ def test_ansible_playbook_from_a_checkout(fleet):
     assert "no group npu_hosts, so that all its 1 hosts are taken" in done.stderr
 
 
+@pytest.mark.long
 def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
     hosts = fleet(node001="i310_pro")
     before = hosts.snapshot("node001")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from tests.integration.test_verify import MACHINE
@@ -15,6 +16,7 @@ NODE_ALONE = ("--limit", "node")
 STATE = "var/lib/kubelet/cpu_manager_state"
 
 
+@pytest.mark.long
 def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     hosts = fleet(node={**NODE, "kubelet": {"policy": "none", "version": "1.34.2"}}, bare=MACHINE)
     tree = hosts.tree("node")

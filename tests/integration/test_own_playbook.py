@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import yaml
 
 from tests import documents
@@ -27,6 +28,7 @@ def plays():
     return [play for play in shown if isinstance(play, dict) and "hosts" in play]
 
 
+@pytest.mark.long
 def test_what_documents_show_runs(fleet, tmp_path):
     """In check mode, one play after the other over one host."""
     hosts = fleet(a2=MACHINE)

@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.integration.test_fleet import UNITS
 from tests.integration.test_unbind import state
 from tests.integration.test_verify import PLAN, said
@@ -45,6 +47,7 @@ def start_boot_unit(tree):
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+@pytest.mark.long
 def test_poll_threads_are_bound_kept_compared_and_put_back(fleet):
     hosts = fleet(a5=MACHINE)
     tree, before = hosts.tree("a5"), state(hosts.tree("a5"))

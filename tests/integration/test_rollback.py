@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.conftest import touched
 from tests.integration.test_unbind import SHARED, VENDOR, shared, state
 from tests.simulator.faults import lose_card
@@ -18,6 +20,7 @@ def differing(before, after):
     return {path for path in paths if not path.startswith((*OWN, *VENDOR))}
 
 
+@pytest.mark.long
 def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(fleet):
     hosts = fleet(first="a2_4x48", second="a2_4x48", unbound="a2_4x48")
     bind = {"npu_affinity_hosts": "all:!unbound", **ALL_AT_ONCE}

@@ -46,6 +46,7 @@ def result(run, host, action="host_files"):
     return next(entry for entry in run.of(host) if entry["action"].endswith(action))["result"]
 
 
+@pytest.mark.long
 def test_settings_are_given_compared_taken_back_and_undone(hosts):
     fresh = {host: hosts.snapshot(host) for host in hosts.hosts}
     assert hosts.play("bind", **ALL_AT_ONCE).status == 0

@@ -60,6 +60,7 @@ def shares(tree):
     return json.loads(path.read_text()) if path.exists() else []
 
 
+@pytest.mark.long
 def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     hosts = fleet(a2=MACHINE)
     tree, before = hosts.tree("a2"), ours(hosts.snapshot("a2"))
