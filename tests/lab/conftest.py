@@ -35,6 +35,8 @@ BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
 PLAN = "/etc/npu-affinity/plan.json"
 PLAY_SECONDS = 900
+SERVED, ALONE = "/usr/bin/python3", "/usr/bin/python3.11"
+"""A guest's Python: modules run by it are forks of a server in the guest (``guest/lab-modules.service``), or processes as anywhere."""
 SETTINGS = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal", "ANSIBLE_TIMEOUT": "120"}
 
 
@@ -91,7 +93,7 @@ class Lab:
             return self._saved["bound"]
         machine = self.fresh(shape)
         before, files = machine.look(), machine.files()
-        bound = Bound(machine, self.play(machine, "bind"), before, files)
+        bound = Bound(machine, self._play(machine, "bind", (), {}, ALONE), before, files)
         assert bound.run.status == 0, bound.run.output
         if shape.saveable:
             machine.save("bound")
@@ -106,7 +108,10 @@ class Lab:
 
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
-        words, environment = self._command(machine, playbook, arguments, variables, self._journal)
+        return self._play(machine, playbook, arguments, variables, SERVED)
+
+    def _play(self, machine, playbook, arguments, variables, python):
+        words, environment = self._command(machine, playbook, arguments, variables, self._journal, python)
         run = Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
         machine.keep_compiled()
         return run
@@ -114,7 +119,7 @@ class Lab:
     def begin(self, machine, playbook, *arguments, **variables):
         """Start such a run by the command itself, and return ``(its process, its journal)``, of which :meth:`ended` makes the result."""
         journal = self._folder / f"journal-{next(self._numbers)}"
-        words, environment = self._command(machine, playbook, arguments, variables, journal)
+        words, environment = self._command(machine, playbook, arguments, variables, journal, ALONE)
         command = [str(Path(sys.executable).parent / "ansible-playbook"), *words]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, cwd=REPOSITORY, env=environment, **streams), journal
@@ -123,11 +128,11 @@ class Lab:
         process.stdout, process.stderr = process.communicate(timeout=PLAY_SECONDS)
         return Run(process, journal)
 
-    def _command(self, machine, playbook, arguments, variables, journal):
+    def _command(self, machine, playbook, arguments, variables, journal, python):
         name = machine.shape.name
         inventory = self._folder / "inventory.yml"
         journal.unlink(missing_ok=True)
-        inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": "/usr/bin/python3"}}}}))
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": python}}}}))
         environment = {
             **os.environ,
             **SETTINGS,

@@ -20,11 +20,14 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+import ansible
+
 from tests import cache
 
 HERE = Path(__file__).resolve().parent
 ARCHITECTURE = os.environ.get("LAB_ARCH", "amd64")
-BYTECODE = HERE.parent / "integration/bytecode/sitecustomize.py"
+PYTHON = [HERE.parent / f"integration/{name}.py" for name in ("bytecode/sitecustomize", "modules/sitecustomize", "modules/server")]
+"""What makes modules start faster."""
 BUILD_SECONDS = 7200
 SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}.get(ARCHITECTURE, "")
@@ -58,8 +61,8 @@ KEPT = 4
 LINES = 20
 """Of the build's log, in the message when it fails."""
 
-_MADE_OF = [ARCHITECTURE, repr(KIND), *PROGRAMS, *KERNEL_PACKAGES, *TOOLS, *LEFT_OUT]
-_MADE_OF += [path.name + path.read_text() for path in [Path(__file__), BYTECODE, *sorted((HERE / "guest").iterdir())]]
+_MADE_OF = [ARCHITECTURE, repr(KIND), ansible.__version__, *PROGRAMS, *KERNEL_PACKAGES, *TOOLS, *LEFT_OUT]
+_MADE_OF += [path.name + path.read_text() for path in [Path(__file__), *PYTHON, *sorted((HERE / "guest").iterdir())]]
 FOLDER = cache.place(NAME, _MADE_OF)
 DISK, KERNEL, INITRD, KEY, FIRMWARE, IDENTITY = (
     FOLDER / name for name in ("disk.raw", "vmlinuz", "initrd.img", "key", "firmware.fd", "identity")
@@ -97,7 +100,7 @@ def _build_logged(folder):
 def _build(folder, output):
     parts, root = folder / "parts", folder / "root"
     environment = {**os.environ, "PATH": SEARCH_PATH, "LAB_KEY": f"{KEY}.pub", "LAB_PARTS": str(parts), "LAB_INITRD": str(INITRD)}
-    environment["LAB_TRIPLET"] = TRIPLET
+    environment |= {"LAB_TRIPLET": TRIPLET, "LAB_ANSIBLE": str(Path(ansible.__file__).parent)}
 
     def run(*command):
         words = [str(word) for word in command]

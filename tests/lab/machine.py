@@ -39,7 +39,13 @@ HERE = Path(__file__).resolve().parent
 LOOK, FILES = ((HERE / name).read_text() for name in ("look.py", "files.py"))
 NPU_SMI = HERE.parents[1] / "tests/simulator/npu_smi.py"
 TOOL = "/usr/local/Ascend/driver/tools/npu-smi"
-"""Where the guest's npu-smi is, which finds its tree from its own place in it."""
+LAUNCHER = """#!/usr/bin/python3 -IS
+import sys
+sys.path.insert(0, "/usr/local/lib/lab")
+import npu_smi
+sys.exit(npu_smi.main("/", sys.argv[1:]))
+"""
+"""The guest's npu-smi, which every run asks three questions: the program is compiled once, as a module."""
 BYTECODE = "/run/lab"
 """Where the guest's Python keeps what it compiled of Ansible's archives (``guest/customize``)."""
 NPU_NAMES = {"a2": "910B3", "a3": "Ascend910"}
@@ -104,8 +110,9 @@ class Machine:
         if state != "running":
             failed = self.run("systemctl --failed --plain --no-legend")
             raise RuntimeError(f"guest {self.shape.name} is {state} after its boot: {failed}")
-        self.write(TOOL, "#!/usr/bin/python3\n" + NPU_SMI.read_text())
-        self.run(f"chmod 755 {TOOL}")
+        self.write("/usr/local/lib/lab/npu_smi.py", NPU_SMI.read_text())
+        self.write(TOOL, LAUNCHER)
+        self.run(f"chmod 755 {TOOL}; python3 -m compileall -q /usr/local/lib/lab")
         self.write("/simulator/machine.json", json.dumps(self._described()))
 
     def _start(self, *options):

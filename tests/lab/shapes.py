@@ -17,8 +17,9 @@ from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU
 VECTORS = 80
 """Interrupt vectors of each NPU: more than its driver requests, as on a real one, and enough to fill a CPU from three of them."""
 
-# Five levels of page tables and checks of accesses to user memory, which only make emulated programs slower.
-SLOW = "la57=off,smap=off,smep=off,umip=off,pku=off,pks=off"
+# Five levels of page tables, checks of accesses to user memory, and instructions that are quick on a CPU and slow where they are emulated:
+# vectors, and copies of one byte after the other.
+SLOW = "la57=off,smap=off,smep=off,umip=off,pku=off,pks=off,avx=off,avx2=off,xsave=off,erms=off,fsrm=off"
 
 IDLE = ("systemd-sysusers", "systemd-random-seed", "systemd-update-utmp", "systemd-update-utmp-runlevel")
 """Units of a boot that nothing here needs; each takes an emulated guest a second or more."""
@@ -141,6 +142,8 @@ class Shape:
         # Interrupt remapping only: with DMA remapping a saved guest does not load, for the BIOS set the disk's buffer up outside of it.
         # On a busy host the boot's look at the timer finds too few ticks, and the kernel panics.
         words += ["intel_iommu=off no_timer_check"] if ARCHITECTURE == "amd64" else []
+        # Memory is not cleared twice.
+        words += ["init_on_alloc=0 randomize_kstack_offset=off"]
         # On a busy host nothing in the guest is stuck that takes long.
         words += ["nowatchdog systemd.service_watchdogs=0 rcupdate.rcu_cpu_stall_suppress=1"]
         words += [f"systemd.mask={unit}.service" for unit in IDLE]

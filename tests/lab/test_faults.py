@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 
-from tests.lab.conftest import changes, kill, plan_of, success
+from tests.lab.conftest import ALONE, changes, kill, plan_of, success
 from tests.lab.kernel import in_their_slices, on_their_cpus
 from tests.lab.shapes import A2
 from tests.simulator.generate import generate
@@ -26,7 +26,7 @@ GLOBS = f"{UNITS}/npu* {CODE}/*.py {CODE}/*/*.py /etc/npu-affinity/plan.json /et
 COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
 """Files of a bind that are there, in a shell's ``n``. Without a process, which would take 0.1 s."""
 POLICY = "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value irqbalance)/cmdline"
-KILL_MODULES = "pkill -KILL -xf /usr/bin/python3 || true"
+KILL_MODULES = f"pkill -KILL -xf {ALONE} || true"
 """The program comes to a module's Python through a pipe, so that its command line is no longer than this."""
 FILL = "fallocate -l $(df --output=avail -B 1 / | tail -n 1) /fill; dd if=/dev/zero of=/fill2 bs=64k; dd if=/dev/zero of=/fill3 bs=4k; sync"
 SMALL = f"""

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
+from tests.lab.conftest import ALONE, PLAN, changes, drift, plan_of, said, success
 from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, allowed_to, irqs, numbers, on_their_cpus, pages, start_worker, where
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
@@ -175,7 +175,7 @@ def await_lock(machine, journals):
     deadline = time.monotonic() + PATIENCE
     while True:
         gathered = all(journal.exists() and "npu.affinity.topology_facts" in journal.read_text() for journal in journals)
-        if gathered and int(machine.run("pgrep -cxf /usr/bin/python3 || true")) == len(journals):
+        if gathered and int(machine.run(f"pgrep -cxf {ALONE} || true")) == len(journals):
             return
         assert time.monotonic() < deadline, "the runs do not come as far as the lock"
         time.sleep(1)

@@ -7,8 +7,6 @@ A module arrives on a host as an archive of sources, a hundred of them, and comp
 ``BYTECODE_CACHE`` keeps the results, by the sources' digests.
 """
 
-import hashlib
-import marshal
 import os
 import zipimport
 
@@ -17,6 +15,9 @@ compile_source = zipimport._compile_source
 
 
 def compile_once(path, source):
+    import hashlib  # most programs import nothing from archives, and start without these
+    import marshal
+
     file = os.path.join(CACHE, hashlib.sha256(source).hexdigest())
     try:
         with open(file, "rb") as cached:

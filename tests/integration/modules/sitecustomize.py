@@ -3,13 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Python imports this at its start when its folder is on the path. One that reads its program, a module, hands that over to ``server.py``.
 
-What it hands over is what a process has: folder, environment, input and outputs. It ends as the process ends that did the work.
+What it hands over is what a process has: folder, environment, input and outputs. It ends as the process ends that did the work. Where
+``MODULE_PYTHON`` names a command, only Python that was started by it hands anything over. Without a server, Python goes on by itself.
 """
 
 import os
 import sys
 
-SERVER = os.environ.get("MODULE_SERVER")
+SERVER = os.environ.get("MODULE_SERVER", "")
+PYTHON = os.environ.get("MODULE_PYTHON", sys.executable)
 
 
 def hand_over(path):
@@ -23,5 +25,5 @@ def hand_over(path):
     os._exit((server.recv(1) or b"\xff")[0])
 
 
-if SERVER and sys.orig_argv == [sys.executable]:
+if os.path.exists(SERVER) and sys.orig_argv == [PYTHON]:
     hand_over(SERVER)
