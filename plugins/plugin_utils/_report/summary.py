@@ -29,6 +29,7 @@ STATES = (
     "planned",
     "as bound",
     "measured",
+    "measured, not bound",
     "collected",
     "never bound",
     "nothing to bind",
@@ -61,8 +62,8 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     ("unbind", {"bind"}, {"changed"}, "put everything back"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
     ("bind", {"verify", "report"}, {"drifted"}, "put it right"),
-    ("bind", {"verify", "report", "measure"}, {"never bound", "measured"}, "bind"),
-    ("measure", {"measure"}, {"measured"}, "measure again and compare, after what you change"),
+    ("bind", {"verify", "report", "measure"}, {"never bound", "measured, not bound"}, "bind"),
+    ("measure", {"measure"}, {"measured", "measured, not bound"}, "measure again and compare, after what you change"),
 )
 """What to type next: the playbook, the same one where it is empty; after which playbooks; when a host has one of which states; what for."""
 
@@ -196,7 +197,9 @@ def _unbound(host: Host, check: bool) -> Judged:
 
 def _measured(host: Host, check: bool) -> Judged:
     result = host.get("__npu_affinity_measured")
-    return ("measured", []) if result and not result.get("unreachable") else _lost(host)
+    if not result or result.get("unreachable"):
+        return _lost(host)
+    return "measured" if host["npu_affinity_topology"]["applied"] else "measured, not bound", []
 
 
 def _collected(host: Host, check: bool) -> Judged:

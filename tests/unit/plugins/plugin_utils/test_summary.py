@@ -21,7 +21,8 @@ PLAN = {
     "npus": [{"kind": "npu", "id": 0, "pool": "0-7"}, {"kind": "npu", "id": 1, "pool": "8-15"}, {"kind": "gpu", "id": 0, "pool": "16-23"}],
     "warnings": ["CPUs 3 are isolated."],
 }
-PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": []}, "npu_affinity_plan": PLAN}
+PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": None}, "npu_affinity_plan": PLAN}
+IN_FORCE = {"npu_affinity_topology": {"applied": PLAN}}
 RESULT = "__npu_affinity_host_result"
 CHOSEN = {"__npu_affinity_history": {"entry": {"id": 1}}}
 VERIFIED = "__npu_affinity_verified"
@@ -76,7 +77,8 @@ WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.s
         ("rollback", False, {"__npu_affinity_history": {"entry": None}}, "never bound", [], False),
         ("rollback", False, {"__npu_affinity_history": {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
         ("rollback", False, {**CHOSEN, "__npu_affinity_refused": ["Other hardware."]}, "refused", ["Other hardware."], True),
-        ("measure", False, {**PLANNED, "__npu_affinity_measured": {"workloads": []}}, "measured", [], False),
+        ("measure", False, {**PLANNED, "__npu_affinity_measured": {"workloads": []}}, "measured, not bound", [], False),
+        ("measure", False, {**IN_FORCE, "__npu_affinity_measured": {"workloads": []}}, "measured", [], False),
         ("measure", False, {}, "unreachable", ["it did not answer"], True),
     ],
 )
@@ -85,6 +87,12 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
     entry = found["hosts"]["a"]
     assert (entry["state"], entry["reasons"], entry["fails"]) == (state, reasons, fails)
     assert found["states"] == {state: ["a"]}
+
+
+@pytest.mark.parametrize(("host", "steps"), [(PLANNED, ["bind", "measure"]), (IN_FORCE, ["measure"])])
+def test_a_host_that_is_bound_is_not_to_be_bound_after_a_measurement(host, steps):
+    found = summary.summary({"a": {**host, "__npu_affinity_measured": {"workloads": []}}}, "measure", command="{}")
+    assert [step["command"] for step in found["next"]] == steps
 
 
 def test_units_that_wait_for_a_restart_are_those_of_a_bind_a_comparison_and_an_unbind():
