@@ -138,8 +138,8 @@ integration: setup-test ## the playbooks over simulated hosts, as a user runs th
 long: setup-test ## what unit and integration leave to make test-all
 	$(PYTEST) -m long tests/unit tests/integration
 
-molecule: setup-test ## the Molecule scenarios: simulated hosts, and systemd in containers (root on Debian, installs podman there)
-	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule
+molecule: setup-test ## the Molecule scenarios, or ARGS='duo upgrade': simulated hosts, and systemd in containers (root on Debian, installs podman there)
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule $(ARGS)
 
 browser: setup-test ## the report in a headless Chromium (root on Debian installs it)
 	tests/browser/setup
