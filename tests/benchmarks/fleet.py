@@ -49,7 +49,7 @@ class Cost:
 
 
 def play(inventory: pathlib.Path, playbook: pathlib.Path, *arguments: str) -> Cost:
-    """Run a playbook on all hosts; a failure ends the benchmark with the output's end."""
+    """Run a playbook on all hosts."""
     command = [pathlib.Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, playbook, *arguments]
     environment = dict(
         os.environ,
@@ -57,6 +57,11 @@ def play(inventory: pathlib.Path, playbook: pathlib.Path, *arguments: str) -> Co
         ANSIBLE_COLLECTIONS_PATH=str(REPOSITORY / "build"),
         ANSIBLE_LOCALHOST_WARNING="false",
     )
+    return cost(command, environment)
+
+
+def cost(command: list, environment: dict) -> Cost:
+    """Run a command; a failure ends the benchmark with the output's end."""
     with tempfile.TemporaryFile() as output:
         start = time.perf_counter()
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=REPOSITORY)

@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a slice of a large fleet costs, and whether its cost a host depends on its size: plan, verify with reports, one page of the reports.
 
-    python -m tests.benchmarks.slices [--sizes 50,100,500] [--playbooks plan,verify,report] [--served]
+    python -m tests.benchmarks.slices [--sizes 50,100,500] [--playbooks plan,verify,report] [--by command|runner|server]
 
 A slice is the inventory that a job slice of AWX gets: its own hosts. They share two trees, a bound A2 and a bound A3, which these playbooks
 only read; npu-smi prints recorded answers, so that not the simulator is measured. Metrics are CPU seconds of the controller and of all
-hosts, whose connections are local. With ``--served``, modules are forks of one process (see ``tests/integration/controller.py``): that
-leaves the controller's share, by which one sees whether it grows with the slice, at a part of the cost.
+hosts, whose connections are local. ``--by runner`` is ansible-runner, which runs the job slices of AWX. ``--by server`` has modules that
+are forks of one process (see ``tests/integration/controller.py``): that leaves the controller's share, by which one sees whether it grows
+with the slice, at a part of the cost.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import json
 import os
 import pathlib
 import resource
+import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 
-from tests.benchmarks.fleet import REPOSITORY, Cost, play, recorded
+from tests.benchmarks.fleet import REPOSITORY, Cost, cost, play, recorded
 from tests.integration import controller
 from tests.simulator import generate
 
@@ -63,6 +65,24 @@ def served(hosts: pathlib.Path, playbook: pathlib.Path, *arguments: str) -> Cost
     return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, after.ru_maxrss / 1024)
 
 
+def by_runner(hosts: pathlib.Path, playbook: pathlib.Path, *arguments: str) -> Cost:
+    """Run a playbook by ansible-runner, which keeps every event of the run as a file, too."""
+    with tempfile.TemporaryDirectory() as name:
+        private_data = pathlib.Path(name)
+        settings = {"suppress_ansible_output": True}
+        environment = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
+        for file, content in {"env/settings": settings, "env/envvars": environment}.items():
+            (private_data / file).parent.mkdir(exist_ok=True)
+            (private_data / file).write_text(json.dumps(content))
+        (private_data / "project").symlink_to(REPOSITORY)
+        command = [pathlib.Path(sys.executable).with_name("ansible-runner"), "run", private_data, "--inventory", hosts]
+        command += ["-p", playbook, "--cmdline", shlex.join(arguments)]
+        return cost(command, dict(os.environ, PATH=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"))
+
+
+RUNS = {"command": play, "runner": by_runner, "server": served}
+
+
 def slice_of(folder: pathlib.Path, trees: list[pathlib.Path], size: int, playbooks: list[str], run: Callable[..., Cost]) -> list[str]:
     """Return the row of one slice."""
     names = {f"node{number:05}": trees[number % len(trees)] for number in range(1, size + 1)}
@@ -85,13 +105,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="50,100,500")
     parser.add_argument("--playbooks", default="plan,verify,report")
-    parser.add_argument("--served", action="store_true")
+    parser.add_argument("--by", choices=RUNS, default="command")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         trees = site(folder)
-        run, playbooks = served if given.served else play, given.playbooks.split(",")
-        rows = [slice_of(folder, trees, int(size), playbooks, run) for size in given.sizes.split(",")]
+        rows = [slice_of(folder, trees, int(size), given.playbooks.split(","), RUNS[given.by]) for size in given.sizes.split(",")]
         print("\n".join("  ".join(row) for row in [HEAD, *rows]))
 
 
