@@ -1,13 +1,15 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What playbooks print over the demo fleet, for docs/transcripts.md: ``python -m tests.transcripts --write`` brings it up to date."""
+"""What playbooks print, for docs/transcripts.md and docs/measure.md: ``python -m tests.transcripts --write`` brings them up to date."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -18,6 +20,7 @@ from tests.integration.conftest import REPOSITORY, Fleet
 from tests.simulator.generate import load
 
 PAGE = REPOSITORY / "docs/transcripts.md"
+MEASURE = REPOSITORY / "docs/measure.md"
 SHOWN = {
     "plan": ("plan", ["--limit", "a2-01,a2-02"], "two hosts alone"),
     "bind --check": ("bind", ["--check", "--limit", "a2-01,duo-01"], "two hosts alone"),
@@ -98,14 +101,36 @@ def page(hosts: Fleet) -> str:
     return "".join(text)
 
 
+def measured(folder: pathlib.Path) -> str:
+    """Return what ``make measure`` prints, which counts processes of this machine."""
+    command = [sys.executable, "-m", "tests.simulator.load", str(folder)]
+    environment = {**os.environ, "MAKELEVEL": "1", "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg")}
+    environment["ANSIBLE_COLLECTIONS_PATH"] = str(REPOSITORY / "build")
+    run = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return re.sub(r"^(\S+ +): ok=.*", r"\1: changed=0 failed=0", run.stdout, flags=re.MULTILINE)
+
+
+def with_measured(document: str, output: str) -> str:
+    """Return docs/measure.md with this output."""
+    return re.sub(r"(?<=\n## Try it\n\n```\n).*?(?=```\n)", lambda _old: f"$ make measure\n{output}", document, count=1, flags=re.DOTALL)
+
+
+def skeleton(document: str) -> list[str]:
+    """Return how the lines of a document begin, each once, up to their first number: they are the same wherever it was made."""
+    return list(dict.fromkeys(re.split(r"  +|\d", line.strip())[0].strip() for line in document.splitlines()))
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = page(fleet(pathlib.Path(folder)))
+        measure = with_measured(MEASURE.read_text(), measured(pathlib.Path(folder, "measures")))
     controller.close()
     if "--write" in sys.argv[1:]:
         PAGE.write_text(text)
+        MEASURE.write_text(measure)
     else:
-        print(text)
+        print(text, measure, sep="\n")
 
 
 if __name__ == "__main__":

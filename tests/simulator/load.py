@@ -17,6 +17,8 @@ from pathlib import Path
 
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 5
 WORKER = "import time\nwhile True:\n    end = time.monotonic() + 0.004\n    while time.monotonic() < end: pass\n    time.sleep(0.001)"
@@ -33,13 +35,12 @@ def plan_of(cpus: list[int]) -> dict:
 
 
 def inventory(workers: list[int], pool: list[int]) -> dict:
-    """Return an inventory of this machine, with a plan instead of a topology to plan for."""
+    """Return an inventory of this machine, as if it was bound by a plan."""
     variables = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
         "npu_affinity_plan_enabled": False,
-        "npu_affinity_topology": {"machine": {}, "npus": [], "applied": None},
-        "npu_affinity_plan": plan_of(pool),
+        "npu_affinity_topology": {"machine": {}, "npus": [], "applied": plan_of(pool)},  # what a bind would write is not for this machine
         "npu_affinity_threads_processes": [{"npus": [0], "pids": workers}],
     }
     return {"npu_hosts": {"hosts": {"this-machine": variables}}}
@@ -72,13 +73,14 @@ def main() -> None:
         neighbours = [start(NEIGHBOUR, [*others, *pool]) for _cpu in (*others, *pool)]
         (folder / "this-machine.yml").write_text(yaml.safe_dump(inventory(workers, pool)))
         print(
-            f"1 of 2: workers ({len(workers)}) and neighbours ({len(neighbours)}) on CPUs {cpus[0]}-{cpus[-1]}, not bound: {SECONDS} s",
+            f"1 of 2: workers ({len(workers)}) and neighbours ({len(neighbours)}) on CPUs {compress(cpus)}, not bound: {SECONDS} s",
             flush=True,
         )
         measure(folder, "before", arguments)
         for process, where in [*((worker, pool) for worker in workers), *((neighbour, others) for neighbour in neighbours)]:
             os.sched_setaffinity(process, where)
-        print(f"2 of 2: the workers on CPUs {pool[0]}-{pool[-1]}, the neighbours on the others, as after a bind: {SECONDS} s", flush=True)
+        own = f"CPU{'s' * (len(pool) > 1)} {compress(pool)}"
+        print(f"2 of 2: the workers on {own}, the neighbours on the others, as after a bind: {SECONDS} s", flush=True)
         measure(folder, "after", arguments)
 
 
