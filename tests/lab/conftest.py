@@ -35,7 +35,7 @@ BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
 PLAN = "/etc/npu-affinity/plan.json"
 PLAY_SECONDS = 900
-SERVED, ALONE = "/usr/bin/python3", "/usr/bin/python3.11"
+SERVED, ALONE = "/usr/bin/python3", "/usr/bin/python3-alone"
 """A guest's Python: modules run by it are forks of a server in the guest (``guest/lab-modules.service``), or processes as anywhere."""
 SETTINGS = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal", "ANSIBLE_TIMEOUT": "120"}
 

@@ -12,22 +12,31 @@ import zipimport
 
 CACHE = os.environ["BYTECODE_CACHE"]
 compile_source = zipimport._compile_source
+found = {}
 
 
 def compile_once(path, source):
+    """Compile a source of which zipimport wants the code twice: for the name of its file, and to run it."""
+    if path not in found:
+        found[path] = cached(path, source)
+        return found[path]
+    return found.pop(path)
+
+
+def cached(path, source):
     import hashlib  # most programs import nothing from archives, and start without these
     import marshal
 
     file = os.path.join(CACHE, hashlib.sha256(source).hexdigest())
     try:
-        with open(file, "rb") as cached:
-            return marshal.load(cached)
+        with open(file, "rb") as kept:
+            return marshal.load(kept)
     except FileNotFoundError:
         pass
     code = compile_source(path, source)
     temporary = "%s.%d" % (file, os.getpid())
-    with open(temporary, "wb") as cached:
-        marshal.dump(code, cached)
+    with open(temporary, "wb") as kept:
+        marshal.dump(code, kept)
     os.rename(temporary, file)
     return code
 
