@@ -18,7 +18,6 @@ FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
 VERSION ?=
 REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 LAB_MINUTES ?= 0
-MINUTES ?= 0
 MACHINES ?= 1000
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
@@ -36,7 +35,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
 PLAYBOOK = $(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
 
 help: ## this list
-	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 29
 
 $(VENV)/run.stamp: requirements/run.txt
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed and was not found; set PYTHON=/path/to/python3" >&2; exit 1; }
@@ -102,11 +101,42 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 	$(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
-test: setup-test ## every layer, in minutes; no root: lint, types, units, a thousand machines, playbooks, sanity, build and install
-	@$(BIN)/python -m tests.run test
+# The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side; then those that keep all cores busy
+# run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not enough.
+TEST := style sanity-changed types docs licence package
+TEST_ALONE := unit properties integration
+MORE := arm sanity browser slurm events metrics engines docs-site
+MORE_ALONE := matrix molecule long more-properties $(if $(SHARED),conformance) lab-trixie lab
+PARTS = $(TEST) $(TEST_ALONE) $(MORE) $(MORE_ALONE)
+LIMIT_lab := 2700
+LIMIT_arm := 1800
+LIMIT_lab-trixie := 1800
+LIMIT_engines := 1800
+LIMIT_molecule := 1800
+LIMIT_integration := 1800
+export LOGS := build/logs
 
-test-all: setup-test ## the rest, in most of an hour: virtual machines, containers, browser, other Pythons (root on Debian); SHARED=…, MINUTES=…
-	@$(BIN)/python -m tests.run --minutes=$(MINUTES) --shared=$(if $(SHARED),$(abspath $(SHARED))) test-all
+run-%:
+	@tests/run-part $* $(or $(LIMIT_$*),900)
+
+# $(call run,CORES,PARTS)
+run = $(if $(2),@$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs=$(1) $(2:%=run-%) || true)
+
+parts: setup-test # without the summary
+	@rm -rf $(LOGS) && mkdir -p $(LOGS)
+	@echo $(PARTS) > $(LOGS)/parts
+	$(call run,$(shell nproc),$(TEST))
+	$(call run,1,$(TEST_ALONE))
+	$(call run,$(shell nproc),$(MORE))
+	$(call run,1,$(MORE_ALONE))
+
+test: MORE =
+test: MORE_ALONE =
+test: parts ## every layer, in minutes; no root: lint, types, units, a thousand machines, playbooks, sanity, build and install
+	@$(BIN)/python -m tests.summary $(LOGS)
+
+test-all: parts ## that and the rest, in most of an hour: virtual machines, containers, browser, other Pythons (root on Debian); SHARED=…
+	@$(BIN)/python -m tests.summary $(LOGS)
 
 lint: style types docs licence ## style, types, docs and licence
 
@@ -129,7 +159,8 @@ licence: ## every program says under which licence it is
 unit: setup-test ## unit tests, and properties of all but plans
 	$(PYTEST) --ignore=$(PROPERTIES) tests/unit
 
-properties: setup-test ## plans of MACHINES=… machines that nobody has built
+more-properties: MACHINES := 20000
+properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
@@ -157,11 +188,16 @@ metrics: setup-test ## alerts by node exporter, Prometheus and Alertmanager of w
 	tests/metrics/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/metrics
 
-LAB = $(BIN)/python -m pytest -q -rs --no-fold-skipped -o addopts= --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
+# A test that fails is run once more, which the summary counts: the fault may be the machine's.
+LAB = $(BIN)/python -m pytest -q -rsR --no-fold-skipped -o addopts= --reruns=1 --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
-lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it
+lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=trixie
 	tests/lab/setup
 	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache $(ARGS)
+
+lab-trixie: setup-test ## one machine of Debian 13 (kernel 6.12, systemd 257): bind, other plan, rollback, drift, threads, unbind
+	tests/lab/setup amd64
+	LAB_SUITE=trixie $(LAB)/test_systems.py -o cache_dir=build/lab-trixie-cache $(ARGS)
 
 arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 virtual machine (root on Debian, installs QEMU there)
 	LAB_ARCH=arm64 tests/lab/setup
@@ -179,8 +215,12 @@ conformance: setup-test ## every case and capture of SHARED=<dir> through the re
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
 	$(PYTEST) tests/conformance --shared=$(abspath $(SHARED))
 
-sanity matrix: setup-test ## ansible-test sanity (ARGS=--changed: pylint on what changed); host code on Python 3.7, the demo fleet on three ansible-cores
-	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@ $(ARGS)
+sanity-changed: ARGS := --changed
+sanity sanity-changed: setup-test ## ansible-test sanity, of which pylint, which is slow, looks at every file or at what changed
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-sanity $(ARGS)
+
+matrix: setup-test ## host code on Python 3.7, the demo fleet on three ansible-cores
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-matrix $(ARGS)
 
 mutation: setup-test ## how many of 200 small defects the unit tests find; seven minutes, apart from make test
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-mutation $(ARGS)

@@ -1,16 +1,15 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Folders that checkouts share, and the records of what passed."""
+"""Folders that checkouts share."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 
-from tests import cache, green
+from tests import cache
 
 
 @pytest.fixture(autouse=True)
@@ -73,39 +72,3 @@ def test_the_program_prints_the_folder_and_passes_a_failure_on(capfd):
     assert (cache.root() / "venv").as_posix() in printed.out
     assert printed.err == "making\n"
     assert cache.main(["venv", "3.8", "--", "sh", "-c", "exit 3"]) == 3
-
-
-@pytest.fixture
-def repository(tmp_path):
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    (folder / "file").write_text("one\n")
-    for words in (["init", "--quiet"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "one"]):
-        subprocess.run(["git", "-C", str(folder), *words], check=True)
-    return folder
-
-
-def test_what_passed_is_known_for_this_tree_alone(repository):
-    of = green.tree(repository)
-    assert not green.passed("lab/test_irq.py::test_one[a3 / x]", of)
-    green.record("lab/test_irq.py::test_one[a3 / x]", of)
-    assert green.passed("lab/test_irq.py::test_one[a3 / x]", of)
-    assert not green.passed("lab/test_irq.py::test_one[a3 / x]", "another")
-    assert not green.passed("lab/test_irq.py", of)
-
-
-@pytest.mark.parametrize("name", ["file", "unknown"])
-def test_a_changed_tree_has_no_records(repository, name):
-    (repository / name).write_text("two\n")
-    assert green.tree(repository) is None
-    green.record("unit", None)
-    assert not green.passed("unit", None)
-
-
-def test_records_of_old_trees_go(monkeypatch):
-    monkeypatch.setattr(green, "KEPT", 2)
-    for number in range(4):
-        green.record("unit", f"tree{number}")
-        os.utime(cache.root() / "green" / f"tree{number}", (number, number))
-    green.record("unit", "tree4")
-    assert [green.passed("unit", f"tree{number}") for number in range(5)] == [False, False, False, True, True]

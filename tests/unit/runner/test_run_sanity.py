@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests import green
+from tests import cache
 
 ANSIBLE_TEST = """#!/bin/sh
 case "$*" in
@@ -32,7 +33,7 @@ def checkout(tmp_path):
     folder, programs = tmp_path / "checkout", tmp_path / "bin"
     (folder / "tests").mkdir(parents=True)
     for name in ("run-sanity", "cache.py", "__init__.py"):
-        shutil.copy(green.REPOSITORY / "tests" / name, folder / "tests")
+        shutil.copy(Path(cache.__file__).with_name(name), folder / "tests")
     for name in ("a.py", "y.py", "z.py"):
         (folder / name).write_text("")
     (folder / ".gitignore").write_text("build/\n")
