@@ -37,6 +37,8 @@ class ActionModule(ActionBase):
 
 
 def _differs(path: Path, text: str) -> bool:
+    if path.exists() and not path.is_file():
+        raise AnsibleActionFail(f"{path} cannot be written on the controller: it is not a file; name another one")
     return not path.exists() or path.read_bytes() != text.encode()
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from ansible import constants
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.npu.affinity.plugins.module_utils._outside import shown_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import role_line
+
 JSON_CALLBACKS = {"json", "jsonl"}
 
 
@@ -17,11 +20,15 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset({"msg"})
+    _VALID_ARGS = frozenset({"msg", "role", "result"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
-        msg = self._task.args["msg"]
+        given = self._task.args
+        if "role" in given:
+            msg = role_line(given["role"], (task_vars or {})["inventory_hostname"], given["result"], self._task.check_mode)
+        else:
+            msg = given["msg"]
         if constants.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in JSON_CALLBACKS:
-            self._display.display(msg if isinstance(msg, str) else "\n".join(map(str, msg)))
+            self._display.display(shown_lines(msg if isinstance(msg, str) else "\n".join(map(str, msg))))
         return {**result, "changed": False, "msg": msg}

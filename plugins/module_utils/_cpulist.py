@@ -18,6 +18,8 @@ from typing import Iterable
 _PART = re.compile(r"^(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?\Z")
 HIGHEST_CPU = 65535
 """No kernel has more CPUs; a larger number is a typing error, and expanding it would only fill memory."""
+_MOST_NAMED = 16 * (HIGHEST_CPU + 1)
+"""So often a list may name CPUs, repetitions included; expanding a longer one would take minutes."""
 
 
 def expand(text: object, name: str = "cpulist") -> list[int]:
@@ -26,6 +28,7 @@ def expand(text: object, name: str = "cpulist") -> list[int]:
     ``name`` is what the error calls the value (an option or a file). Raises ``ValueError`` naming the bad part.
     """
     cpus: dict[int, None] = {}
+    named = 0
     for part in str(text).strip("\n\0 ").split(","):
         part = part.strip()
         if not part:
@@ -40,6 +43,9 @@ def expand(text: object, name: str = "cpulist") -> list[int]:
             raise ValueError("%s: range '%s' in '%s' runs backwards; write %d-%d" % (name, part, text, last, first))
         if last > HIGHEST_CPU:
             raise ValueError("%s: CPU %d in '%s' is beyond %d" % (name, last, text, HIGHEST_CPU))
+        named += last - first + 1
+        if named > _MOST_NAMED:
+            raise ValueError("%s names the same CPUs again and again: write each of them once" % name)
         if match.group(4) is None:
             cpus.update(dict.fromkeys(range(first, last + 1)))
             continue

@@ -17,7 +17,7 @@ import signal
 import stat
 import subprocess
 import time
-from typing import IO, Iterable, NamedTuple, Sequence, cast
+from typing import IO, Iterable, Mapping, NamedTuple, Sequence, cast
 
 
 class Result(NamedTuple):
@@ -32,6 +32,18 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.05
 _GRACE = 2
 """Seconds between two looks whether a command ended, and those that a killed one gets to end."""
 _PIPE_SIZE = 1 << 20
+_MOST_OUTPUT = 8 << 20
+"""How many bytes a command may print: the answers that are read have some hundred KiB on the largest machines."""
+_CHUNK = 1 << 16
+_MOST_BYTES = 16 << 20
+"""How many bytes of a file are read. The largest ones, such as /proc/cpuinfo of 640 CPUs, have about 1 MiB."""
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a fifo"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISCHR, "a character device"),
+)
 _MOST_LINKS = 40
 """How many links the kernel follows on the way to one file."""
 GONE = {errno.ENOENT, errno.ESRCH}
@@ -40,7 +52,15 @@ FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class CommandError(Exception):
-    """A command could not be started or did not end in time. Its text says which, how long, and what to do."""
+    """A command could not be started, did not end in time, or printed too much. Its text says which, how long, and what to do."""
+
+
+class Unreadable(ValueError):
+    """Something is in the place of a file that cannot be read. The text says which path, what is there, and what to do."""
+
+
+class Forbidden(Unreadable):
+    """This user may not read it, or may not know whether it is there."""
 
 
 class Host:
@@ -149,10 +169,56 @@ class Host:
     def read(self, path: str) -> str | None:
         """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
         try:
-            with open(self.resolve(path), "rb") as file:
-                return file.read().decode("utf-8", "replace").rstrip("\n\0")
-        except OSError:
+            return self.text(path)
+        except Unreadable:
             return None
+
+    def text(self, path: str) -> str | None:
+        """Return the same as :meth:`read`, but None only where there is no file. Raises :class:`Unreadable` for what cannot be read."""
+        content = self.content(path)
+        return None if content is None else content.decode("utf-8", "replace").rstrip("\n\0")
+
+    def content(self, path: str) -> bytes | None:
+        """Return the bytes of a file, or None where there is none. Raises :class:`Unreadable` for anything else, and for 16 MiB or more."""
+        file = self.open(path)
+        if file is None:
+            return None
+        with file:
+            found = bytearray()
+            try:
+                for chunk in iter(lambda: file.read(_CHUNK), b""):
+                    found += chunk
+                    if len(found) >= _MOST_BYTES:
+                        raise Unreadable(
+                            "%s has %d MiB or more, which no file of its kind has: remove or rename it" % (path, _MOST_BYTES >> 20)
+                        )
+            except OSError as error:
+                if error.errno in GONE:
+                    return None
+                raise Unreadable("%s cannot be read (%s): remove or repair it" % (path, error.strerror))
+        return bytes(found)
+
+    def open(self, path: str) -> IO[bytes] | None:
+        """Open a file to read its bytes, unbuffered; None where there is none. Raises :class:`Unreadable`, and never waits for a fifo."""
+        try:
+            place = self.resolve(path)
+            _refuse_other_kinds(path, os.stat(place))
+            file = open(place, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115 # the caller closes it
+        except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+            place = self._place(path)
+            if os.path.islink(place):
+                raise Unreadable("%s is a symbolic link to %s, which does not exist: remove the link" % (path, os.readlink(place)))
+            return None
+        except PermissionError as error:
+            raise Forbidden("%s cannot be read (%s): run as root (become: true, or sudo)" % (path, error.strerror))
+        except OSError as error:
+            raise Unreadable("%s cannot be read (%s): remove or repair it" % (path, error.strerror))
+        try:
+            _refuse_other_kinds(path, os.fstat(file.fileno()))
+        except Unreadable:
+            file.close()
+            raise
+        return file
 
     def read_number(self, path: str) -> int | None:
         text = self.read(path)
@@ -177,7 +243,7 @@ class Host:
 
     def set_attribute(self, path: str, value: str) -> None:
         """Write to a sysfs or procfs attribute: in place, one write. Raises OSError as the kernel answers."""
-        descriptor = os.open(self.resolve(path), os.O_WRONLY | os.O_TRUNC)
+        descriptor = os.open(self.resolve(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
         try:
             os.write(descriptor, (value + "\n").encode())
         finally:
@@ -193,6 +259,14 @@ class Host:
                 return candidate
         return None
 
+    def is_program(self, path: str) -> bool:
+        """Whether there is a file that can be executed."""
+        try:
+            place = self._target(path)
+        except (OSError, ValueError):
+            return False
+        return os.path.isfile(place) and os.access(place, os.X_OK)
+
     def has_command(self, name: str) -> bool:
         """Whether a command that somebody named is there."""
         from shutil import which  # boot units rarely need it
@@ -203,7 +277,8 @@ class Host:
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
 
         ``stdin`` is a short answer to a prompt, ``timeout`` another limit than the host's. The command gets a session of its own, which is
-        killed with it at the time limit. Its answer is what was written until it ended: children that keep its pipes are not waited for.
+        killed with it at the time limit, and when it printed more than 8 MiB. Its answer is what was written until it ended: children that
+        keep its pipes are not waited for.
         """
         limit = timeout or self.timeout
         environment = dict(os.environ, LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
@@ -223,20 +298,45 @@ class Host:
         pipes = cast("list[IO[bytes]]", [process.stdin, process.stdout, process.stderr])
         try:
             output = _answer(process, pipes, stdin.encode(), time.monotonic() + limit)
+        except _NoAnswer as error:
+            why = "printed more than %d MiB" % (_MOST_OUTPUT >> 20) if error.too_long else "did not answer within %s s" % limit
+            raise CommandError("'%s' %s%s" % (" ".join(argv), why, _kill(process)))
         finally:
             for pipe in pipes:
                 pipe.close()
-        if output is None:
-            raise CommandError("'%s' did not answer within %s s%s" % (" ".join(argv), limit, _kill(process)))
         return Result(tuple(argv), process.returncode, output.decode("utf-8", "replace"))
 
 
-def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> bytes | None:
-    """Return what a process wrote, standard output first, when it has ended; None when it has not at the deadline."""
+class _NoAnswer(Exception):
+    """A process has not ended: at its deadline, or because it printed too much (``too_long``)."""
+
+    def __init__(self, too_long: bool) -> None:
+        Exception.__init__(self)
+        self.too_long = too_long
+
+
+def _without_waiting(place: str, flags: int) -> int:
+    return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _refuse_other_kinds(path: str, found: os.stat_result) -> None:
+    """Raise :class:`Unreadable` for what is not a file. systemd masks a unit by a link to the null device, which is an empty file."""
+    kind = kind_of(found)
+    if kind and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)):
+        raise Unreadable("%s cannot be read (Is %s): remove or rename it, and run again" % (path, kind))
+
+
+def kind_of(found: os.stat_result) -> str:
+    """Return what something is that is neither a file nor a link, such as ``a fifo``; '' for these."""
+    return next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "")
+
+
+def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> bytes:
+    """Return what a process wrote, standard output first, when it has ended. Raises :class:`_NoAnswer` when it has not."""
     for pipe in pipes:
         os.set_blocking(pipe.fileno(), False)
     prompt, *outputs = pipes
-    written: dict[IO[bytes], list[bytes]] = {pipe: [] for pipe in outputs}
+    written = {pipe: bytearray() for pipe in outputs}
     try:
         prompt.write(answer)
         prompt.close()
@@ -248,8 +348,8 @@ def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer
             selector.register(pipe, selectors.EVENT_READ, pipe)
         while process.poll() is None:
             left = deadline - time.monotonic()
-            if left <= 0:
-                return None
+            if left <= 0 or _is_too_long(written):
+                raise _NoAnswer(_is_too_long(written))
             pause = min(2 * pause, _LONGEST_LOOK)
             for key, _events in selector.select(min(pause, left)):
                 pause = _SHORTEST_LOOK
@@ -257,14 +357,20 @@ def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer
                     selector.unregister(key.fileobj)
     for pipe in written:
         _read_into(written, pipe)
-    return b"".join(chunk for chunks in written.values() for chunk in chunks)
+    if _is_too_long(written):
+        raise _NoAnswer(True)
+    return b"".join(written.values())
 
 
-def _read_into(written: dict[IO[bytes], list[bytes]], pipe: IO[bytes]) -> bool:
+def _is_too_long(written: Mapping[IO[bytes], bytearray]) -> bool:
+    return sum(map(len, written.values())) > _MOST_OUTPUT
+
+
+def _read_into(written: Mapping[IO[bytes], bytearray], pipe: IO[bytes]) -> bool:
     """Take what a pipe holds at the moment, all of it in one read, and return whether more can come."""
     chunk = pipe.read(_PIPE_SIZE)
     if chunk:
-        written[pipe].append(chunk)
+        written[pipe].extend(chunk)
     return chunk != b""
 
 

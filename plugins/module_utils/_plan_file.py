@@ -14,12 +14,23 @@ from typing import Any, Mapping, NamedTuple
 
 from ._cpulist import expand
 from ._host import Host
+from ._outside import json_of, require_shape
 
 PATH = "/etc/npu-affinity/plan.json"
 SCHEMA = 1
 SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems")
 _TEXTS = SETS + ("pci", "slice", "kind")
 _NUMBERS = ("chip", "phy_id")
+_OPTIONAL = {
+    "strategy?": str,
+    "requested?": str,
+    "reason?": str,
+    "cpus?": str,
+    "repaired?": [str],
+    "warnings?": [str],
+    "lost?": [dict],
+    "quality?": dict,
+}
 _SLICE = re.compile(r"[A-Za-z0-9:_.\\-]+\.slice\Z")
 
 
@@ -59,6 +70,7 @@ def plan_npus(plan: Any) -> list[dict[str, Any]]:
     refuse_newer("the plan", plan)
     if not isinstance(npus, list) or not all(isinstance(npu, dict) and {"id", "pool"} <= set(npu) for npu in npus):
         raise ValueError("the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan")
+    require_shape(plan, _OPTIONAL, "the plan")
     for npu in npus:
         _check_npu(npu)
     for key in ("housekeeping", "poll"):
@@ -104,13 +116,11 @@ def _check_set(document: dict[str, Any], key: str, title: str) -> None:
 
 def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
     """Return the plan in force, or None where there is none. Raises :class:`Newer`, or :class:`Broken` with what is wrong with it."""
-    text = host.read(path)
+    text = host.text(path)
     if text is None:
-        if host.exists(path):
-            raise ValueError("%s cannot be read; run as root (become: true)" % path)
         return None
     try:
-        plan: dict[str, Any] = json.loads(text)
+        plan: dict[str, Any] = json_of(text)
     except ValueError as error:
         raise Broken(path, "not valid JSON (%s)" % error)
     refuse_newer(path, plan)
@@ -124,7 +134,7 @@ def read(host: Host, path: str = PATH) -> dict[str, Any] | None:
 def parsed(text: str | None) -> dict[str, Any]:
     """Return what a text of plan.json says, nothing where it is not a plan: a bind writes that anew, and an unbind removes it."""
     try:
-        document = json.loads(text or "{}")
+        document = json_of(text or "{}")
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

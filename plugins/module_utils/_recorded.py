@@ -17,7 +17,7 @@ import json
 import os
 import posixpath
 import re
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ._host import CommandError, Host, Result
 
@@ -137,42 +137,125 @@ def host_at(root: str, timeout: float = 30) -> Host:
     return Host(root, timeout)
 
 
-_SHAPE: dict[str, Any] = {
-    "commands": list,
-    "absent": list,
-    "whole": list,
-    "unread": list,
-    "unreadable": list,
-    "folders": dict,
-    "names": dict,
-    "links": dict,
-    "programs": dict,
-    "live": bool,
-    "settings": dict,
-}
+_ONE_LINE = ("about", "version", "time", "host", "source")
+_LONGEST_LINE = 200
+_LARGEST_NUMBER = 18
+_LARGEST_SETTINGS = 256 << 10
+_DEPTH = 10
+"""Characters of a line of text, digits of a number, and characters and levels of the settings."""
 
 
-def manifest(text: str, name: str) -> dict[str, Any]:
-    """Return the manifest of a text. Raises ``ValueError`` for what is none, or one of a newer version."""
+def manifest(data: bytes, name: str) -> dict[str, Any]:
+    """Return the manifest of a file's content. Raises ``ValueError`` for what is none, or one of a newer version.
+
+    Nobody knows who wrote it: every value has the type and shape that readers rely on, and what is not part of a manifest is left out.
+    """
     try:
-        found = json.loads(text)
-        if found["schema"] > SCHEMA:
-            raise ValueError("it is of a newer version of the collection (%s), update npu.affinity" % found.get("version"))
-        for key, kind in _SHAPE.items():
-            if not isinstance(found.setdefault(key, kind()), kind):
+        found = json.loads(data.decode("utf-8"), parse_int=_number, parse_constant=_number)
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        schema = found.get("schema")
+        if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+            raise ValueError("'schema' is %s, and should be a number" % json.dumps(schema)[:_LONGEST_LINE])
+        if schema > SCHEMA:
+            raise ValueError("it is of a newer version of the collection (%s), update npu.affinity" % _line(found.get("version", "")))
+        result: dict[str, Any] = {"schema": schema}
+        for key, (kind, check) in _SHAPE.items():
+            result[key] = value = found.get(key, kind())
+            if not isinstance(value, kind) or not check(value):
                 raise ValueError("'%s' has another shape" % key)
-        if not all(
-            isinstance(entry.get("rc", 0), int) and all(isinstance(word, str) for word in entry["argv"]) for entry in found["commands"]
-        ):
-            raise ValueError("'commands' have another shape")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except UnicodeDecodeError:
+        raise ValueError("%s is not what playbook npu.affinity.collect writes (it is not UTF-8)" % name)
+    except (RecursionError, ValueError) as error:
         raise ValueError("%s is not what playbook npu.affinity.collect writes (%s: %s)" % (name, type(error).__name__, error))
-    return dict(found)
+    return result
+
+
+def _number(digits: str) -> int:
+    if len(digits.lstrip("-")) > _LARGEST_NUMBER or not digits.lstrip("-").isdigit():
+        raise ValueError("%s… is too large, or not a number" % digits[:_LARGEST_NUMBER])
+    return int(digits)
+
+
+def _line(value: object) -> str:
+    return value if isinstance(value, str) and _is_line(value) else "?"
+
+
+def _is_line(value: str) -> bool:
+    return value.isprintable() and len(value) <= _LONGEST_LINE
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is text as a machine can have it: what is not Unicode there is kept as ``os.fsdecode`` does."""
+    try:
+        return isinstance(value, str) and "\0" not in value and bool(os.fsencode(value) or True)
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_path(value: object) -> bool:
+    return _is_text(value) and str(value).startswith("/")
+
+
+def _is_name(value: object) -> bool:
+    return _is_text(value) and "/" not in str(value) and value not in ("", ".", "..")
+
+
+def _are_paths(value: Iterable[object]) -> bool:
+    return all(map(_is_path, value))
+
+
+def _are_by_path(value: Mapping[str, object], check: Callable[[object], bool]) -> bool:
+    return all(_is_path(path) and isinstance(names, list) and all(map(check, names)) for path, names in value.items())
+
+
+def _are_commands(value: Iterable[object]) -> bool:
+    return all(map(_is_command, value))
+
+
+def _is_command(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    argv, rc = value.get("argv"), value.get("rc", 0)
+    texts = [value[key] for key in ("error", "file", "output") if value.get(key) is not None]
+    return (
+        isinstance(argv, list)
+        and bool(argv)
+        and all(map(_is_text, [*argv, *texts]))
+        and isinstance(rc, int)
+        and not isinstance(rc, bool)
+        and ("rc" in value or bool(value.get("error")))
+        and ".." not in str(value.get("file", "")).split("/")
+    )
+
+
+def _are_settings(value: Mapping[str, object]) -> bool:
+    text = json.dumps(value, ensure_ascii=False)
+    return all(map(_is_line, value)) and _depth(value) <= _DEPTH and len(text) <= _LARGEST_SETTINGS and _is_text(text)
+
+
+def _depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
+
+
+_SHAPE: dict[str, tuple[type, Callable[[Any], bool]]] = {
+    **dict.fromkeys(_ONE_LINE, (str, _is_line)),
+    "live": (bool, lambda value: True),
+    "settings": (dict, _are_settings),
+    "programs": (dict, lambda value: all(_is_text(path) or path is None for path in value.values())),
+    "commands": (list, _are_commands),
+    **dict.fromkeys(("absent", "whole", "unread", "unreadable"), (list, _are_paths)),
+    "links": (dict, lambda value: all(_is_path(path) and _is_text(target) and target for path, target in value.items())),
+    "folders": (dict, lambda value: _are_by_path(value, _is_text)),
+    "names": (dict, lambda value: _are_by_path(value, _is_name)),
+}
+"""The type of each value, and what else holds for it."""
 
 
 def _manifest_of(root: str) -> dict[str, Any]:
     path = os.path.join(root, MANIFEST)
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, "rb") as file:
         return manifest(file.read(), path)
 
 

@@ -1,127 +1,45 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host code that boot units and the command run, as texts to be installed: one truth for the modules and for the time without Ansible.
+"""The host code that boot units and the command run, as files to be installed.
 
-Installed as package ``npu_affinity`` it needs nothing but Python: ``_irq``, ``_device_share``, ``_processes``, ``_tuning``, ``_metrics``
-and ``_command`` are its programs.
-
-This module is private to the collection.
+One archive holds package ``npu_affinity``, which needs nothing but Python: :mod:`_main` and all that it imports. It is made of the
+sources that Ansible sends with a module.
 """
 
 from __future__ import annotations
 
+import io
 import pkgutil
-from typing import Any, Mapping
+import re
+import zipfile
+from typing import Any, Iterator, Mapping
 
-from ._installed import COMMAND, COMPLETION, FOLDER, LIBRARY
+from . import _main
+from ._installed import ARCHIVE, COMMAND, COMPLETION
 from ._state.files import MARKER
 from ._version import VERSION
 
-FILES = (
-    "__init__.py",
-    "_cpulist.py",
-    "_engines.py",
-    "_host.py",
-    "_installed.py",
-    "_npu_smi.py",
-    "_nvidia_smi.py",
-    "_plan_file.py",
-    "_table.py",
-    "_textfile.py",
-    "_tuning.py",
-    "_version.py",
-    "_vnpu_layout.py",
-    "_command/__init__.py",
-    "_command/checking.py",
-    "_command/explaining.py",
-    "_command/known.py",
-    "_command/program.py",
-    "_command/running.py",
-    "_device_share/__init__.py",
-    "_device_share/calls.py",
-    "_device_share/program.py",
-    "_device_share/recovery.py",
-    "_device_share/switching.py",
-    "_device_share/tool.py",
-    "_drift/__init__.py",
-    "_drift/binders.py",
-    "_drift/causes.py",
-    "_drift/driver.py",
-    "_drift/files.py",
-    "_drift/findings.py",
-    "_drift/plan.py",
-    "_drift/sentences.py",
-    "_drift/soft_split.py",
-    "_drift/threads.py",
-    "_drift/tuning.py",
-    "_drift/units.py",
-    "_drift/verify.py",
-    "_drift/wanted.py",
-    "_history/__init__.py",
-    "_history/difference.py",
-    "_history/entries.py",
-    "_history/in_force.py",
-    "_irq/__init__.py",
-    "_irq/affinity.py",
-    "_irq/binding.py",
-    "_irq/counters.py",
-    "_irq/irqbalance.py",
-    "_irq/movers.py",
-    "_irq/program.py",
-    "_irq/rebinds.py",
-    "_kernel/__init__.py",
-    "_kernel/cpus.py",
-    "_kernel/holders.py",
-    "_kernel/interrupts.py",
-    "_kernel/machine.py",
-    "_kernel/pci.py",
-    "_kubelet/__init__.py",
-    "_kubelet/facts.py",
-    "_kubelet/settings.py",
-    "_kubelet/state_file.py",
-    "_kubelet/version.py",
-    "_metrics/__init__.py",
-    "_metrics/exposition.py",
-    "_metrics/program.py",
-    "_metrics/samples.py",
-    "_metrics/writing.py",
-    "_processes/__init__.py",
-    "_processes/placing.py",
-    "_processes/program.py",
-    "_processes/tasks.py",
-    "_processes/torch_npu.py",
-    "_smi/__init__.py",
-    "_smi/driver.py",
-    "_smi/errors.py",
-    "_smi/tables.py",
-    "_smi/text.py",
-    "_smi/tool.py",
-    "_state/__init__.py",
-    "_state/files.py",
-    "_state/journal.py",
-    "_state/lock.py",
-    "_state/log.py",
-    "_state/previous.py",
-    "_state/release.py",
-    "_state/sections.py",
-    "_state/systemd.py",
-    "_state/unit_environment.py",
-    "_state/unit_files.py",
-    "_topology/__init__.py",
-    "_topology/gather.py",
-    "_topology/gpus.py",
-    "_topology/npus.py",
-    "_transaction/__init__.py",
-    "_transaction/host_files.py",
-    "_transaction/programs.py",
-)
-"""The programs and everything that they import, transitively."""
-INSTALLED = tuple(name.replace("/program.py", "/__main__.py") for name in FILES)
-"""Under which names they are installed. Galaxy takes no collection that has a ``__main__.py`` here."""
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
+_ROOT = _main.__name__.rpartition(".")[2] + ".py"
+_IMPORT = re.compile(r"^ *from (\.+)([\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
+_FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+_INIT = '''VERSION = "%s"
+
+import sys
+import zipimport
 
 
+class _Importer(zipimport.zipimporter):
+    """Compiles each source once; zipimport does so a second time, only to return its file name."""
+
+    def get_filename(self, fullname):
+        end = "/__init__.py" if self.is_package(fullname) else ".py"
+        return "/".join([self.archive, *fullname.split(".")]) + end
+
+
+sys.path_hooks.insert(0, _Importer)
+'''
 PYTHON = "/usr/bin/python3"
 """The interpreter of the command where no setting names one."""
 _LAUNCHER = """#!%%s -I
@@ -132,10 +50,10 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, "%s")
 
-from npu_affinity._command.__main__ import main
+from npu_affinity._command.program import main
 
 raise SystemExit(main())
-""" % (FIRST_LINE, LIBRARY)
+""" % (FIRST_LINE, ARCHIVE)
 _COMPLETION = (
     FIRST_LINE
     + r"""# shellcheck shell=bash
@@ -168,44 +86,68 @@ complete -F _npu_affinity npu-affinity
 )
 
 
-def command(python: str) -> list[dict[str, str]]:
-    """Return the files of the command that a person calls, which the interpreter ``python`` of the host runs."""
-    return [{"path": COMMAND, "content": _LAUNCHER % python, "mode": "0755"}, {"path": COMPLETION, "content": _COMPLETION, "mode": "0644"}]
+def files(python: str = PYTHON) -> list[dict[str, str]]:
+    """Return the archive and the files of the command, which the interpreter ``python`` of the host runs, as entries ``{path, content,
+    mode}`` for :class:`_transaction.host_files.Request`."""
+    return [
+        archive_file(),
+        {"path": COMMAND, "content": _LAUNCHER % python, "mode": "0755"},
+        {"path": COMPLETION, "content": _COMPLETION, "mode": "0644"},
+    ]
 
 
-def command_of(state: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return :func:`command` with the interpreter that a desired state names."""
-    return command((state or {}).get("python") or PYTHON)
+def files_of(state: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return :func:`files` with the interpreter that a desired state names."""
+    return files((state or {}).get("python") or PYTHON)
 
 
-def files() -> list[dict[str, str]]:
-    """Return :data:`FILES` as entries ``{path, content}`` for :class:`_transaction.host_files.Request`."""
-    return [{"path": "%s/%s" % (FOLDER, name), "content": text} for name, text in sources().items()]
+def archive_file() -> dict[str, str]:
+    return {"path": ARCHIVE, "content": archive().decode("utf-8", "surrogateescape")}
 
 
-def sources() -> dict[str, str]:
-    """Return ``{installed name: text}`` of :data:`FILES`, each with a first line that says whose file it is.
+def archive() -> bytes:
+    """Return the archive, which begins with a line that says whose file it is. The same sources always give the same bytes."""
+    content = io.BytesIO()
+    content.write((FIRST_LINE + 'VERSION = "%s"\n' % VERSION).encode())
+    with zipfile.ZipFile(content, "a", zipfile.ZIP_STORED) as members:
+        for name, source in sorted(sources().items()):
+            members.writestr(zipfile.ZipInfo("npu_affinity/" + name, _FIXED_TIME), source)
+    return content.getvalue()
 
-    They are read from where this module came from, be that a folder or the archive that Ansible sends to a host.
+
+def sources() -> dict[str, bytes]:
+    """Return ``{name in the package: source}`` of the programs and all that they import, also inside functions.
+
+    :mod:`_main` becomes ``__main__.py``, a name that Galaxy does not take. The sources are read from where this module came from, be
+    that a folder or the archive that Ansible sends to a host.
     """
-    texts = {}
-    for name, installed in zip(FILES, INSTALLED):
-        data = pkgutil.get_data(__package__, name)
-        if data is None:
-            raise FileNotFoundError("%s of the collection cannot be read" % name)
-        text = data.decode("utf-8")
-        texts[installed] = text if text.startswith(FIRST_LINE) else FIRST_LINE + text
-    texts["__init__.py"] = FIRST_LINE + 'VERSION = "%s"\n' % VERSION
-    return texts
+    found: dict[str, bytes] = {}
+    waiting, asked = [_ROOT], {_ROOT}
+    while waiting:
+        name = waiting.pop()
+        source = _source(name)
+        if source is not None:
+            found[name] = source
+            new = set(_imported(name, source.decode())) - asked
+            asked |= new
+            waiting += new
+    found["__main__.py"] = found.pop(_ROOT)
+    found["__init__.py"] = (_INIT % VERSION).encode()
+    return found
 
 
-def _bundle_imports() -> object:
-    """Is never called: Ansible sends with a module what its import statements name, and what that imports; this loads none of it."""
-    from . import _tuning
-    from ._command import program as command
-    from ._device_share import program as device_share
-    from ._irq import program as irq
-    from ._metrics import program as metrics
-    from ._processes import program as processes
+def _source(name: str) -> bytes | None:
+    try:
+        return pkgutil.get_data(__package__, name)
+    except OSError:
+        return None
 
-    return (command, device_share, irq, metrics, processes, _tuning)
+
+def _imported(name: str, source: str) -> Iterator[str]:
+    """Yield the names of files that the import statements of a source can mean, whether there is such a file or not."""
+    for dots, module, words in _IMPORT.findall(source):
+        folder = name.split("/")[: -len(dots)] + [part for part in module.split(".") if part]
+        for target in [""] + [word.split()[0] for word in words.strip("()").split(",") if word.strip()]:
+            yield "/".join(folder + [target]).rstrip("/") + ".py"
+        for depth in range(1, len(folder) + 1):
+            yield "/".join(folder[:depth]) + "/__init__.py"

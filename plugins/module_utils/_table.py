@@ -20,6 +20,11 @@ REMARK_WIDTH = 72
 """Narrow enough that Ansible's YAML output does not fold the lines once more."""
 
 
+def count(number: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun: ``1 host``, ``2 hosts``; ``several`` is the plural where that is not the noun with an s."""
+    return "%d %s" % (number, noun if number == 1 else several or noun + "s")
+
+
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns, two blanks apart, without trailing blanks."""
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -128,8 +133,8 @@ def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[t
     yield (
         "quality",
         f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {'whole' if quality['whole_cores'] else 'SPLIT between NPUs'}, "
-        f"{quality['local']:.0%} of the CPUs on the NPU's own or nearest NUMA node, "
-        f"largest minus smallest pool {quality['balance']} CPUs",
+        f"{quality['local'] * 100:g}% of the CPUs local to their NPU, {quality['own_node'] * 100:g}% on its own NUMA node, "
+        f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs",
     )
     for title, sentences in (
         ("repaired", plan["repaired"]),

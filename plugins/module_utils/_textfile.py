@@ -8,18 +8,30 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
+import re
 from typing import Any, Mapping
 
+from ._outside import json_of
 from ._host import Host
 from ._state import previous
-from ._state.files import MARKER, atomic_write, is_ours
+from ._state.files import MARKER, atomic_write, is_ours, remove_file
+from ._state.unit_files import values
 
 SETTINGS = "/etc/npu-affinity/metrics.json"
 SECTION = "metrics"
 """The section of previous.json: the paths of all files that were written, so that none is left when another one is wanted."""
+NAME = "npu_affinity.prom"
+UNITS = ("node_exporter.service", "prometheus-node-exporter.service", "node-exporter.service")
+"""Of node exporter: its own example and RHEL's and openEuler's packages, Debian's, and what some roles install."""
+FOLDERS = ("/var/lib/prometheus/node-exporter", "/var/lib/node_exporter/textfile_collector", "/var/lib/node_exporter")
+"""Where Debian's package, its own example with the packages that follow it, and common roles have text files."""
+_OPTION = re.compile(r"--collector\.textfile\.directory(?:=|\s+)[\"']?(/[^\s\"']+)")
+_ADVICE = (
+    "Install node exporter with --collector.textfile.directory (Debian: package prometheus-node-exporter), or set "
+    "npu_affinity_metrics_textfile to a file in its folder"
+)
 _ABOUT = MARKER + ": where metrics are written. Changes are overwritten."
 
 
@@ -29,32 +41,51 @@ def settings_text(textfile: str) -> str:
 
 
 def wanted(host: Host) -> str | None:
-    """Return the path of the file, or None where no metrics are wanted.
+    """Return the path of the file, '' for the folder that node exporter reads, or None where no metrics are wanted.
 
     Raises ``ValueError`` for settings that role metrics does not write.
     """
-    text = host.read(SETTINGS)
+    text = host.text(SETTINGS)
     if text is None:
         return None
     try:
-        path = json.loads(text)["textfile"]
-        if not isinstance(path, str) or not posixpath.isabs(path):
+        path = json_of(text)["textfile"]
+        if not isinstance(path, str) or path and not posixpath.isabs(path):
             raise ValueError("'textfile' is %r, which is not an absolute path" % (path,))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError("%s is not what role metrics writes (%s); remove it and bind the host again" % (SETTINGS, error))
     return path
 
 
-def require(host: Host, path: str) -> None:
-    """Raise ``ValueError`` where nobody would read the file, because its folder is not on the host, and where it is none of ours."""
-    folder = posixpath.dirname(path)
+def place(host: Host, textfile: str) -> tuple[str | None, str]:
+    """Return the path of the file, or None with a sentence where no node exporter would read it.
+
+    ``textfile`` is the path that somebody chose, or '' for the folder that the node exporter of this host reads. Raises ``ValueError``
+    where a file lies there that is not managed by npu.affinity.
+    """
+    folder = posixpath.dirname(textfile) if textfile else folder_of_exporter(host)
+    if folder is None:
+        return None, "No metrics are written: no node exporter with a folder for text files was found. %s" % _ADVICE
     if not os.path.isdir(host.resolve(folder)):
-        raise ValueError(
-            "there is no folder %s, so nobody would read the metrics: install node exporter (Debian: prometheus-node-exporter), or set "
-            "npu_affinity_metrics_textfile to a file in the folder of its option --collector.textfile.directory" % folder
-        )
+        return None, "No metrics are written: there is no folder %s. %s" % (folder, _ADVICE)
+    path = textfile or "%s/%s" % (folder, NAME)
     if host.exists(path) and not is_ours(host.read(path) or ""):
         raise ValueError("%s is there, and is none of ours: remove it, or set npu_affinity_metrics_textfile to another file" % path)
+    return path, ""
+
+
+def folder_of_exporter(host: Host) -> str | None:
+    """Return the folder of text files that the node exporter of a host reads: by its unit, its unit's environment, or its package."""
+    for unit in UNITS:
+        given = values(host, unit)
+        texts = [value for key in ("ExecStart", "Environment") for _path, value in reversed(given.get(key, []))]
+        texts += [host.read(value.lstrip("-")) or "" for _path, value in given.get("EnvironmentFile", [])]
+        for text in texts:
+            lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+            found = _OPTION.search(" ".join(lines))
+            if found:
+                return found.group(1)
+    return next((folder for folder in FOLDERS if os.path.isdir(host.resolve(folder))), None)
 
 
 def record(host: Host, path: str) -> None:
@@ -68,7 +99,7 @@ def write(host: Host, path: str, text: str) -> None:
     recorded = previous.recorded(host)
     for other in written(host, recorded):
         if other != path:
-            os.unlink(host.path(other))
+            remove_file(host, other)
     previous.forget(host, SECTION, [other for other in recorded.get(SECTION, []) if other != path])
 
 

@@ -13,19 +13,19 @@ This module is private to the collection.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
-import sys
 from typing import Any, Dict, Iterable, Mapping, Sequence
 
+from ._table import count
 from ._host import Host
+from ._outside import json_of, say
 from ._state import previous, release
 from ._state.files import MARKER
 from ._state.lock import changing
 from ._state.log import log_change
 
-PROGRAM = "npu_affinity._tuning"
+PROGRAM = "npu_affinity tuning"
 FILE = "/etc/npu-affinity/tuning.json"
 ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
 SECTION = "tuning"
@@ -73,9 +73,9 @@ def missing(host: Host, wanted: Iterable[str]) -> list[str]:
 
 def applied(host: Host) -> dict[str, Any]:
     """Return the settings of the last run, ``{setting: value}``. Raises ``ValueError`` for a file that role tuning does not write."""
-    text = host.read(FILE)
+    text = host.text(FILE)
     try:
-        found = {} if text is None else dict(json.loads(text))
+        found = {} if text is None else dict(json_of(text))
         found.pop("about", None)
         strange = [key for key, value in found.items() if key not in SETTINGS or not isinstance(value, (str, int))]
         if strange:
@@ -144,6 +144,11 @@ class Release(release.Release):
     def release(self) -> None:
         self._restore(check=False)
 
+    def take_back(self) -> None:
+        left = put_back(self.host, self.report)
+        if left:
+            raise ValueError("; ".join(left))
+
     def _restore(self, check: bool) -> None:
         if SECTION not in self.outcome.recorded:
             return
@@ -209,13 +214,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             wanted = applied(host)
             steps = settle(host, wanted)
     except (OSError, ValueError) as error:
-        sys.stdout.write("%s\n" % error)
+        say(error)
         return 1
     done = ["%(path)s: %(before)s -> %(after)s" % step for step in steps]
     if done:
-        log_change(host, "rebind", PROGRAM, "%d changes of settings" % len(done), done)
+        log_change(host, "rebind", PROGRAM, count(len(done), "change") + " of settings", done)
     for sentence in missing(host, wanted) + done:
-        sys.stdout.write("%s\n" % sentence)
+        say(sentence)
     return 0
 
 

@@ -14,30 +14,34 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import functools
 import posixpath
-from typing import Any, Sequence
+from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 from . import _installed, _textfile, _tuning, _vnpu_layout
 from ._device_share import release as device_share
 from ._device_share import switching
 from ._features import FEATURES
 from ._history import entries
-from ._host import Host
+from ._host import CommandError, Host
 from ._irq import affinity, binding
 from ._irq import release as irq
 from ._kubelet import release as kubelet
+from ._module.diffs import card_sentences
 from ._plan_file import PATH as PLAN
 from ._plan_file import refuse_newer_plan
 from ._processes import placing
 from ._processes import release as threads
 from ._state import journal, previous
-from ._state.files import LEFTOVER, FileState, States, is_ours, remove_empty
+from ._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
 from ._state.release import Options, Outcome, Release
 from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._transaction import host_files
-from ._transaction.host_files import INTERRUPTED, Request, apply
+from ._transaction.host_files import INTERRUPTED, Earlier, Request, Transaction, apply, each, standing, take_away
 
+T = TypeVar("T")
 RELEASES: dict[str, type[Release]] = {
     "threads": threads.Release,
     "irq": irq.Release,
@@ -122,9 +126,10 @@ def unbind(
     :class:`_transaction.host_files.Request`; it matters when a unit file of others with memory nodes is written back. Raises ``ValueError``
     with a sentence, before anything is touched when previous.json is broken.
     """
-    recorded = previous.verified(host)
+    recorded = previous.recorded(host)
     refuse_newer_plan(host)
-    unbinding = _Unbinding(host, recorded, Options(npu_smi, device_share, move_memory), features)
+    options = Options(npu_smi, device_share, move_memory)
+    unbinding = _Unbinding(host, Report(recorded), options, features)
     unbinding.look()
     report = unbinding.report
     if not (recorded or report.changed):
@@ -132,22 +137,86 @@ def unbind(
         return report
     if not check:
         unbinding.carry_out()
+    unbinding.finish_releases(check)
     unbinding.finish(check)
     return report
+
+
+class SwitchedOff(Earlier):
+    """What earlier binds did for features that are absent, undone wholly or not at all, as the first part of a transaction.
+
+    Raises ``ValueError`` at once for what could not be undone.
+    """
+
+    def __init__(self, host: Host, npu_smi: str | None, move_memory: bool, features: Sequence[str]) -> None:
+        self.title = ", ".join(features)
+        self.report = _Strict(previous.recorded(host))
+        self._unbinding = _Unbinding(host, self.report, Options(npu_smi, True, move_memory), features, strict=True)
+        with _named():
+            self._unbinding.look()
+
+    @property
+    def changed(self) -> bool:
+        return self.report.changed
+
+    def predict(self) -> None:
+        """Complete the report of check mode."""
+        with _named():
+            self._unbinding.finish_releases(check=True)
+            self.report.require_all()
+
+    def run(self) -> None:
+        with _named():
+            self._unbinding.carry_out()
+            self._unbinding.finish_releases(check=False)
+            self.report.require_all()
+
+    def undo(self) -> None:
+        self._unbinding.take_back()
+
+    def finish(self) -> None:
+        self._unbinding.finish(check=False)
+
+
+class _Strict(Report):
+    """An unbind that ends with the first step that fails."""
+
+    def attempt(self, section: str | None, function: Callable[..., T], *arguments: Any) -> T:
+        return function(*arguments)
+
+    def leave(self, section: str | None, sentence: str) -> None:
+        raise ValueError(sentence)
+
+    def require_all(self) -> None:
+        failures = self.failed + card_sentences(self.share.failed if self.share else {})
+        if failures:
+            raise ValueError("; ".join(failures))
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except (CommandError, OSError, ValueError) as error:
+        raise ValueError("what is switched off could not all be unbound: %s" % error)
 
 
 class _Unbinding:
     """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
 
-    def __init__(self, host: Host, recorded: dict[str, Any], options: Options, features: Sequence[str]) -> None:
+    def __init__(self, host: Host, report: Report, options: Options, features: Sequence[str], strict: bool = False) -> None:
         self.host = host
         self.features = features
-        self.whole = set(features) == set(FEATURES)
+        self.strict = strict
+        self.whole = not strict and set(features) == set(FEATURES)
         self.owned = [pattern for name in features for pattern in FEATURES[name].owned] + list(_SHARED if self.whole else ())
-        self.recorded = recorded if self.whole else self._concerned(recorded)
+        self.recorded = report.recorded if self.whole else self._concerned(report.recorded)
         self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
-        self.report = Report(self.recorded)
+        self.report = report
+        report.recorded = self.recorded
+        self.files: Transaction | None = None
+        self.before: dict[str, host_files.Standing] = {}
         self.report.releases = {name: kind(host, self.report, options) for name, kind in RELEASES.items() if name in features}
         self.programs: list[str] = []
         self.still_running = False
@@ -185,6 +254,9 @@ class _Unbinding:
     def look(self) -> None:
         report = self.report
         found = apply(self.host, self.request, check=True)
+        for path in host_files.owned(self.host, self.owned):
+            if not is_file(self.host, path):
+                report.warnings.append("%s is not a file of npu.affinity and stays: remove or rename it" % path)
         self._look_at_programs(found)
         self._look_at_stopped_units()
         if self.whole and found.changes and not self.recorded:
@@ -238,12 +310,11 @@ class _Unbinding:
             return written
         folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + self._folders()
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
-        paths = ["%s/%s" % (folder, name) for folder in folders for name in self.host.names(folder, LEFTOVER + "*")]
-        paths += ["%s/%s" % (folder, name) for folder in _installed.folders(self.host) for name in self.host.names(folder, "*.pyc*")]
-        return paths + written
+        paths = [path for folder in folders for path in leftovers(self.host, folder)]
+        return paths + _installed.former_bytecode(self.host) + written
 
     def _folders(self) -> list[str]:
-        return _FOLDERS + _installed.folders(self.host)
+        return _FOLDERS + _installed.former_folders(self.host)
 
     def _empty_folders(self) -> list[str]:
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""
@@ -267,7 +338,7 @@ class _Unbinding:
             self.still_running = False
 
     def _change_files(self) -> None:
-        report, done = self.report, self.report.attempt("files", apply, self.host, self.request)
+        report, done = self.report, self.report.attempt("files", self._apply)
         if done is None:
             report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
             report.kept |= {"folders", INTERRUPTED} & set(previous.recorded(self.host))
@@ -280,6 +351,16 @@ class _Unbinding:
             self.report.leave(journal.SECTION, sentence)
         self._note_unfinished(done)
 
+    def _apply(self) -> host_files.Report:
+        """Change the files; with ``strict`` as a part of another transaction, which takes them back where it fails."""
+        if not self.strict:
+            return apply(self.host, self.request)
+        self.files = Transaction(self.host, self.request)
+        self.files.look()
+        if self.files.report.changed:
+            self.files.run()
+        return self.files.report
+
     def _note_unfinished(self, done: host_files.Report) -> None:
         for sentence in done.unfinished:
             self.report.leave(INTERRUPTED, sentence)
@@ -287,6 +368,7 @@ class _Unbinding:
 
     def _start_units(self) -> None:
         """Enable and start what a bind had stopped, one after the other: one that does not start holds up nothing else."""
+        self.before = {unit: standing(self.host, self.systemd, unit) for unit in [unit for unit, _text in self.enabled] + self.started}
         for unit, text in self.enabled:
             self.report.attempt(unit, self.systemd.enable, unit, text)
         if self.host.live and self.enabled:
@@ -294,10 +376,31 @@ class _Unbinding:
         for unit in self.started:
             self.report.attempt(unit, self.systemd.start, [unit])
 
+    def finish_releases(self, check: bool) -> None:
+        for part in self.report.releases.values():
+            part.finish(check)
+
+    def take_back(self) -> None:
+        """Bring back what was undone, in the reverse order. Raises ``ValueError`` with what does not go."""
+        steps = [part.take_back for part in reversed(list(self.report.releases.values()))]
+        for path in self.leftovers:
+            steps.append(functools.partial(self.report.changes[path][0].put, self.host, path))
+        for unit, before in self.before.items():
+            steps.append(functools.partial(take_away, self.host, self.systemd, unit, self.systemd.text(unit), before))
+        if self.files is not None:
+            steps.append(self.files.undo)
+        each(steps + [self._start_programs])
+
+    def _start_programs(self) -> None:
+        """Start the units that ran; without waiting for services, which wait for the lock that is held."""
+        units = [unit for unit in self.programs if not unit.endswith(".slice")]
+        if units:
+            self.systemd.start(["--no-block"] + units)
+
     def finish(self, check: bool) -> None:
         report, folders = self.report, self.recorded.get("folders", [])
-        for part in report.releases.values():
-            part.finish(check)
+        if self.files is not None:
+            self.files.finish()
         if self.still_running:
             report.kept.add(INTERRUPTED)
         if report.kept and not check and any(self.host.exists(folder) for folder in folders):

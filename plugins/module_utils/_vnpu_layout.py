@@ -23,7 +23,8 @@ from typing import Any, Mapping, NamedTuple
 
 from ._host import Host
 from ._state import previous, release
-from ._state.files import atomic_write, missing_folders, remove_empty
+from ._state.files import atomic_write, make_folder, missing_folders, remove_empty
+from ._state.snapshot import Snapshot
 
 SECTION = "vnpu"
 FOLDER_MODE = 0o775
@@ -75,12 +76,12 @@ def layout_of(params: Mapping[str, Any]) -> Layout:
 def checksum(host: Host, path: str) -> str | None:
     """Return the SHA-256 of a file in hexadecimal, or None when there is none."""
     digest = hashlib.sha256()
-    try:
-        with open(host.resolve(path), "rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-    except FileNotFoundError:
+    file = host.open(path)
+    if file is None:
         return None
+    with file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
     return digest.hexdigest()
 
 
@@ -193,12 +194,12 @@ def apply(host: Host, layout: Layout, check: bool = False) -> Report:
         files = {"%s/%s" % (layout.folder, name): [layout.files[name]] for name in report.missing}
         previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
     for path, (_before, mode) in report.folders.items():
-        os.makedirs(host.resolve(path), exist_ok=True)
+        make_folder(host, path)
         os.chmod(host.path(path), mode)
     for path in report.removed:
         os.unlink(host.path(path))
     for name in list(report.missing):
-        os.makedirs(host.resolve(posixpath.dirname("%s/%s" % (layout.folder, name))), exist_ok=True)
+        make_folder(host, posixpath.dirname("%s/%s" % (layout.folder, name)))
         if layout.files[name] == hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest():
             atomic_write(host, "%s/%s" % (layout.folder, name), PRELOAD_TEXT)
             report.missing.remove(name)
@@ -226,6 +227,8 @@ def remove(host: Host, recorded: Mapping[str, Any]) -> None:
 class Release(release.Release):
     """Removes what was placed; files that someone else changed since stay."""
 
+    removed: Snapshot | None = None
+
     def look(self) -> None:
         if SECTION in self.outcome.recorded:
             self.outcome.attempt(SECTION, self._look, self.outcome.recorded[SECTION])
@@ -237,4 +240,12 @@ class Release(release.Release):
 
     def finish(self, check: bool) -> None:
         if SECTION in self.outcome.recorded and not check:
-            self.outcome.attempt(SECTION, remove, self.host, self.outcome.recorded[SECTION])
+            self.outcome.attempt(SECTION, self._remove, self.outcome.recorded[SECTION])
+
+    def _remove(self, recorded: Mapping[str, Any]) -> None:
+        self.removed = Snapshot(self.host, leavings(self.host, recorded)[0], set(recorded["folders"]) | set(recorded["modes"]))
+        remove(self.host, recorded)
+
+    def take_back(self) -> None:
+        if self.removed is not None:
+            self.removed.restore()

@@ -14,7 +14,8 @@ description:
     M(npu.affinity.topology_facts) and M(npu.affinity.binding_info) take as O(npu.affinity.topology_facts#module:root). It runs on the
     controller.
   - Archives are not trusted. Only regular files are taken out, below the folder; a member with an absolute name or with C(..), a link
-    behind a link, and an archive of more than 512 MiB are refused.
+    behind a link, a sparse file, a manifest of another shape, and an archive of more than 512 MiB are refused. The numbers of members and
+    headers, the bytes after decompression and the time are limited as well.
   - Answers of C(npu-smi) count in other archives than those of M(npu.affinity.host_archive) where they lie in a folder C(commands),
     C(npu-smi) or below C(sos_commands), in files that are named by the command with C(_) for each blank, as in C(npu-smi_info_-m).
 options:
@@ -89,7 +90,7 @@ archives:
       version: 1.0.0
       settings: {npu_affinity_housekeeping: '2'}
 refused:
-  description: A sentence for every archive that could not be opened. The module fails where none could be.
+  description: One sentence for each archive that could not be opened. The module fails if it can open none.
   returned: success
   type: list
   elements: str
@@ -97,8 +98,7 @@ refused:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
 
 TOLD = ("source", "time", "version", "settings")

@@ -253,8 +253,8 @@ EXAMPLES = r"""
 
 - name: Look at the slices and at what containers may share, too
   npu.affinity.binding_info:
-    binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_topology.applied) }}"
-    topology: "{{ npu_affinity_topology }}"
+    binding: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.binding(ansible_facts['npu_affinity_topology'].applied) }}"
+    topology: "{{ ansible_facts['npu_affinity_topology'] }}"
     device_share:
       enabled: true
 
@@ -266,7 +266,9 @@ EXAMPLES = r"""
 
 - name: Look at all that the settings of some roles want
   npu.affinity.binding_info:
-    state: "{{ npu_affinity_topology | npu.affinity.desired_state(npu_affinity_topology.applied, settings) }}"
+    state: >-
+      {{ ansible_facts['npu_affinity_topology']
+         | npu.affinity.desired_state(ansible_facts['npu_affinity_topology'].applied, settings) }}
   vars:
     settings:
       tuning:
@@ -396,9 +398,8 @@ remarks:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
@@ -454,12 +455,12 @@ def argument_spec() -> dict[str, Any]:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    params = module.params
+    params = dict(module.params)
     state = params["state"]
     runtime = params["runtime"] or bool(state and state["runtime"])
     if runtime:
-        params["files"] = params["files"] + _runtime.command_of(state)
-    wanted = wanted_by(state, params, {_installed.FOLDER: _runtime.sources()} if runtime else {})
+        params["files"] = params["files"] + _runtime.files_of(state)
+    wanted = wanted_by(state, params)
     try:
         host = host_at(params["root"], params["timeout"])
         bound, findings = verify(host, wanted, params["plan"])

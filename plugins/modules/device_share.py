@@ -86,7 +86,7 @@ EXAMPLES = r"""
 - name: Let containers share all NPUs
   npu.affinity.device_share:
     enabled: true
-    topology: "{{ npu_affinity_topology }}"
+    topology: "{{ ansible_facts['npu_affinity_topology'] }}"
     boot_unit: "{{ lookup('ansible.builtin.file', 'npu-affinity-device-share.service') }}"
 
 - name: Let them share one card and one chip of another, even if a third party holds some of them now
@@ -178,8 +178,7 @@ removed:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, select
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER, Report, require_driver, switch
@@ -230,7 +229,7 @@ def write_unit(host: Host, text: str | None, check: bool) -> Files:
     path = "%s/%s" % (UNIT_FOLDER, UNIT)
     if not text:
         return apply(host, Request(owned=[] if text is None else [path]), check)
-    files = _runtime.files() + [{"path": path, "content": text}]
+    files = [_runtime.archive_file(), {"path": path, "content": text}]
     return apply(host, Request(files=files, owned=_installed.OWNED, enabled=[UNIT]), check)
 
 

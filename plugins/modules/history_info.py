@@ -125,8 +125,7 @@ entry:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _plan_file
 from ansible_collections.npu.affinity.plugins.module_utils._history import difference
 from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose

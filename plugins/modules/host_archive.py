@@ -13,9 +13,10 @@ description:
   - Looks at the host as M(npu.affinity.topology_facts) and M(npu.affinity.binding_info) do, and writes the files that they read, and the
     answers of the commands that they ran, into a compressed tar with a manifest. Playbook C(npu.affinity.inspect) gives the same plan and the
     same comparison from it as on the host.
-  - Of files that can hold secrets only what is looked at is kept. That is, of the environment of processes and of units, the variables that
-    name devices or bind CPUs, and of the kubelet's configuration the settings on CPUs. The text of files that were there before the first
-    bind is left out.
+  - Of each file, only what a plan or a comparison is known to read is kept, because everything else can be a secret. That is, of the
+    environment of processes and of units, the variables that name devices or bind CPUs; of command lines, programs, scripts and the options
+    of irqbalance and the kubelet on CPUs; and of the kubelet's configuration the settings on CPUs. The text of files that were there before
+    the first bind is left out.
 options:
   dest:
     description: File on the host to write, readable by its owner only.
@@ -28,7 +29,8 @@ options:
   anonymous:
     description:
       - Whether names of the host, serial numbers, identities of dies and GPUs, and who bound the host are taken out.
-      - Names of services and containers stay.
+      - A name of the host is taken out in any case and also where a hyphen, an underscore, a dot or a capital joins it to other words, in
+        contents and in names of files. Other names of services and containers stay.
     type: bool
     default: false
   settings:
@@ -115,9 +117,8 @@ warnings:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
 from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import NOTHING, wanted_by
 
@@ -145,11 +146,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     runtime = bool(params["state"] and params["state"]["runtime"])
-    options = dict(NOTHING, npu_smi=params["npu_smi"], files=_runtime.command_of(params["state"]) if runtime else [])
+    options = dict(NOTHING, npu_smi=params["npu_smi"], files=_runtime.files_of(params["state"]) if runtime else [])
     request = Request(
         params["host"],
         {name: params[name] for name in QUESTIONS},
-        wanted_by(params["state"], options, {_installed.FOLDER: _runtime.sources()} if runtime else {}),
+        wanted_by(params["state"], options),
         params["settings"],
         params["anonymous"],
     )

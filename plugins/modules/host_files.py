@@ -39,7 +39,7 @@ options:
     description:
       - What filter P(npu.affinity.desired_state#filter) returns. The other options add to it.
       - What an earlier run did for a feature that is absent is unbound first, as module P(npu.affinity.unbind#module) does it, with its files,
-        its units and what it set on the running host.
+        its units and what it set on the running host. Where that or a later step fails, the feature is in force as before.
     type: dict
   files:
     description: The files that the host should have.
@@ -108,8 +108,8 @@ options:
     default: []
   runtime:
     description:
-      - Whether the collection's host code belongs to the files, as the Python package C(npu_affinity) in
-        C(/usr/local/lib/npu-affinity/). The boot units run it, and so does the command C(npu-affinity), which comes with it.
+      - Whether the collection's host code belongs to the files, as the archive
+        C(/usr/local/lib/npu-affinity/npu_affinity.zip). The boot units run it, and so does the command C(npu-affinity), which comes with it.
     type: bool
     default: false
   python:
@@ -181,8 +181,8 @@ options:
     type: path
   textfile:
     description:
-      - The file that units write for Prometheus' node exporter. Where its folder is not on the host, nothing is written, because nobody would
-        read it.
+      - The file that units write for Prometheus' node exporter. An empty text means the folder that the node exporter of the host reads.
+      - Where there is no such folder, RV(untried) says so, and the units write no metrics.
     type: path
   move_memory:
     description:
@@ -253,8 +253,8 @@ EXAMPLES = r"""
           # Managed by npu.affinity: changes are overwritten.
           [Service]
           Type=oneshot
-          Environment=PYTHONPATH=/usr/local/lib/npu-affinity
-          ExecStart=/usr/bin/python3 -m npu_affinity._irq
+          Environment=PYTHONPATH=/usr/local/lib/npu-affinity/npu_affinity.zip
+          ExecStart=/usr/bin/python3 -m npu_affinity irq
           [Install]
           WantedBy=multi-user.target
     enabled:
@@ -284,8 +284,8 @@ EXAMPLES = r"""
           # Managed by npu.affinity: changes are overwritten.
           [Service]
           Type=oneshot
-          Environment=PYTHONPATH=/usr/local/lib/npu-affinity
-          ExecStart=/usr/bin/python3 -m npu_affinity._irq --plan /etc/npu-affinity/plan.json
+          Environment=PYTHONPATH=/usr/local/lib/npu-affinity/npu_affinity.zip
+          ExecStart=/usr/bin/python3 -m npu_affinity irq --plan /etc/npu-affinity/plan.json
 
 - name: All CPUs at their full frequency, and no pages moved behind the back of their processes
   npu.affinity.host_files:
@@ -299,8 +299,8 @@ EXAMPLES = r"""
           # Managed by npu.affinity: changes are overwritten.
           [Service]
           Type=oneshot
-          Environment=PYTHONPATH=/usr/local/lib/npu-affinity
-          ExecStart=/usr/bin/python3 -m npu_affinity._tuning
+          Environment=PYTHONPATH=/usr/local/lib/npu-affinity/npu_affinity.zip
+          ExecStart=/usr/bin/python3 -m npu_affinity tuning
           [Install]
           WantedBy=multi-user.target
     enabled:
@@ -308,7 +308,7 @@ EXAMPLES = r"""
 
 - name: What the settings of some roles want, in one transaction
   npu.affinity.host_files:
-    state: "{{ npu_affinity_topology | npu.affinity.desired_state(npu_affinity_plan, settings) }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(npu_affinity_plan, settings) }}"
     action: bind
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"
     reason: More memory bandwidth for the second service
@@ -388,11 +388,10 @@ untried:
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime, _textfile, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
@@ -403,12 +402,21 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
+from ansible_collections.npu.affinity.plugins.module_utils._table import count
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply, compare, require_programs
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import (
+    INTERRUPTED,
+    Request,
+    TakenBack,
+    apply,
+    compare,
+    require_programs,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
+    from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff
 
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
 NEED_RUNTIME = {"slices", "irq", "threads", "tuning", "metrics", "device_share"}
@@ -479,31 +487,41 @@ def with_state(params: dict[str, Any]) -> dict[str, Any]:
         tuning=live.get("tuning") if params["tuning"] is None else params["tuning"],
         runtime=params["runtime"] or state["runtime"],
         python=state.get("python") or params["python"],
-        soft_split=params["soft_split"] or state["soft_split"],
-        textfile=params["textfile"] or live.get("metrics"),
+        soft_split=params["soft_split"] or (state["soft_split"] if (live.get("slices") or {}).get("vnpus") else ""),
+        textfile=live.get("metrics") if params["textfile"] is None else params["textfile"],
         **added,
     )
 
 
+def placed_before(params: Mapping[str, Any]) -> set[str]:
+    """Return the files of the soft split, which role vnpu places before this module runs, but for check mode."""
+    layout = params["state"]["live"].get("vnpu") if params["state"] else None
+    return {"%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]} if layout else set()
+
+
 def absent_features(host: Host, state: Mapping[str, Any]) -> list[str]:
-    """Return the features that are absent and have left something on the host."""
+    """Return the features that are absent and have left something on the host, or that a killed run has begun to undo."""
     recorded = previous.recorded(host)
+    begun = recorded.get(INTERRUPTED, [])
+    looked = {name: (traces["sections"], Request(owned=traces["owned"])) for name, traces in sorted(state["absent"].items())}
     return [
         name
-        for name, traces in sorted(state["absent"].items())
-        if any(section in recorded for section in traces["sections"]) or compare(host, Request(owned=traces["owned"]))
+        for name, (sections, request) in looked.items()
+        if any(section in recorded for section in sections) or any(map(request.concerns, begun)) or compare(host, request)
     ]
 
 
-def undo_absent(host: Host, params: Mapping[str, Any], check: bool) -> Unbound | None:
-    """Undo the features that the desired state no longer has, and return the :class:`_unbind.Report`; None where nothing of them is
-    left."""
+def switched_off(host: Host, params: Mapping[str, Any], check: bool) -> SwitchedOff | None:
+    """Return what undoes the features that the desired state no longer has; None where nothing of them is left."""
     features = absent_features(host, params["state"]) if params["state"] else []
     if not features:
         return None
-    from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind  # its imports cost a host more than the rest
+    from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff  # its imports cost a host more than the rest
 
-    return unbind(host, params["npu_smi"], move_memory=params["move_memory"], check=check, features=features)
+    off = SwitchedOff(host, params["npu_smi"], params["move_memory"], features)
+    if check:
+        off.predict()
+    return off
 
 
 def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str], dict[str, Any] | None]:
@@ -515,7 +533,7 @@ def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     if params["plan"]:
         files.append({"path": PLAN, "content": previous.dump(PLAN_ABOUT, params["plan"])})
     if params["runtime"]:
-        files += _runtime.files() + _runtime.command(params["python"])
+        files += _runtime.files(params["python"])
     if params["runtime"] or (params["state"] and set(params["state"]["features"]) >= NEED_RUNTIME):
         owned += _installed.OWNED + (_installed.COMMAND, _installed.COMPLETION)
     if tuning is not None:
@@ -539,7 +557,7 @@ def log(host: Host, params: Mapping[str, Any], done: Mapping[str, Any]) -> None:
     changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
     changes += ["%(path)s: %(before)s -> %(after)s" % step for step in done["settings"]]
     changes += binding.moves(moved)
-    log_change(host, params["action"], params["author"], "%d changes" % len(changes), changes, params["reason"], done["history"])
+    log_change(host, params["action"], params["author"], count(len(changes), "change"), changes, params["reason"], done["history"])
 
 
 def done_to_files(report: Files | Unbound) -> dict[str, Any]:
@@ -557,13 +575,9 @@ def joined(done: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return {key: done.get(key, []) + value for key, value in more.items()}
 
 
-def done_by_undoing(report: Unbound) -> tuple[dict[str, Any], list[str]]:
-    """Return ``(done, warnings)`` of features that were undone. Raises ``ValueError`` for what could not be."""
-    failures = report.failed + diffs.card_sentences(report.share.failed if report.share else {})
-    if failures:
-        raise ValueError("what is switched off could not all be unbound: %s" % "; ".join(failures))
-    done = dict(done_to_files(report), changed=report.changed, interrupts=None, history=None)
-    return done, report.warnings + (report.share.warnings if report.share else [])
+def log_failure(host: Host, params: Mapping[str, Any], error: TakenBack) -> None:
+    """Say in the journal of the host that a change was taken back."""
+    log_change(host, params["action"], params["author"], "failed, %s" % error, reason=params["reason"])
 
 
 def main() -> None:
@@ -575,25 +589,26 @@ def main() -> None:
     done: dict[str, Any] = {"changed": False, "settings": [], "interrupts": None, "history": None}
     diff = diffs.Diff()
     warnings: list[str] = []
+    failure = ""
     applied = applied_state(params)
     try:
         host = Host(params["root"], params["timeout"])
-        require_programs(host, params["programs"])
-        if params["soft_split"]:
+        later = placed_before(params) if check else set()
+        require_programs(host, [path for path in params["programs"] if path not in later])
+        if params["soft_split"] and not later:
             soft_split.require(host, params["soft_split"])
-        if params["textfile"]:
-            _textfile.require(host, params["textfile"])
+        unread = _textfile.place(host, params["textfile"])[1] if params["textfile"] is not None else ""
         with changing(host, "module host_files", check):
-            undone = undo_absent(host, params, check)
-            if undone:
-                done, warnings = done_by_undoing(undone)
-                diffs.add_unbind(diff, undone)
+            off = switched_off(host, params, check)
             looked = interrupts.look(host, plan, check=check) if plan else None
             request = Request(files=files, owned=owned, previous=looked[1] if looked else {}, tuning=tuning, applied=applied, **wanted)
-            report = apply(host, request, check=check)
-            if applied and done["changed"] and not (report.changed or check):
-                report.history = keep(host, applied)
-            done = {**done, **joined(done, done_to_files(report)), "untried": report.untried, "history": report.history}
+            report = apply(host, request, check, off)
+            if off:
+                done.update(done_to_files(off.report), changed=off.changed)
+                warnings += off.report.warnings + (off.report.share.warnings if off.report.share else [])
+                diffs.add_unbind(diff, off.report)
+            untried = report.untried + [unread][: bool(unread)]
+            done = {**done, **joined(done, done_to_files(report)), "untried": untried, "history": report.history}
             done["changed"] = done["changed"] or report.changed
             diff.add(diffs.SETTINGS, diffs.settings(report.settings))
             diff.add_files(report.changes, report.actions, report.restart_needed)
@@ -607,17 +622,19 @@ def main() -> None:
                 warnings += remarks
         if not check:
             warnings += programs.run_again(host, report.failed_units)
-            if done["changed"]:
-                log(host, params, done)
     except interrupts.Unbound as error:
         done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
-        if done["changed"] and not check:
-            log(host, params, done)
-        module.fail_json(msg=str(error), warnings=warnings, **done)
+        failure = str(error)
     except (OSError, ValueError, CommandError) as error:
-        module.fail_json(msg=str(error), warnings=warnings, **done)
+        failure = str(error)
+        if isinstance(error, TakenBack):
+            log_failure(host, params, error)
+    if done["changed"] and not check:
+        log(host, params, done)
     for sentence in warnings:
         module.warn(sentence)
+    if failure:
+        module.fail_json(msg=failure, **done)
     module.exit_json(diff=diff.document(), **done)
 
 

@@ -102,8 +102,7 @@ failures:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs, interrupts

@@ -64,7 +64,7 @@ EXAMPLES = r"""
 - name: What would a static CPU manager change here?
   npu.affinity.kubelet_config:
     path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf
-    content: "{{ npu_affinity_plan | npu.affinity.kubelet_drop_in(npu_affinity_topology) }}"
+    content: "{{ npu_affinity_plan | npu.affinity.kubelet_drop_in(ansible_facts['npu_affinity_topology']) }}"
 
 - name: Take the drop-in away from a node that was drained
   npu.affinity.kubelet_config:
@@ -100,8 +100,7 @@ diff:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs

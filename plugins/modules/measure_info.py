@@ -117,8 +117,7 @@ remarks:
 import time
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PROCESSES
@@ -139,9 +138,9 @@ def argument_spec() -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    for name in ("seconds", "interval"):
+    for name, variable in (("seconds", "npu_affinity_measure_seconds"), ("interval", "interval")):
         if params[name] <= 0:
-            module.fail_json(msg="%s is %s; it must be more than 0" % (name, params[name]))
+            module.fail_json(msg="%s is %s; it must be more than 0" % (variable, params[name]))
     try:
         host = Host(params["root"], params["timeout"])
         result = measure(host, params["plan"] or plan_in_force(host), params["processes"], params["seconds"], params["interval"])

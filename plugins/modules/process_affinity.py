@@ -192,8 +192,7 @@ failures:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PATTERNS, PROCESSES

@@ -34,7 +34,7 @@ EXAMPLES = r"""
 ---
 - name: Keep what was gathered
   npu.affinity.save:
-    files: "{{ {'/tmp/npu-affinity/' ~ inventory_hostname ~ '.json': npu_affinity_topology | to_nice_json} }}"
+    files: "{{ {'/tmp/npu-affinity/' ~ inventory_hostname ~ '.json': ansible_facts['npu_affinity_topology'] | to_nice_json} }}"
 """
 
 RETURN = r"""

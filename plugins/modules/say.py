@@ -16,9 +16,14 @@ description:
   - This is an action of the controller. Nothing is done on the host.
 options:
   msg:
-    description: A text, or a list of lines.
+    description: A text, or a list of lines. Required, unless O(role) is given.
     type: raw
-    required: true
+  role:
+    description: Name of a role, of which O(result) says in one line what it did on the host.
+    type: str
+  result:
+    description: What a task of O(role) registered. Required with O(role).
+    type: dict
 extends_documentation_fragment:
   - npu.affinity._attributes
 attributes:
@@ -34,12 +39,17 @@ EXAMPLES = r"""
 ---
 - name: Show the plan
   npu.affinity.say:
-    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology) }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(ansible_facts['npu_affinity_topology']) }}"
+
+- name: Say what a role did
+  npu.affinity.say:
+    role: slices
+    result: {changed: true, files: [/etc/systemd/system/npu-0.slice], removed: []}
 """
 
 RETURN = r"""
 msg:
-  description: What was given.
+  description: What was printed.
   returned: always
   type: raw
   sample: ["4 changed: a2-[01:04]"]

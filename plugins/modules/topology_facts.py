@@ -109,7 +109,7 @@ EXAMPLES = r"""
 
 - name: Show what could not be read
   ansible.builtin.debug:
-    msg: "{{ ansible_facts.npu_affinity_topology.problems }}"
+    msg: "{{ ansible_facts['npu_affinity_topology'].problems }}"
 """
 
 RETURN = r"""
@@ -406,6 +406,13 @@ ansible_facts:
           returned: always
           type: dict
           sample: {"tp.service": "# Managed by npu.affinity: changes are overwritten.\\n[Service]\\nSlice=npu-0.slice"}
+        programs:
+          description:
+            - Where the host has the programs that units and udev rules of the collection name, or V(null) for one that it does not have.
+            - Below another O(root) those that are not found are left out.
+          returned: always
+          type: dict
+          sample: {"python3": /usr/bin/python3, "systemctl": /usr/bin/systemctl}
         missing_units:
           description: Those of O(units) without a unit file.
           returned: with O(units)
@@ -430,8 +437,7 @@ ansible_facts:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
@@ -451,7 +457,7 @@ def argument_spec() -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
-        module.fail_json(msg="timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
+        module.fail_json(msg="npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
     questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "holders")}
     try:
         host = host_at(module.params["root"], module.params["timeout"])

@@ -200,8 +200,7 @@ failures:
 
 from typing import Any, Mapping, Sequence
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, without
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host

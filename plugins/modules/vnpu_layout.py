@@ -109,8 +109,7 @@ folders:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_LAYOUT
 from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import FILES, Diff, folders

@@ -12,17 +12,21 @@ import os
 import posixpath
 import re
 import stat
-from typing import IO, Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import IO, Any, Callable, Container, Iterable, Iterator, NamedTuple, Sequence
 
 from .._host import CommandError, Host, Result
 from .._recorded import relative
-from .scrubbing import DEVICE_FILE
 
 SMALL = 1 << 16
 """The size in bytes up to which a file is kept that was looked at and perhaps not read."""
 LARGEST = 64 << 20
 """The size in bytes of the largest file that is kept."""
 _PIECE = 1 << 20
+_SCRIPT = 1 << 18
+"""Bytes of a file that may be a script: so many are looked at."""
+_LONG = ("/sys/", "/proc/", "/run/npu-affinity/", "/etc/npu-affinity/", "/usr/local/lib/npu-affinity/")
+"""Where files lie that are kept wholly, or left out for their size."""
+_DEVICE_FILE = re.compile(r"/dev/(davinci(\d+|_manager)|nvidia[\w-]*)\Z")
 _OPEN_FILES = re.compile(r"/proc/\d+/fd\Z")
 
 
@@ -67,7 +71,7 @@ class Copy(NamedTuple):
     """What was found at the paths that were asked for, by paths of the machine."""
 
     files: dict[str, tuple[bytes, int]]
-    """Their content and permission bits."""
+    """What is kept of their content, and their permission bits."""
     directories: list[str]
     links: dict[str, str]
     absent: list[str]
@@ -80,8 +84,13 @@ class Copy(NamedTuple):
     unreadable: list[str]
 
 
-def copy(recording: Recording) -> Copy:
-    """Read everything again that was looked at. A process that has ended meanwhile is as it would be to a reader who is late."""
+def copy(recording: Recording, keep: Callable[[str, bytes], bytes], whole: Container[str] = ()) -> Copy:
+    """Read everything again that was looked at, and keep of each file what a function returns for its path and content.
+
+    ``whole`` are files that are read wholly, wherever they lie.
+
+    A process that has ended meanwhile is as it would be to a reader who is late.
+    """
     host = recording.plain
     found = Copy({}, [], {}, [], {}, {}, [], [])
     absent: set[str] = set()
@@ -117,27 +126,32 @@ def copy(recording: Recording) -> Copy:
         if stat.S_ISDIR(mode):
             found.directories.append(path)
             continue
-        _copy_file(found, path, place, mode, wanted.get(path, False))
+        _copy_file(found, (path, place), wanted.get(path, False), keep, path.startswith(_LONG) or path in whole)
     found.absent.extend(sorted(absent))
     _copy_names(found, recording)
     return found
 
 
-def _copy_file(found: Copy, path: str, place: str, mode: int, opened: bool) -> None:
+def _copy_file(found: Copy, at: tuple[str, str], opened: bool, keep: Callable[[str, bytes], bytes], whole: bool) -> None:
+    path, place = at
+    mode = os.lstat(place).st_mode
     if not stat.S_ISREG(mode):
         found.files[path] = (b"", 0o600)
         return
     limit = LARGEST if opened else SMALL
     try:
         with open(place, "rb") as file:
-            data = b"".join(_pieces(file, limit))
+            data = b"".join(_pieces(file, limit)) if whole else file.read(_SCRIPT)
     except OSError:
         found.unreadable.append(path)
         data = b""
-    if len(data) > limit:
+    if whole and len(data) > limit:
         found.unread.append(path)
         data = b""
-    found.files[path] = (data, stat.S_IMODE(mode))
+    kept = keep(path, data)
+    if data and not kept and not opened:
+        found.unread.append(path)
+    found.files[path] = (kept, stat.S_IMODE(mode))
 
 
 def _pieces(file: IO[bytes], limit: int) -> Iterator[bytes]:
@@ -164,10 +178,10 @@ def _device(place: str, live: bool) -> str | None:
     try:
         target = os.readlink(place)
         if not live or not target.startswith("/dev/"):
-            return target if DEVICE_FILE.match(target) else None
+            return target if _DEVICE_FILE.match(target) else None
         number = os.stat(place).st_rdev
         names = ["/dev/" + name for name in os.listdir("/dev")]
-        return next((name for name in names if DEVICE_FILE.match(name) and os.stat(name).st_rdev == number != 0), None)
+        return next((name for name in names if _DEVICE_FILE.match(name) and os.stat(name).st_rdev == number != 0), None)
     except OSError:
         return None
 

@@ -13,7 +13,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterable, Iterator
 
 from .._kernel.pci import DEVICE_FOLDER
 from .._state.unit_files import FOLDERS
@@ -28,28 +28,41 @@ COMMAND_FOLDER = re.compile(r"(^|/)(sos_commands/[^/]+|commands|npu-smi)/[^/]+\Z
 _ANSWER = re.compile(r"(npu-smi)((?:_[^_]+)*)\Z")
 _LSPCI = re.compile(r"(^|/)sos_commands/pci/lspci_-nnvv\Z|(^|/)lspci_-nnvv(\.txt)?\Z")
 _FUNCTION = re.compile(
-    r"^((?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*?\[([0-9a-f]{4})\]: .*\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE
+    r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*?\[([0-9a-f]{4})\]: .*\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE
 )
-_NODE = re.compile(r"^\s+NUMA node:\s*(\d+)")
+_NODE = re.compile(r"^\s+NUMA node:\s*(\d{1,6})")
+LARGEST_LIST = 8 << 20
+"""Bytes of an answer of lspci that are read, characters of a line, and how many functions a machine may have."""
+_LONGEST_LINE = 512
+_FUNCTIONS = 20_000
 
 
-def manifest(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
+def lists_pci(name: str) -> bool:
+    """Whether a file is the answer of ``lspci -nnvv``."""
+    return bool(_LSPCI.search(name))
+
+
+def manifest(names: Iterable[str], host: str) -> dict[str, Any]:
     """Return the manifest that an archive without one would have, by the paths of its files."""
+    members = sorted(names)
     commands = list(_answers(members))
-    folders = {"/" + "/".join(path.split("/")[:count]) for path in members for count in range(1, path.count("/") + 1)}
-    whole = [folder for folder in WHOLE if folder in folders]
-    if any(_LSPCI.search(path) for path in members):
+
+    def has(folder: str) -> bool:
+        return any(name.startswith(folder[1:] + "/") for name in members)
+
+    whole = [folder for folder in WHOLE if has(folder)]
+    if any(map(lists_pci, members)):
         whole.append(DEVICE_FOLDER)
-    if folders & set(UNITS):
+    if any(map(has, UNITS)):
         whole += [folder for folder in FOLDERS if not folder.startswith("/run/")]
-        whole += ["/run/systemd"] if "/run/systemd/system" in folders else []
+        whole += ["/run/systemd"] if has("/run/systemd/system") else []
     return {
         "about": "Made when the archive was opened: it has no list of what was looked at.",
         "schema": 1,
         "version": "",
         "time": "",
-        "host": name,
-        "source": "sosreport" if any(path.startswith("sos_commands/") for path in members) else "another archive",
+        "host": host,
+        "source": "sosreport" if has("/sos_commands") else "another archive",
         "live": False,
         "settings": {},
         "programs": {"npu-smi": "npu-smi"} if commands else {},
@@ -64,30 +77,34 @@ def manifest(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
     }
 
 
-def _answers(members: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
-    for path in sorted(members):
+def _answers(members: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for path in members:
         match = _ANSWER.match(re.sub(r"\.txt\Z", "", path.rpartition("/")[2])) if COMMAND_FOLDER.search(path) else None
-        if match:
+        if match and path.isprintable():
             yield {"argv": [match.group(1), *match.group(2).split("_")[1:]], "rc": 0, "file": path}
 
 
-def bus(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files of the PCI bus in sysfs, as far as lspci told them."""
-    found: dict[str, bytes] = {}
-    for path, data in members.items():
-        folder = ""
-        for line in data.decode("utf-8", "replace").splitlines() if _LSPCI.search(path) else ():
+def bus(texts: Iterable[str]) -> dict[str, str]:
+    """Return the files of the PCI bus in sysfs, as far as answers of lspci told them. Raises ``ValueError`` for too many functions."""
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        values: dict[str, str] = {}
+        for line in (line for line in text.splitlines() if len(line) <= _LONGEST_LINE):
             function, node = _FUNCTION.match(line), _NODE.match(line)
             if function:
                 address = function.group(1).lower()
-                folder = "%s/%s/" % (DEVICE_FOLDER[1:], address if address.count(":") == 2 else "0000:" + address)
-                texts = {
-                    "class": "0x%s00" % function.group(2),
-                    "vendor": "0x" + function.group(3),
-                    "device": "0x" + function.group(4),
-                    "numa_node": "-1",
-                }
-                found.update((folder + name, (text + "\n").encode()) for name, text in texts.items())
-            elif node and folder:
-                found[folder + "numa_node"] = (node.group(1) + "\n").encode()
-    return found
+                values = found.setdefault(address if address.count(":") == 2 else "0000:" + address, {})
+                values.update(
+                    {
+                        "class": "0x%s00" % function.group(2),
+                        "vendor": "0x" + function.group(3),
+                        "device": "0x" + function.group(4),
+                        "numa_node": "-1",
+                    }
+                )
+            elif node and values:
+                values["numa_node"] = node.group(1)
+            if len(found) > _FUNCTIONS:
+                raise ValueError("its lspci lists more than %d PCI functions: it is not opened" % _FUNCTIONS)
+    folder = DEVICE_FOLDER[1:]
+    return {"%s/%s/%s" % (folder, pci, name): text + "\n" for pci, values in found.items() for name, text in values.items()}

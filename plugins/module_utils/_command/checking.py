@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Sequence
 
+from .._table import count
 from .._drift.findings import OLD_PROCESS
 from .._drift.sentences import result_of
 from .._drift.verify import verify
@@ -56,12 +57,12 @@ class Standing(NamedTuple):
             return "not bound: there is no plan in force on this host"
         if self.state == BOUND:
             last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
-            return "bound: %d NPUs, %d objects as they should be%s" % (len(self.known.npus), objects, last)
+            return "bound: %s, %s as they should be%s" % (count(len(self.known.npus), "NPU"), count(objects, "object"), last)
         names = ["%s (%s)" % (entry["object"], entry["cause"]) for entry in self.drift[:_SHOWN]]
         more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
         if self.state == PENDING:
             return "pending: %s" % "; ".join([*self.waiting, *names, *more])
-        found = "%d of %d objects are not as they should be: %s" % (len(self.drift), objects, ", ".join(names + more))
+        found = "%d of %s not as they should be: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
         return "drifted: %s; 'npu-affinity verify' says why" % found
 
 

@@ -20,7 +20,7 @@ from .._kernel.interrupts import Interrupt, interrupt_names
 from .._plan_file import Device
 from .._processes import placing
 from .._processes.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
-from .._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, settings
+from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
 from .known import Known, title_of
@@ -70,8 +70,13 @@ def _of_unit(known: Known, unit: str) -> Lines:
         text = known.host.read(path)
         said = settings(text)
         found = ", ".join("%s=%s" % (key, said[key]) for key in _SETTINGS if said.get(key))
-        if text is not None and found:
-            yield ("slice" if unit.endswith(".slice") else "unit"), "%s: %s by %s" % (unit, found, known.origin(path))
+        kind = "slice" if unit.endswith(".slice") else "unit"
+        bound = settings(known.text_of(path) or text)
+        wrote = ", ".join("%s=%s" % (key, bound[key]) for key in _SETTINGS if bound.get(key))
+        if text is not None and found != wrote:
+            yield kind, "%s: %s by %s, which is not what the bind wrote: %s" % (unit, found or "nothing", path, wrote or "none of these")
+        elif text is not None and found:
+            yield kind, "%s: %s by %s" % (unit, found, known.origin(path))
 
 
 def _users(known: Known) -> list[Process]:
@@ -116,12 +121,17 @@ def _threads_of(known: Known, pid: int) -> Lines:
 def of_npu(known: Known, npu: dict[str, Any]) -> Lines:
     """Yield why an NPU has its CPUs, and what is on them."""
     plan, slice_name = known.plan or {}, npu.get("slice") or ""
-    yield "NPU", _entry(npu) + known.author(partial(_pool_of, npu=npu))
+    set_by_bind = _pool_of(known.state, npu) if known.state else None
+    if set_by_bind in (None, npu["pool"]):
+        yield "NPU", _entry(npu) + known.author(partial(_pool_of, npu=npu))
+    else:
+        yield "NPU", _entry(npu) + ", which is not what the bind set: CPUs %s" % set_by_bind
     yield "why", "strategy %s: %s" % (plan.get("strategy", "unknown"), plan.get("reason") or "no reason is recorded")
     title = Device.of(npu).title
     for kind in ("repaired", "warnings"):
         yield from ((kind.rstrip("s"), sentence) for sentence in plan.get(kind) or () if title in sentence)
     yield from _of_unit(known, slice_name)
+    yield from _granted(known, slice_name)
     live = known.live("slices") or {}
     for service in live.get("services", ()):
         if service["settings"].get("Slice") == slice_name:
@@ -134,6 +144,16 @@ def of_npu(known: Known, npu: dict[str, Any]) -> Lines:
         shown = ", ".join("%d (%s)" % (process.pid, process.name) for process in processes[:_SHOWN])
         yield "processes", shown + (" and %d more" % (len(processes) - _SHOWN) if len(processes) > _SHOWN else "")
     yield from _interrupts_of(known, npu)
+
+
+def _granted(known: Known, unit: str) -> Lines:
+    """Yield what the kernel grants a slice, where that is not what the bind set."""
+    entry = known.expected().get(unit)
+    folder = Systemd(known.host).cgroup(unit) if entry else None
+    for key, words in (("cpus", "CPUs"), ("mems", "memory nodes")):
+        text = known.host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
+        if entry and entry[key] and text is not None and set(expand(text)) != set(expand(entry[key])):
+            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' says why" % (unit, words, text, entry[key])
 
 
 def _pool_of(state: Mapping[str, Any], npu: Mapping[str, Any]) -> str | None:

@@ -39,6 +39,11 @@ class Known(NamedTuple):
         """Return the sets that the kernel must grant, by unit."""
         return {entry["unit"]: entry for entry in (self.state or {}).get("expected", [])}
 
+    def text_of(self, path: str) -> str | None:
+        """Return the text of a file as the bind wrote it, None where that is not known."""
+        files = {file["path"]: file.get("content") for file in (self.state or {"files": ()})["files"]}
+        return files.get(path)
+
     def origin(self, path: str) -> str:
         """Return a path, with since when its file is so, and who wrote it, as far as the history goes back."""
         return path + self.author(lambda state: next((file for file in state["files"] if file["path"] == path), None))

@@ -18,6 +18,8 @@ from typing import Any, Callable, Iterable, Sequence
 from .._history.difference import paragraphs, rows
 from .._host import CommandError, Host
 from .._kernel.pci import numa_node
+from .._outside import require_shape, say, shown
+from .._plan_file import PATH
 from .._table import plan_table, wrapped
 from .._version import VERSION
 from . import checking, explaining, running
@@ -34,6 +36,9 @@ _RUNNING = (
     "ASCEND_RT_VISIBLE_DEVICES (GPUs: CUDA_VISIBLE_DEVICES); its affinity mask has the CPUs of role main where role threads is on, else "
     "those of the slice. Exit status: that of the command; 125 when it was not started, because of what standard error says."
 )
+_QUALITY = {"disjoint": bool, "whole_cores": bool, "local": (int, float), "balance": int, "idle": str}
+_TOLD = {"strategy": str, "requested": str, "reason": str, "cpus": str, "housekeeping": str, "repaired": [str], "warnings": [str]}
+"""What a plan says besides its NPUs."""
 _SUBJECT = re.compile(r"(pid|npu|gpu|cpu)[ -]?(\d+)(?:\.slice)?\Z")
 _PCI = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
@@ -78,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read has seen enough
         return 1
     except (OSError, ValueError, CommandError) as error:
-        sys.stderr.write("%s: %s\n" % (PROGRAM, error))
+        _say([str(error)])
         return REFUSED if options.command == "run" else 1
 
 
@@ -112,6 +117,10 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
     if options.json:
         _print_data(plan)
         return 0
+    try:
+        require_shape(plan, dict(_TOLD, quality=_QUALITY), "the plan")
+    except ValueError as error:
+        raise ValueError("%s cannot be shown (%s): bind the host again, or print it with --json" % (PATH, error))
     npus = [
         {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
         for npu in plan["npus"]
@@ -186,7 +195,7 @@ def _text(doc: str | None) -> str:
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        sys.stdout.write("%s\n" % line)
+        say(line)
 
 
 def _print_data(data: Any) -> None:
@@ -195,7 +204,7 @@ def _print_data(data: Any) -> None:
 
 def _say(sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        sys.stderr.write("%s: %s\n" % (PROGRAM, sentence))
+        sys.stderr.write("%s: %s\n" % (PROGRAM, shown(sentence)))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import machine
+from .._kernel.masks import asked_for
 from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import Device
 from .._processes.placing import cpus_of_roles
@@ -63,7 +64,7 @@ def launch(known: Known, name: str, command: Sequence[str], user: str | None = N
     mask = granted if of_all else _mask(known, place.npus, online, granted)
     systemd_run = _program(known.host, "systemd-run", "it comes with systemd")
     words = [systemd_run, "--scope", "--quiet", "--collect", "--slice=" + home, "--description=%s for %s" % (command[0], place.title), "--"]
-    words += [_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(mask)]
+    words += [_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(asked_for(known.host, mask, granted))]
     words += [*_as_user(known.host, user), *command]
     where = "%s in %s, CPUs %s" % (place.title, home, compress(mask))
     return Launch(words, environment, where + (", memory nodes %s" % sets["mems"] if sets["mems"] else ""))

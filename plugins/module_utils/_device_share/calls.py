@@ -122,6 +122,11 @@ def parse_recovery_file(text: str) -> dict[str, Any]:
     return {"recover": _RECOVERY[lines[0]], "lines": records}
 
 
+def in_recovery_file(line: str) -> bool:
+    """Whether a line is one that the driver writes into ``/etc/device_share.cfg``."""
+    return line in _RECOVERY or line in (_START, _END) or _RECORD.match(line) is not None
+
+
 def recorded_state(lines: Iterable[Mapping[str, Any]], chips_of: Mapping[int, Sequence[int]]) -> State:
     """Return the recorded settings as a state; ``chips_of`` gives the chips of a card, for lines without one."""
     state: State = {}
@@ -156,11 +161,15 @@ def select(cards: Mapping[int, Sequence[int]], chosen: Sequence[Any]) -> dict[in
         except (KeyError, TypeError, ValueError):
             card = None
         if card is None or not set(named) <= {"card", "chip"}:
-            raise ValueError("npus: '%s' is neither a card (its NPU ID) nor {card: ..., chip: ...}" % (choice,))
+            raise ValueError("npu_affinity_device_share_npus: '%s' is neither a card (its NPU ID) nor {card: ..., chip: ...}" % (choice,))
         if card not in cards:
-            raise ValueError("npus: there is no card %d; npu-smi knows cards %s" % (card, compress(cards) or "none"))
+            raise ValueError(
+                "npu_affinity_device_share_npus: there is no card %d; npu-smi knows cards %s" % (card, compress(cards) or "none")
+            )
         if chip is not None and chip not in cards[card]:
-            raise ValueError("npus: card %d has no chip %d; it has chips %s" % (card, chip, compress(cards[card])))
+            raise ValueError(
+                "npu_affinity_device_share_npus: card %d has no chip %d; it has chips %s" % (card, chip, compress(cards[card]))
+            )
         selected.setdefault(card, set()).update(cards[card] if chip is None else [chip])
     return {card: sorted(chips) for card, chips in selected.items()}
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .switching import Report
 
 FILE = "/etc/device_share.cfg"
+FILES = (FILE, FILE + ".bak")
+"""What npu-smi writes, some of it also when it is only asked."""
 
 
 class Recovery:

@@ -18,6 +18,7 @@ class Release(release.Release):
     """``report`` is one of :func:`_device_share.switching.restore`, or None."""
 
     report: switching.Report | None
+    begun: switching.Report | None = None
 
     def finish(self, check: bool) -> None:
         section = self.outcome.recorded.get(switching.SECTION)
@@ -28,9 +29,20 @@ class Release(release.Release):
             return
         try:
             tool = ShareTool(self.host, self.options.npu_smi)
-            self.report = switching.restore(self.host, tool, tool.cards(), section, check)
+            cards = tool.cards()
+            self.begun = switching.Report()
+            self.report = switching.restore(self.host, tool, cards, section, check, self.begun)
         except (CommandError, OSError, Refusal, ValueError) as error:
             self.outcome.failed.append("device share could not be put back: %s" % error)
             self.outcome.kept.add(switching.SECTION)
         if self.report is not None and self.report.failed:
             self.outcome.kept.add(switching.SECTION)
+
+    def take_back(self) -> None:
+        if self.begun is None:
+            return
+        try:
+            tool = ShareTool(self.host, self.options.npu_smi)
+            switching.take_back(self.host, tool, tool.cards(), self.begun)
+        except Refusal as error:
+            raise ValueError("device share could not be switched on again: %s" % error)

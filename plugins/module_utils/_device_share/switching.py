@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Switch the device share (container share mode) of chips, and read every chip back, also after a failure.
 
-One card never stops the others. ``python3 -m npu_affinity._device_share`` switches it on again at boot.
+One card never stops the others. ``python3 -m npu_affinity device_share`` switches it on again at boot.
 
 This module is private to the collection.
 """
@@ -11,23 +11,25 @@ This module is private to the collection.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Any, Iterable, Mapping, Sequence
 
+from .._outside import say
+from .._table import count
 from .._cpulist import compress
 from .._host import Host
 from .._kernel.holders import holders
 from .._kernel.pci import accelerators
 from .._smi.driver import installed_version
 from .._state import previous
+from .._state.files import FileState
 from .._state.lock import changing
 from .._state.log import log_change
 from .calls import State, Wanted, is_older, select
-from .recovery import Recovery
+from .recovery import FILES, Recovery
 from .tool import Cards, Refusal, ShareTool
 
-PROGRAM = "npu_affinity._device_share"
+PROGRAM = "npu_affinity device_share"
 SECTION = "device_share"
 RECOVER = {"leave": None, "on": True, "off": False}
 """What is said of the driver's own recovery of device share, and what :func:`switch` calls it."""
@@ -37,13 +39,16 @@ _PAUSE = 5
 class Report:
     """What was (or in check mode would be) done.
 
-    ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``recover`` is ``(before,
+    ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``files`` are those of the
+    driver's recovery before, ``{path: record or None}``, and ``restored`` those that a restore puts back; ``recover`` is ``(before,
     after)`` of the driver's recovery switch, or None when it was left alone; ``busy`` lists the cards that a container holds; ``failed``
     has a sentence for every card that is not as wanted, by card (None: the recovery switch).
     """
 
     def __init__(self) -> None:
         self.before: State = {}
+        self.files: dict[str, Any] = {}
+        self.restored: list[str] = []
         self.after: State = {}
         self.wanted: Wanted = {}
         self.recover: tuple[bool | None, bool | None] | None = None
@@ -53,7 +58,7 @@ class Report:
 
     @property
     def changed(self) -> bool:
-        return self.before != self.after or (self.recover is not None and self.recover[0] != self.recover[1])
+        return self.before != self.after or bool(self.restored) or (self.recover is not None and self.recover[0] != self.recover[1])
 
 
 def survey(tool: ShareTool, cards: Iterable[int]) -> tuple[State, dict[int, Refusal]]:
@@ -86,6 +91,7 @@ def switch(
     selected = select(cards.chips, chosen)
     recorded = previous.recorded(host).get(SECTION)
     report = Report()
+    report.files = _files(host)
     report.before, refused = survey(tool, selected if recorded or check else cards.chips)
     for card, chips in selected.items():
         if card in refused:
@@ -110,15 +116,56 @@ def _is_ours(recorded: Mapping[str, Any] | None, card: int, chip: int) -> bool:
     return recorded is not None and recorded["chips"].get(str(card), {}).get(str(chip)) is False
 
 
-def restore(host: Host, tool: ShareTool, cards: Cards, recorded: Mapping[str, Any], check: bool = False) -> Report:
-    """Put back the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing."""
+def _files(host: Host) -> dict[str, Any]:
+    states = {path: FileState.of(host, path) for path in FILES}
+    return {path: None if state.text is None else state.record() for path, state in states.items()}
+
+
+def differing_files(host: Host, recorded: Mapping[str, Any]) -> list[str]:
+    """Return those of the driver's files that are not as section ``device_share`` of previous.json has them."""
+    now = _files(host)
+    return [path for path, record in sorted(recorded.get("files", {}).items()) if now.get(path) != record]
+
+
+def put_back_files(host: Host, recorded: Mapping[str, Any]) -> None:
+    """Give the driver's recovery the files that it had; npu-smi writes more lines than it takes back."""
+    for path in differing_files(host, recorded):
+        record = recorded["files"][path]
+        (FileState(None, None) if record is None else FileState.from_record(record)).put(host, path)
+
+
+def take_back(host: Host, tool: ShareTool, cards: Cards, done: Report) -> None:
+    """Bring the chips and the driver's recovery back to what they were before a report. Raises ``ValueError`` with what does not go."""
     report = Report()
+    report.before, refused = survey(tool, done.before)
+    known = {card: {chip: enabled for chip, enabled in chips.items() if enabled is not None} for card, chips in done.before.items()}
+    report.wanted = {card: known[card] for card in report.before}
+    apply(host, tool, cards, report, done.recover[0] if done.recover else None, check=False)
+    failed = list(report.failed.values()) + list(map(str, refused.values()))
+    if failed:
+        raise ValueError("; ".join(failed))
+    put_back_files(host, {"files": done.files})
+
+
+def restore(
+    host: Host, tool: ShareTool, cards: Cards, recorded: Mapping[str, Any], check: bool = False, report: Report | None = None
+) -> Report:
+    """Put back the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing.
+
+    ``report``: the one to complete; it has what was there before, also where this ends with an error.
+    """
+    report = report or Report()
+    report.files, differing = _files(host), differing_files(host, recorded)
     chips = {int(card): {int(chip): enabled for chip, enabled in state.items()} for card, state in recorded["chips"].items()}
     report.before, refused = survey(tool, set(chips) & set(cards.chips))
     report.failed.update((card, str(error)) for card, error in refused.items())
     for card, state in report.before.items():
         report.wanted[card] = {chip: chips[card][chip] for chip in state if chips[card].get(chip) is not None}
     apply(host, tool, cards, report, recorded.get("recover"), check)
+    if not report.failed:
+        report.restored = differing
+        if not check:
+            put_back_files(host, recorded)
     return report
 
 
@@ -134,7 +181,7 @@ def apply(host: Host, tool: ShareTool, cards: Cards, report: Report, recover: bo
     if changes:
         chips = {str(card): {str(chip): enabled for chip, enabled in state.items()} for card, state in report.before.items()}
         switch_before = {} if recovery.on is None else {"recover": recovery.on}
-        previous.record(host, SECTION, dict(switch_before, chips=chips))
+        previous.record(host, SECTION, dict(switch_before, chips=chips, files=report.files))
     refused: dict[int | None, Refusal] = {}
     for change in changes:
         try:
@@ -199,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             break
         time.sleep(min(_PAUSE, left))
     for line in lines:
-        sys.stdout.write("%s\n" % line)
+        say(line)
     return 1 if lines else 0
 
 
@@ -226,11 +273,11 @@ def _switch_on(host: Host, tool: ShareTool, chosen: Sequence[Mapping[str, str]])
     chips = [(card, chip, on) for card, state in sorted(report.after.items()) for chip, on in sorted(state.items())]
     done = ["card %d chip %d: device share is on" % (card, chip) for card, chip, on in chips if on and not report.before[card].get(chip)]
     for sentence in done:
-        sys.stdout.write("%s\n" % sentence)
+        say(sentence)
     if done:
-        log_change(host, "rebind", PROGRAM, "device share of %d chips" % len(done), done)
+        log_change(host, "rebind", PROGRAM, "device share of " + count(len(done), "chip"), done)
     for sentence in report.warnings:
-        sys.stdout.write("%s\n" % sentence)
+        say(sentence)
     return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]
 
 

@@ -11,11 +11,11 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
+from .._outside import json_of
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
@@ -171,7 +171,7 @@ def _of_vllm_ascend(started: _Started) -> str:
     if given is None and _argument(started.command, "--config") is not None:
         return ""  # a file says it, or does not
     try:
-        asked = json.loads(given or "{}").get("enable_cpu_binding", True)
+        asked = json_of(given or "{}").get("enable_cpu_binding", True)
     except (AttributeError, ValueError):
         return ""
     if not asked:

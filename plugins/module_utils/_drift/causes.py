@@ -15,11 +15,19 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from .._cpulist import expand
+from .applied import AS_LEFT
 from .findings import CHANGED_CPUSET, CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
 
 
-def of_file(before: str | None, after: str | None, ours: bool) -> Cause:
-    """Return the likely cause why a file's text is ``before`` and not ``after`` (None: no file); ``ours``: whether its head says so."""
+def of_file(before: str | None, after: str | None, ours: bool, known: bool = False, bound: str | None = None) -> Cause:
+    """Return the likely cause why a file's text is ``before`` and not ``after`` (None: no file).
+
+    ``ours``: whether its head says so; ``known``: whether the history tells what the last bind left there, which is ``bound``.
+    """
+    if known and before == bound:
+        return AS_LEFT
+    if known and after is not None and after == bound:
+        return Cause(EDIT, "removed" if before is None else "changed by hand" if ours else "another file took its place")
     if before is None:
         return Cause(EDIT, "removed, or the settings changed since the last bind")
     if after is None:
@@ -52,7 +60,7 @@ def of_cpuset(
     if edited:
         return Cause(EDIT, "its unit file was changed")
     if unread:
-        return Cause(CHANGED_CPUSET, "systemd has not read the unit file since it changed; 'systemctl daemon-reload' does that")
+        return Cause(CHANGED_CPUSET, "systemd has not read the unit file since it changed; bind again")
     if found is None:
         return Cause(CHANGED_CPUSET, "the cpuset controller is off for it")
     if parent and parent[1] is not None and found == wanted & parent[1]:

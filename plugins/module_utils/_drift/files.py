@@ -10,41 +10,37 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from .._table import count
 from .._host import Host
+from .._installed import ARCHIVE, installed_version
+from .._programs import unusable
 from .._state.files import FileState, is_ours
 from .._state.systemd import unit_of
 from .._transaction.host_files import Request, compare
 from .._vnpu_layout import Layout, checksum, complete, look
 from . import causes
+from .applied import text_of
 from .findings import CHANGED_SETTINGS, EDIT, Cause, Findings
 
 _SHOWN = 3
+_UPDATED = Cause(CHANGED_SETTINGS, "the collection was updated since the last bind, or someone edited it")
 
 
-def check_files(findings: Findings, host: Host, files: Sequence[dict[str, Any]], owned: Sequence[str]) -> set[str]:
-    """Compare the files and return the units whose files differ."""
+def check_files(
+    findings: Findings, host: Host, files: Sequence[dict[str, Any]], owned: Sequence[str], applied: Mapping[str, Any] | None = None
+) -> set[str]:
+    """Compare the files and return the units whose files differ; ``applied`` is the state that the last bind applied, where it is known."""
     edited = set()
     changes = compare(host, Request(files=files, owned=owned))
     for path in [entry["path"] for entry in files if entry["path"] not in changes]:
         findings.same("files", path)
     for path, (before, after) in changes.items():
-        cause = causes.of_file(before.text, after.text, before.text is not None and is_ours(before.text))
-        expected, found = _file_texts(before, after)
+        ours = before.text is not None and is_ours(before.text)
+        cause = _UPDATED if path == ARCHIVE else causes.of_file(before.text, after.text, ours, *text_of(path, applied))
+        expected, found = (_version_texts if path == ARCHIVE else _file_texts)(before, after)
         findings.differs("files", path, expected, found, cause, unit=unit_of(path))
         edited.add(unit_of(path))
     return {unit for unit in edited if unit is not None}
-
-
-def check_folders(findings: Findings, host: Host, folders: Mapping[str, Mapping[str, str]]) -> None:
-    """Compare folders whose files count as one object: ``{folder: {name: text}}``."""
-    for folder, texts in folders.items():
-        files = [{"path": "%s/%s" % (folder, name), "content": text} for name, text in texts.items()]
-        different = sorted(path[len(folder) + 1 :] for path in compare(host, Request(files=files)))
-        if different:
-            cause = Cause(CHANGED_SETTINGS, "the collection was updated since the last bind, or someone edited them")
-            findings.differs("files", folder, "%d files of this version" % len(texts), "other " + ", ".join(different), cause)
-        else:
-            findings.same("files", folder)
 
 
 def check_programs(findings: Findings, host: Host, programs: Sequence[str]) -> None:
@@ -55,6 +51,13 @@ def check_programs(findings: Findings, host: Host, programs: Sequence[str]) -> N
         else:
             cause = Cause(EDIT, "removed, or never placed; containers of vNPUs find no limiter")
             findings.differs("files", path, "a program that units start", "no such file", cause)
+
+
+def check_executables(findings: Findings, host: Host, files: Sequence[dict[str, Any]]) -> None:
+    """Look whether the programs that units, udev rules and scripts name can be executed."""
+    for wrong in unusable(host, {entry["path"]: entry["content"] for entry in files}):
+        cause = Cause(EDIT, "removed or moved since the last bind, perhaps by a package; bind again, which names the one that is there")
+        findings.differs("files", wrong.program, "a program that %s runs" % wrong.file, wrong.found, cause, unit=unit_of(wrong.file))
 
 
 def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
@@ -69,6 +72,14 @@ def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
         return "mode %s and the text of the last bind" % after.octal, "another text, not shown"
     missing, added = differing_lines(after.text, before.text)
     return _readable(missing), _readable(added)
+
+
+def _version_texts(before: FileState, after: FileState) -> tuple[str, str]:
+    """Return :func:`_file_texts` of the host code."""
+    if before.text is None or after.text is None or before.text == after.text:
+        return _file_texts(before, after)
+    expected, found = (installed_version(state.text) for state in (after, before))
+    return "version %s" % expected, "other content" if found == expected else "version %s" % (found or "unknown")
 
 
 def _readable(text: str) -> str:
@@ -111,4 +122,4 @@ def differing_lines(expected: str, found: str) -> tuple[str, str]:
 
 def _shortened(lines: list[str]) -> str:
     rest = len(lines) - _SHOWN
-    return " / ".join(lines[:_SHOWN]) + (" and %d more lines" % rest if rest > 0 else "")
+    return " / ".join(lines[:_SHOWN]) + (" and %s" % count(rest, "more line") if rest > 0 else "")

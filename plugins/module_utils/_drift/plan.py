@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from .._cpulist import compress, expand
-from .._host import Host
+from .._host import Forbidden, Host
 from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import PATH as PLAN
 from .._plan_file import Broken, Device, Newer, plan_npus, read
@@ -30,7 +30,7 @@ def check_plan(
 
     ``given``: a plan to compare with instead of the one in force; ``owned``: patterns of files by which a host without it was bound.
     """
-    if not host.exists(PLAN):
+    if host.text(PLAN) is None:
         return given, _check_unbound(findings, host, owned, must_be_bound or given is not None)
     _check_record(findings, host)
     try:
@@ -62,8 +62,9 @@ def _check_unbound(findings: Findings, host: Host, owned: Sequence[str], must_be
 def _check_record(findings: Findings, host: Host) -> None:
     """Look whether unbind could use previous.json, where it may be read."""
     try:
-        if host.read(previous.PATH) is not None:
-            previous.verified(host)
+        previous.recorded(host)
+    except Forbidden:
+        return
     except ValueError as error:
         expected = "what was there before the first bind"
         findings.differs("plan", previous.PATH, expected, str(error), Cause(EDIT, "neither bind nor unbind would touch this host"))

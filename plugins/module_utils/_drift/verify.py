@@ -16,8 +16,9 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from .._host import Host
 from .._state.systemd import Systemd, slice_path
 from .._vnpu_layout import Layout, complete
+from .applied import applied_to, explain
 from .driver import check_device_share, check_interrupts
-from .files import check_files, check_folders, check_layout, check_programs
+from .files import check_executables, check_files, check_layout, check_programs
 from .._plan_file import Device
 from .findings import Findings
 from .plan import check_new_npus, check_npus, check_plan
@@ -33,8 +34,6 @@ class Wanted(NamedTuple):
     files: Sequence[dict[str, Any]] = ()
     """These and ``owned``: as :class:`_transaction.host_files.Request` has them."""
     owned: Sequence[str] = ()
-    folders: Mapping[str, Mapping[str, str]] = {}
-    """``{folder: {name: text}}``, files that count as one object."""
     binding: Mapping[str, Any] = {}
     """The result of filter ``npu.affinity.binding``."""
     enabled: Sequence[str] = ()
@@ -78,9 +77,10 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     present = (wanted.topology or {}).get("npus") or []
     there = check_npus(findings, host, plan, online, present)
     check_new_npus(findings, plan, present)
-    edited = check_files(findings, host, wanted.files, wanted.owned)
-    check_folders(findings, host, wanted.folders)
+    applied = applied_to(host)
+    edited = check_files(findings, host, wanted.files, wanted.owned, applied)
     check_programs(findings, host, wanted.programs)
+    check_executables(findings, host, wanted.files)
     systemd = Systemd(host)
     texts = {entry["path"]: entry["content"] for entry in wanted.files}
     enabled, started = [*binding.get("enabled", ()), *wanted.enabled], [*binding.get("started", ()), *wanted.started]
@@ -105,6 +105,7 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     if wanted.soft_split:
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
+    explain(findings, applied)
     return bound, findings
 
 

@@ -27,15 +27,16 @@ NOTHING: dict[str, Any] = dict(
 """The options of module binding_info that say what is compared, with their defaults."""
 
 
-def wanted_by(
-    state: Mapping[str, Any] | None, options: Mapping[str, Any] | None = None, folders: Mapping[str, Mapping[str, str]] | None = None
-) -> Wanted:
+def wanted_by(state: Mapping[str, Any] | None, options: Mapping[str, Any] | None = None) -> Wanted:
     """Return what a host is compared with by a desired state and options; None for a state: by the options alone."""
     options = NOTHING if options is None else options
     given = dict(options)
     if state:
         live = state["live"]
         given.update((key, options[key] + state[key]) for key in _LISTS)
+        kubelet = live.get("kubelet") or {}
+        if kubelet.get("compared"):
+            given["files"] = given["files"] + [{"path": kubelet["path"], "content": kubelet["content"]}]
         given.update(
             binding=options["binding"] or dict(live.get("slices", {}), expected=state["expected"]),
             interrupts=options["interrupts"] and state["features"].get("irq") == "present",
@@ -48,7 +49,6 @@ def wanted_by(
         )
     share = given["device_share"]
     return Wanted(
-        folders=folders or {},
         device_share=share and dict(share, recover=RECOVER[share["recover"]]),
         layout=given["vnpu_layout"] and layout_of(given["vnpu_layout"]),
         tuning={name: value for name, value in (given["tuning"] or {}).items() if value is not None},

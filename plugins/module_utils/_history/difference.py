@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from .._table import count
 from .entries import Entry
 
 
 def lines(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
     """Return a line for everything that differs: the strategy, the CPUs of NPUs, features, and files. ``before`` None: all of it is new."""
     if before is None:
-        return ["%d NPUs, %d files" % (len(_npus(after)), len(after["files"]))]
+        return ["%s, %s" % (count(len(_npus(after)), "NPU"), count(len(after["files"]), "file"))]
     found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
     found += _changed("CPUs of NPU", _npus(before), _npus(after))
     found += _changed("feature", before["features"], after["features"])

@@ -10,15 +10,15 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from typing import Any, NamedTuple
 
 from .._host import Host
-from .._plan_file import SCHEMA, refuse_newer
-from .._state.files import MARKER, atomic_write, remove_empty
+from .._outside import json_of, require_shape
+from .._plan_file import SCHEMA, plan_npus, refuse_newer
+from .._state.files import MARKER, atomic_write, make_folder, remove_empty
 from .._state.previous import dump
 from .._version import VERSION
 
@@ -27,6 +27,26 @@ OWNED = FOLDER + "/*.json"
 LIMIT = 10
 """How many entries are kept."""
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+_UNIT_WITH_SETS = {"unit": str, "cpus?": str, "mems?": str}
+_USER = {"name": str, "slice": str}
+_STATE = {
+    "features": {str: str},
+    "files": [{"path": str, "content": str, "mode?": str}],
+    "plan": (dict, type(None)),
+    "live": {
+        "slices?": {"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
+        "threads?": {"processes": [dict], "patterns": dict},
+        "tuning?": dict,
+        "device_share?": dict,
+        "vnpu?": dict,
+    },
+    "absent": {str: {"owned": [str], "sections": [str]}},
+    "hardware": dict,
+    "restarted?": [{"unit": str, "files": [str]}],
+    "expected?": [_UNIT_WITH_SETS],
+}
+_STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs", "notes")})
+_ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "state": _STATE}
 _ABOUT = MARKER + ": a state that was applied to this host."
 
 
@@ -69,22 +89,22 @@ def ids(host: Host) -> list[int]:
 def read(host: Host, number: int) -> Entry:
     """Return an entry. Raises ``ValueError`` with a sentence where it is none of ours, or one of a newer version."""
     path = _path(number)
-    text = host.read(path)
+    text = host.text(path)
     if text is None:
-        raise ValueError("%s cannot be read; run as root (become: true)" % path)
+        raise ValueError("%s was removed in the meantime; run again" % path)
     try:
-        document = json.loads(text)
+        document = json_of(text)
     except ValueError as error:
         raise ValueError("%s is not valid JSON (%s); remove it" % (path, error))
     refuse_newer(path, document)
     try:
+        require_shape(document, _ENTRY, "it")
+        if document["state"]["plan"] is not None:
+            plan_npus(document["state"]["plan"])
         entry = Entry(number, *[document[name] for name in Entry._fields[1:]])
         time.strptime(entry.time, TIME)
-        missing = {"features", "files", "plan", "live", "absent", "hardware"} - set(entry.state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("%s is no entry of the history (%s: %s); remove it" % (path, type(error).__name__, error))
-    if missing:
-        raise ValueError("%s is no entry of the history (its state lacks %s); remove it" % (path, ", ".join(sorted(missing))))
+    except ValueError as error:
+        raise ValueError("%s is no entry of the history (%s); remove it" % (path, error))
     return entry
 
 
@@ -120,7 +140,7 @@ def keep(host: Host, applied: Applied) -> int | None:
     number = known[-1] + 1 if known else 1
     entry = Entry(number, time.strftime(TIME, time.gmtime()), VERSION, applied.action, applied.author, applied.reason, applied.state)
     try:
-        os.makedirs(host.path(FOLDER), mode=0o700, exist_ok=True)
+        make_folder(host, FOLDER, 0o700)
         atomic_write(host, _path(number), dump(_ABOUT, dict(entry._asdict(), schema=SCHEMA)), 0o600)
         for old in (known + [number])[:-LIMIT]:
             os.unlink(host.path(_path(old)))

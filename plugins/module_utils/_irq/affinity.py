@@ -20,6 +20,7 @@ from .._cpulist import compress, expand
 from .._host import FORBIDDEN, GONE, Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import Target, Thread
+from .._outside import require_shape
 
 KINDS = ("interrupts", "workqueues", "threads")
 ELSEWHERE = ("managed", "full", "pending", "replaced")
@@ -42,6 +43,7 @@ class Step:
         self.known = known
         self.before: str | None = None
         self.after: str | None = None
+        self.online: set[int] = set()
         self.state = "bound"
         self.text = ""
         self.count: int | None = None
@@ -51,6 +53,7 @@ class Step:
 
     def look(self, host: Host, online: set[int]) -> bool:
         """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
+        self.online = online
         self.before = self.after = self.target.read(host)
         if self.before is None:
             self.state, self.text = "failed", "cannot be read at %s; bind again when the driver is loaded" % self.target.path
@@ -100,7 +103,7 @@ class Step:
     def _taken(self, host: Host, choice: str, full: list[str]) -> None:
         self.after = self.target.read(host)
         self.state, self.text = "changed", ""
-        if self.after != choice:
+        if self.after is None or set(expand(self.after)) & self.online != set(expand(choice)) & self.online:
             self.state = "failed"
             self.text = "was put on CPUs %s and is on %s: something else moves it, perhaps irqbalance" % (choice, self.after)
         elif full:
@@ -157,6 +160,16 @@ class Step:
         return known if self.state in ("managed", "full") or (failures and self.state == "failed") else None
 
 
+_KNOWN = {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}
+
+
+def require_memory(known: Any, title: str) -> None:
+    """Raise ``ValueError`` where something is not what :meth:`Step.memory` returns."""
+    require_shape(known, _KNOWN, title)
+    if "count" not in known and known.keys() != {"wanted", "after", "state", "text"}:
+        raise ValueError("%s does not say what became of it" % title)
+
+
 def settle(host: Host, steps: Iterable[Step], check: bool = False, before_first_write: Callable[[], object] = lambda: None) -> None:
     """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all.
 
@@ -175,6 +188,19 @@ def settle(host: Host, steps: Iterable[Step], check: bool = False, before_first_
             return
         time.sleep(pause)
         waiting = [step for step in waiting if not step.take(host)]
+
+
+def put_back(host: Host, rows: Iterable[Row]) -> None:
+    """Put what was moved back where it was. Raises ``ValueError`` with a sentence for everything that does not go."""
+    failed = []
+    for step in [step for row in rows for step in row.all_steps()]:
+        try:
+            if step.before is not None and step.target.read(host) != step.before:
+                step.target.write(host, step.before)
+        except OSError as error:
+            failed.append("%s could not be put on CPUs %s (%s)" % (step.target.name, step.before, error.strerror or error))
+    if failed:
+        raise ValueError("; ".join(failed))
 
 
 class Row:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bind the interrupts, workqueues and kernel threads of NPUs to the CPUs of the plan, and put them back.
 
-The same code runs in the module and, installed on the host, in the boot units: ``python3 -m npu_affinity._irq``.
+The same code runs in the module and, installed on the host, in the boot units: ``python3 -m npu_affinity irq``.
 
 What the driver has per device N (open CANN driver, task scheduler): interrupts ``trs-mbox-<N>-<scheduler>``, one
 ``sq_send_trigger_irq`` and on a physical function 16 ``cq_update_irq``; workqueues ``dev<N>_sq_send_wq`` and ``dev<N>_sq_fair_wq``,
@@ -18,12 +18,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import re
-import sys
 import time
 from typing import Any, Container, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from .._table import count
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
@@ -40,12 +39,13 @@ from .._kernel.interrupts import (
     vectors,
 )
 from .._kernel.pci import DEVICE_FOLDER
+from .._outside import json_of, require_shape, say
 from .._plan_file import PATH as PLAN
 from .._plan_file import plan_npus, read
 from .._state.lock import changing
 from .._state.log import log_change
 from . import counters
-from .affinity import KINDS, Report, Row, Step, grouped, settle, subject
+from .affinity import KINDS, Report, Row, Step, grouped, require_memory, settle, subject
 from .rebinds import PATH as REBINDS
 from .rebinds import Rebinds, forget
 
@@ -57,7 +57,7 @@ POLL_THREAD = "uvb_poll_window"
 keeps 15 characters)."""
 HOST = "host"
 """In the place of a PCI function: what belongs to no NPU."""
-PROGRAM = "npu_affinity._irq"
+PROGRAM = "npu_affinity irq"
 SECTION = "interrupts"
 MEMORY = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
@@ -284,8 +284,13 @@ def _vector_key(vector: Vector) -> str:
 
 
 def _memory(host: Host) -> dict[str, Any]:
+    """Return what :data:`MEMORY` says; nothing where it is none of ours, because the next bind writes it again."""
     try:
-        found: dict[str, Any] = json.loads(host.read(MEMORY) or "{}")
+        found: dict[str, Any] = json_of(host.read(MEMORY) or "{}")
+        require_shape(found, {str: {str: dict}}, "it")
+        for entries in found.values():
+            for key, known in entries.items():
+                require_memory(known, key)
     except ValueError:
         return {}
     return found
@@ -323,7 +328,7 @@ def _places(survey: _Survey) -> dict[str, Any]:
     state: dict[str, dict[str, Any]] = {"functions": {}, "workqueues": {}, "threads": {}}
     for row in survey.rows:
         for kind, steps in row.steps.items():
-            found = {step.key: step.before for step in steps if step.before is not None}
+            found = {step.key: step.target.to_record(survey.host, step.before) for step in steps if step.before is not None}
             if found:
                 (state["functions"].setdefault(row.pci, {}) if kind == "interrupts" else state[kind]).update(found)
     return state
@@ -332,15 +337,14 @@ def _places(survey: _Survey) -> dict[str, Any]:
 def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report:
     """Put back what :func:`previous` returned; the :func:`report` has a row per PCI function, and one for the driver's queues and threads.
 
-    Vectors are found by their place in the function and their name. What is no longer there needs nothing. CPUs that are all offline
-    by now give way to all that are online.
+    Vectors are found by their place in the function and their name. What is no longer there needs nothing.
     """
     online = read_list(host, CPU_FOLDER + "/online")
     names = interrupt_names(host)
     rows = []
 
     def step(target: Target, cpus: str, key: str) -> Step:
-        return Step(target, [cpus if not online or online & set(expand(cpus)) else compress(online)], key)
+        return Step(target, [target.restored(host, cpus, online)], key)
 
     for pci, recorded in sorted(state["functions"].items()):
         row = Row(pci)
@@ -358,9 +362,11 @@ def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report
             driver.steps["threads"].append(step(Thread(name, pid), state["threads"][name], name))
     rows.append(driver)
     settle(host, [step for row in rows for step in row.all_steps()], check)
-    for path in (MEMORY, REBINDS):
-        if not check and host.exists(path):
-            os.unlink(host.path(path))
+    if not check:
+        from .._state.files import remove_file
+
+        for path in (MEMORY, REBINDS):
+            remove_file(host, path)
     return Report(rows)
 
 
@@ -461,19 +467,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             if bound and bound.changed:
                 counters.add(host, counters.DRIVER if options.pci else counters.CHECK, _moved_interrupts(bound))
     except (OSError, ValueError) as error:
-        sys.stdout.write("Nothing is bound: %s\n" % error)
+        say("Nothing is bound: %s" % error)
         return 1
     if bound is None:
-        sys.stdout.write("There is no %s: nothing is bound.\n" % options.plan)
+        say("There is no %s: nothing is bound." % options.plan)
         return 0
     if not bound.npus:
-        sys.stdout.write("%s has no NPU%s: nothing is bound.\n" % (options.plan, " at " + options.pci if options.pci else ""))
+        say("%s has no NPU%s: nothing is bound." % (options.plan, " at " + options.pci if options.pci else ""))
     if bound.changed:
         moved = moves(bound.npus)
-        log_change(host, "rebind", PROGRAM, "%d changes of interrupts" % len(moved), moved)
+        log_change(host, "rebind", PROGRAM, count(len(moved), "change") + " of interrupts", moved)
     if rebinds and rebinds.stopped:
         left = _left(bound.rows, rebinds.stopped)
         log_change(host, "stop", PROGRAM, "%d objects are put back no more" % len(rebinds.stopped), left, rebinds.who)
     for line in lines(bound):
-        sys.stdout.write("%s\n" % line)
+        say(line)
     return 1 if bound.failed and not tolerant else 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 
 from .._host import Host
+from .._outside import json_of
 
 PATH = "/run/npu-affinity/counters.json"
 CHECK, DRIVER = "check", "driver"
@@ -24,9 +25,9 @@ def counts(host: Host) -> dict[str, dict[str, int]]:
     """Return ``{CHECK or DRIVER: {runs, interrupts}}``: runs that moved anything, and the interrupts that they moved."""
     nothing = {trigger: {RUNS: 0, INTERRUPTS: 0} for trigger in (CHECK, DRIVER)}
     try:
-        found = json.loads(host.read(PATH) or "{}")
+        found = json_of(host.read(PATH) or "{}")
         return {trigger: {key: int(found.get(trigger, zeros)[key]) for key in zeros} for trigger, zeros in nothing.items()}
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return nothing
 
 

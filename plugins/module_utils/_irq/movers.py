@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Sequence
 
 from .._host import Host
 from .._state.systemd import UNIT_FOLDER, UNIT_FOLDERS
@@ -26,7 +26,7 @@ UNKNOWN = (
     "unknown: nothing that runs here, and nothing that systemd or cron starts, is known to move interrupts. bpftrace names who does: "
     "docs/troubleshooting.md"
 )
-_SIGN = b"smp_affinity"
+SIGN = "smp_affinity"
 _SCRIPT_LIMIT = 1 << 18
 _SCRIPT = re.compile(r"/(?:bin|etc|lib|opt|root|sbin|usr|var)/")
 """Where a system's own scripts lie. Those of jobs can lie on file systems of a network that answers no more."""
@@ -35,6 +35,7 @@ _VLLM = re.compile(r"\bvllm\b", re.IGNORECASE)
 _SERVICE = re.compile(r"/([^/\n]+\.service)(?:/|$)", re.MULTILINE)
 _COMMAND = re.compile(r"^Exec\w+=[-@:+!]*(.*)$", re.MULTILINE)
 _CRON_FOLDERS = ("/etc/cron.d", "/etc/cron.hourly", "/var/spool/cron", "/var/spool/cron/crontabs")
+_PROGRAM = re.compile(r"(?:[\w./+@()-]|::(?=\w)){0,256}")
 _SHOWN = 3
 _WEAK = 3
 """From this rank on programs run that may never have moved an interrupt here."""
@@ -66,11 +67,17 @@ def _running(host: Host) -> list[tuple[int, str]]:
         if words == [""] or (user and user.group(1) != "0"):
             continue  # a kernel thread, one that ended, or one that may write no affinity
         service = _SERVICE.search(host.read("/proc/%s/cgroup" % pid) or "")
-        title = "process %s (%s)" % (pid, posixpath.basename(words[0])) + (" of " + service.group(1) if service else "")
+        title = "process %s (%s)" % (pid, posixpath.basename(program_of(words))) + (" of " + service.group(1) if service else "")
         rank, text = _suspicion(host, pid, words)
         if text:
             found.setdefault(rank, "%s: %s" % (title, text))
     return sorted(found.items())
+
+
+def program_of(command: Sequence[str]) -> str:
+    """Return the program of a command line. A process that set its title has all of that in the first word, and secrets perhaps."""
+    found = _PROGRAM.match(command[0])
+    return found.group() if found else ""
 
 
 def _suspicion(host: Host, pid: str, words: list[str]) -> tuple[int, str]:
@@ -114,7 +121,7 @@ def _started(host: Host) -> Iterator[str]:
 
 def _script_of(host: Host, command: str) -> str:
     """Return the script in a command that writes affinities of interrupts; 'it' where the command itself does."""
-    if _SIGN.decode() in command:
+    if SIGN in command:
         return "it"
     return next((word for word in command.split() if _writes_affinities(host, word)), "")
 
@@ -128,6 +135,6 @@ def _writes_affinities(host: Host, path: str, root: str = "") -> bool:
         if not os.path.isfile(place):
             return False
         with open(place, "rb") as file:
-            return file.read(2) == b"#!" and _SIGN in file.read(_SCRIPT_LIMIT)
+            return file.read(2) == b"#!" and SIGN.encode() in file.read(_SCRIPT_LIMIT)
     except OSError:
         return False

@@ -28,6 +28,10 @@ class Release(release.Release):
             self.outcome.failed += self.report.failed
             self.outcome.kept.add(binding.SECTION)
 
+    def take_back(self) -> None:
+        if self.report is not None:
+            affinity.put_back(self.host, self.report.rows)
+
     def _restore(self, check: bool) -> None:
         if binding.SECTION in self.outcome.recorded:
             self.report = self.outcome.attempt(binding.SECTION, binding.restore, self.host, self.outcome.recorded[binding.SECTION], check)

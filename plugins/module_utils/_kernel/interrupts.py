@@ -18,6 +18,7 @@ from typing import Container, Iterable, Mapping, NamedTuple
 
 from .._cpulist import compress, expand, from_mask, to_mask
 from .._host import Host
+from .masks import asked_for, usable
 from .pci import DEVICE_FOLDER
 
 WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
@@ -135,6 +136,14 @@ class Target:
     def write(self, host: Host, cpus: str) -> None:
         raise NotImplementedError
 
+    def to_record(self, host: Host, cpus: str) -> str:
+        """Return what to remember of an affinity that was read, in order to restore it."""
+        return cpus
+
+    def restored(self, host: Host, recorded: str, online: set[int]) -> str:
+        """Return the affinity that a recorded one comes to now: CPUs that are all offline give way to all that are online."""
+        return recorded if not online or online & set(expand(recorded)) else compress(online)
+
     def effective(self, host: Host) -> str | None:
         """Return the cpulist of the CPUs that are really used, or None where that is nothing else."""
         return None
@@ -223,12 +232,13 @@ class Workqueue(Target):
 
 
 class Thread(Target):
-    """A kernel thread by its process id of the moment."""
+    """A thread by its id of the moment. One that gets all that its cpuset grants has no mask of its own (:mod:`_kernel.masks`)."""
 
-    def __init__(self, name: str, pid: int) -> None:
+    def __init__(self, name: str, pid: int, process: int | None = None) -> None:
         self.name = name
         self.path = "/proc/%d/status" % pid
         self._pid = pid
+        self._process = pid if process is None else process
 
     def read(self, host: Host) -> str | None:
         for line in (host.read(self.path) or "").splitlines():
@@ -236,10 +246,17 @@ class Thread(Target):
                 return line.split(":", 1)[1].strip()
         return None
 
+    def to_record(self, host: Host, cpus: str) -> str:
+        return compress(asked_for(host, set(expand(cpus)), usable(host, self._process)))
+
+    def restored(self, host: Host, recorded: str, online: set[int]) -> str:
+        granted = usable(host, self._process)
+        return compress(set(expand(recorded)) & granted or granted) or recorded
+
     def write(self, host: Host, cpus: str) -> None:
         numbers = expand(cpus)
         if host.live:
-            os.sched_setaffinity(self._pid, numbers)
+            os.sched_setaffinity(self._pid, asked_for(host, set(numbers), usable(host, self._process)))
             return
         lines = (host.read(self.path) or "").splitlines()
         for index, line in enumerate(lines):

@@ -12,11 +12,11 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from typing import Any, Mapping
 
+from .._outside import json_of
 from .._host import Host
 from .._kernel.machine import CGROUPS, HIERARCHIES
 
@@ -82,7 +82,7 @@ def read(text: str) -> dict[str, Any]:
     """Return the known settings of a configuration's text: texts by key, and mappings of texts."""
     if text.lstrip().startswith("{"):
         try:
-            document = json.loads(text)
+            document = json_of(text)
         except ValueError:
             document = {}
         return _known(document if isinstance(document, dict) else {})

@@ -17,9 +17,9 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import json
 from typing import Iterator, Mapping, NamedTuple
 
+from .._outside import json_of
 from .._cpulist import compress, expand
 from .version import release
 
@@ -52,8 +52,8 @@ class State(NamedTuple):
 def parse(text: str, path: str = FILE) -> State:
     """Return the :class:`State` of a file's text. ``ValueError`` says what is wrong where it is not a state at all."""
     try:
-        state = json.loads(text)
-        content = json.loads(state["data"]) if "data" in state else state
+        state = json_of(text)
+        content = json_of(state["data"]) if "data" in state else state
         policy, default = content["policyName"], content.get("defaultCpuSet", content.get("defaultCPUSet"))
         if not isinstance(policy, str) or not isinstance(default, str):
             raise KeyError("policyName, defaultCpuSet")
@@ -61,7 +61,7 @@ def parse(text: str, path: str = FILE) -> State:
         pods = {str(pod): str(entry.get("cpuSet", "")) for pod, entry in (content.get("podEntries") or {}).items()}
         version = 4 if "data" in state else 3 if pods else _version(entries)
         exclusive = _flat(entries)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError("%s is no CPU manager state (%s: %s)" % (path, type(error).__name__, error))
     default_cpus = expand(default, "%s: defaultCpuSet" % path)
     sets = {name: expand(cpulist, "%s: %s" % (path, name)) for name, cpulist in sorted(exclusive.items())}

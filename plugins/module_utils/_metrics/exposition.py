@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
+from .._outside import shown_lines
+
 Labels = Dict[str, str]
 Number = Union[int, float]
 Sample = Tuple[Labels, Number]
@@ -48,7 +50,7 @@ def value_of(text: str | None, name: str) -> float | None:
 
 
 def _labels(labels: Labels) -> str:
-    pairs = ['%s="%s"' % (name, _escaped(value).replace('"', '\\"')) for name, value in labels.items()]
+    pairs = ['%s="%s"' % (name, _escaped(shown_lines(value)).replace('"', '\\"')) for name, value in labels.items()]
     return "{%s}" % ",".join(pairs) if pairs else ""
 
 

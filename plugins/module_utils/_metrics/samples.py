@@ -42,7 +42,7 @@ METRICS = (
     Metric("npu_affinity_npus", "gauge", "NPUs and GPUs that have CPUs by the plan in force."),
     Metric("npu_affinity_lost_npus", "gauge", "NPUs that have CPUs by the plan in force, or had by the one before, and are not there."),
     Metric("npu_affinity_new_npus", "gauge", "NPUs that are there and have no CPUs by the plan in force."),
-    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are on their NPU's own or nearest NUMA node, 0 to 1."),
+    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),
     Metric(
         "npu_affinity_rebinds_total",
         "counter",

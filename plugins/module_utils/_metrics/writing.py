@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the host with its plan, and write what came of it for node exporter. ``python3 -m npu_affinity._metrics`` does it by a timer.
+"""Compare the host with its plan, and write what came of it for node exporter. ``python3 -m npu_affinity metrics`` does it by a timer.
 
 This module is private to the collection.
 """
@@ -9,17 +9,17 @@ This module is private to the collection.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Sequence
 
 from .. import _textfile
+from .._outside import say
 from .._host import Host
 from .._state.files import MARKER
 from .._state.lock import changing
 from . import exposition
 from .samples import METRICS, samples
 
-PROGRAM = "npu_affinity._metrics"
+PROGRAM = "npu_affinity metrics"
 _HEAD = MARKER + ": metrics of how the CPUs of this host are bound, written anew by npu-affinity-metrics.timer."
 
 
@@ -34,20 +34,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     host = Host(parser.parse_args(argv).root)
     try:
         with changing(host, PROGRAM):  # a bind that is under way ends first
-            path = _textfile.wanted(host)
+            wanted = _textfile.wanted(host)
+            none = "There is no %s: no metrics are written." % _textfile.SETTINGS
+            path, remark = (None, none) if wanted is None else _textfile.place(host, wanted)
             if path is not None:
-                _textfile.require(host, path)
                 _textfile.record(host, path)
         if path is None:
-            sys.stdout.write("There is no %s: no metrics are written.\n" % _textfile.SETTINGS)
+            say(remark)
             return 0
         found, why = samples(host, host.read(path))
         with changing(host, PROGRAM):
-            if _textfile.wanted(host) == path:
+            if _textfile.wanted(host) == wanted:
                 _textfile.write(host, path, exposition.text(_HEAD, METRICS, found))
     except (OSError, ValueError) as error:
-        sys.stdout.write("No metrics are written: %s\n" % error)
+        say("No metrics are written: %s" % error)
         return 1
     if why:
-        sys.stdout.write("This host could not be compared with its plan: %s\n" % why)
+        say("This host could not be compared with its plan: %s" % why)
     return 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Iterable, Mapping, Sequence
 
+from .._table import count
 from .._cpulist import compress, expand
 from .._irq.affinity import KINDS
 from .._plan_file import PATH as PLAN
@@ -62,7 +63,9 @@ class Diff:
             else:
                 self.texts.append(of_text(path, before, after))
         self.add(FILES, file_lines.programs(changes))
-        self.add(FILES, dict.fromkeys("- %d files in %s" % (len(paths), posixpath.dirname(paths[0])) for paths in together.values()))
+        self.add(
+            FILES, dict.fromkeys("- %s in %s" % (count(len(paths), "file"), posixpath.dirname(paths[0])) for paths in together.values())
+        )
         self.add(SYSTEMD, _by_verb(actions))
         return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
 
@@ -227,5 +230,7 @@ def add_unbind(diff: Diff, report: Any) -> Diff:
     diff.add_files(report.changes, report.actions, report.restart_needed)
     diff.add(SETTINGS, settings(report.settings))
     diff.add(INTERRUPTS, affinities(report.affinities.npus) if report.affinities else [])
-    diff.add(SHARE, device_share(chips_of(report.share), recover_of(report.share)) if report.share else [])
+    if report.share:
+        restored = ["~ %s: as before the first bind" % path for path in report.share.restored]
+        diff.add(SHARE, device_share(chips_of(report.share), recover_of(report.share)) + restored)
     return diff.add(THREADS, threads(report.threads.processes) if report.threads else [])

@@ -17,7 +17,7 @@ import re
 from typing import Iterable, Mapping
 
 from .. import _installed
-from .._version import VERSION
+from .._outside import json_of
 from .._state.files import FileState, States, is_ours
 from .._state.systemd import UNIT_FOLDER
 
@@ -30,20 +30,23 @@ _LONG = 60
 
 
 def is_program(path: str) -> bool:
-    return path.startswith(_installed.FOLDER + "/")
+    return path == _installed.ARCHIVE or path.startswith(_installed.FORMER + "/")
 
 
 def programs(changes: Mapping[str, States]) -> list[str]:
-    """Return the line of the host code among ``{path: (before, after)}`` of file states, as a list; none where it stays as it is."""
-    ours = {path: states for path, states in changes.items() if path.endswith(".py") and is_program(path)}
-    if not ours:
-        return []
-    first = ours.get(_installed.FOLDER + "/__init__.py")
-    mark = _mark([before.text for before, _after in ours.values()], [after.text for _before, after in ours.values()])
-    then = "none" if mark == "-" else "version %s" % VERSION
-    now = "none" if mark == "+" else "version %s" % (_installed.installed_version(first and first[0].text) or "unknown") if first else then
-    now = "other texts" if now == then else now
-    return ["%s %d program files in %s: %s -> %s" % (mark, len(ours), _installed.FOLDER, now, then)]
+    """Return the lines of the host code among ``{path: (before, after)}`` of file states; none where it stays as it is."""
+    ours = {path: states for path, states in changes.items() if is_program(path)}
+    before, after = ours.pop(_installed.ARCHIVE, (FileState(None, None), FileState(None, None)))
+    told = ["- %d files of an earlier version in %s" % (len(ours), _installed.FORMER)] if ours else []
+    if before == after:
+        return told
+    now, then = (_version(state.text) for state in (before, after))
+    now = "other content" if now == then else now
+    return ["%s %s: %s -> %s" % (_mark([before.text], [after.text]), _installed.ARCHIVE, now, then)] + told
+
+
+def _version(text: str | None) -> str:
+    return "none" if text is None else "version %s" % (_installed.installed_version(text) or "unknown")
 
 
 def _mark(before: Iterable[str | None], after: Iterable[str | None]) -> str:
@@ -132,7 +135,7 @@ def _settings(text: str) -> dict[str, list[str]] | None:
 
 def _of_document(text: str) -> dict[str, list[str]] | None:
     try:
-        document = json.loads(text)
+        document = json_of(text)
     except ValueError:
         return None
     return {key: [_shortened(value)] for key, value in document.items() if key != "about"}

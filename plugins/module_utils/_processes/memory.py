@@ -20,9 +20,10 @@ import re
 import time
 from typing import Any, Iterable, Mapping
 
+from .._table import count
 from .._cpulist import compress, expand
 from .._host import GONE, CommandError, Host
-from .._state.files import atomic_write
+from .._state.files import atomic_write, remove_file
 from .tasks import Process
 
 PROGRESS = "/run/npu-affinity/migration.json"
@@ -141,10 +142,11 @@ class Migration:
                 % (process.title, amount, _nodes(table, process), compress(wanted_nodes(process)))
                 for process, table, amount in self.todo
             ]
-            more = "; and %d more processes" % (len(shown) - 3) if len(shown) > 3 else ""
+            more = "; and " + count(len(shown) - 3, "more process", "more processes") if len(shown) > 3 else ""
             raise ValueError(
-                "%.0f MiB of memory would move, and memory_limit is %d MiB: %s%s. The processes would stall for about %.0f s. Raise "
-                "memory_limit to %d, or restart them in the slice of their NPU, where their memory comes from the right node at once"
+                "%.0f MiB of memory would move, and npu_affinity_threads_memory_limit is %d MiB: %s%s. The processes would stall for "
+                "about %.0f s. Raise npu_affinity_threads_memory_limit to %d, or restart them in the slice of their NPU, where their "
+                "memory comes from the right node at once"
                 % (self.total, limit, "; ".join(shown[:3]), more, self.total / _SPEED, int(self.total) + 1)
             )
         if self.todo and not self._tool():
@@ -160,8 +162,7 @@ class Migration:
                 if not self._move(process, table):
                     return
         finally:
-            if self.host.exists(PROGRESS):
-                os.unlink(self.host.path(PROGRESS))
+            remove_file(self.host, PROGRESS)
 
     def _move(self, process: Process, table: Mapping[int, float]) -> bool:
         wanted = wanted_nodes(process)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Place the threads of NPU processes on the CPUs of their roles.
 
-The same code runs in the module and, installed on the host, in a timer's unit: ``python3 -m npu_affinity._processes``.
+The same code runs in the module and, installed on the host, in a timer's unit: ``python3 -m npu_affinity threads``.
 
 The rule is the published one: all threads of a worker process to the role main, then its ``acl_thread`` to acl and its
 ``release_thread`` to release (vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, ``bind_threads``). There it runs
@@ -18,22 +18,23 @@ from __future__ import annotations
 import argparse
 import errno
 import fnmatch
-import json
-import sys
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from .._outside import json_of, say
+from .._table import count
 from .._cpulist import compress, expand
 from .._host import FORBIDDEN, GONE, Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import Thread
+from .._kernel.masks import cpuset
 from .._plan_file import PATH as PLAN
 from .._state.lock import changing
 from .._state.log import log_change
 from . import torch_npu
-from .tasks import ROLES, Found, Process, cpuset, find, groups_of, plan_in_force, started_with, threads
+from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, started_with, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
-PROGRAM = "npu_affinity._processes"
+PROGRAM = "npu_affinity threads"
 SETTINGS = "/etc/npu-affinity/threads.json"
 PATTERNS = {
     "acl": ["acl_thread*"],
@@ -51,9 +52,9 @@ _ROUNDS = 3
 
 def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
-    text = host.read(path)
+    text = host.text(path)
     try:
-        settings = json.loads(text) if text is not None else {}
+        settings = json_of(text) if text is not None else {}
         processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
         known: dict[str, Any] = {
             "npus": list,
@@ -83,7 +84,7 @@ class _Thread(Thread):
     """A thread of a process by its numbers of the moment."""
 
     def __init__(self, pid: int, tid: int, name: str) -> None:
-        Thread.__init__(self, name, tid)
+        Thread.__init__(self, name, tid, pid)
         self.path = "/proc/%d/task/%d/status" % (pid, tid)
 
 
@@ -126,6 +127,7 @@ class _Process:
         self.host = host
         self.process = process
         self.online = online
+        self.release = release
         self.patterns = patterns if any(npu.get("kv") for npu in process.npus) else dict(patterns, kv=[])
         self.granted = cpuset(host, process.pid)
         self.entries: dict[int, dict[str, Any]] = {}
@@ -158,7 +160,7 @@ class _Process:
         elif not wanted:
             there = self.online if self.granted is None else self.online & self.granted
             self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(there) or "(none)"))
-        elif set(expand(entry["before"])) & self.online == wanted:
+        elif set(expand(entry["before"])) & self.online == wanted and (check or not self.release):
             entry["state"] = "placed"
         elif check:
             entry.update(state="moved", after=entry["wanted"])
@@ -182,7 +184,8 @@ class _Process:
         if entry["after"] is None:
             entry.update(state="gone", after=entry["before"])
         elif set(expand(entry["after"])) & self.online == wanted:
-            entry["state"] = "moved"
+            # One that is let go is written whatever it shows: it may have asked for just these CPUs, and would keep them
+            entry["state"] = "placed" if entry["after"] == entry["before"] else "moved"
         else:
             text = "was put on CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
             entry.update(state="failed", text=text)
@@ -265,6 +268,18 @@ def place(
     return report
 
 
+def put_back(host: Host, report: Report) -> None:
+    """Put the threads that were moved back where they were; one that has ended needs nothing. Raises ``OSError``."""
+    for row in report.processes:
+        for entry in row["threads"]:
+            if entry["before"] != entry["after"] and entry["state"] != "gone":
+                try:
+                    _Thread(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
+                except OSError as error:
+                    if error.errno not in GONE:
+                        raise
+
+
 def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the threads of one process with those joined that fare alike: ``names`` and ``tids`` (in the notation of cpulists)."""
     groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int], set[str]]] = {}
@@ -310,16 +325,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with changing(host, PROGRAM):
             if not host.exists(options.plan):
-                sys.stdout.write("There is no %s: no thread is placed.\n" % options.plan)
+                say("There is no %s: no thread is placed." % options.plan)
                 return 0
             processes, patterns = settings_of(host, options.settings)
             report = place(host, plan_in_force(host, options.plan), processes, patterns)
     except (OSError, ValueError) as error:
-        sys.stdout.write("No thread is placed: %s\n" % error)
+        say("No thread is placed: %s" % error)
         return 1
     if report.changed:
         moved = moves(report.processes)
-        log_change(host, "rebind", PROGRAM, "%d changes of threads" % len(moved), moved)
+        log_change(host, "rebind", PROGRAM, count(len(moved), "change") + " of threads", moved)
     for line in lines(report):
-        sys.stdout.write("%s\n" % line)
+        say(line)
     return 1 if report.failed else 0

@@ -39,6 +39,10 @@ class Release(release.Release):
             self.report = self.outcome.attempt(None, self._place, self.placed)
             self.outcome.warnings += self.report.failed if self.report else []
 
+    def take_back(self) -> None:
+        if self.report is not None:
+            placing.put_back(self.host, self.report)
+
     def _place(self, placed: Placed, check: bool = False) -> placing.Report:
         plan, processes, patterns = placed
         return placing.place(self.host, plan, processes, patterns, check, release=True)

@@ -14,7 +14,6 @@ This module is private to the collection.
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 import stat
 import sys
@@ -24,7 +23,6 @@ from .._cpulist import expand
 from .._host import Host
 from .._irq.binding import share_out
 from .._kernel.interrupts import interrupt_names, vectors
-from .._kernel.machine import CGROUPS
 from .._plan_file import PATH as PLAN
 from .._plan_file import Device, plan_npus, read
 
@@ -110,11 +108,11 @@ def groups_of(plan: Mapping[str, Any], wanted: Iterable[Mapping[str, Any]] = ())
         missing = [str(number) for number in asked if number not in known]
         if missing:
             has = ", ".join(str(number) for number in sorted(known)) or "none"
-            raise ValueError("processes: NPU %s is not in the plan, which has %s" % (", ".join(missing), has))
+            raise ValueError("npu_affinity_threads_processes: NPU %s is not in the plan, which has %s" % (", ".join(missing), has))
         npus = [known[number] for number in sorted(set(asked))] or plan["npus"]
         named = [name for name in (entry.get("slice"), entry.get("unit")) if name]
         if not asked and (named or entry.get("pids")):
-            text = "processes: %s names no NPU; give the logic ids of npus"
+            text = "npu_affinity_threads_processes: %s names no NPU; give the logic ids of npus"
             raise ValueError(text % (named[0] if named else "process %s" % ", ".join(map(str, entry["pids"]))))
         groups += [Group(npus, name) for name in named]
         if entry.get("pids"):
@@ -266,21 +264,3 @@ def threads(host: Host, pid: int) -> list[tuple[int, str]]:
         if name is not None:
             found.append((tid, name))
     return found
-
-
-def cpuset(host: Host, pid: int) -> set[int] | None:
-    """Return the set of CPUs that the cgroup of a process grants it, or None where no cpuset controller says so."""
-    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
-        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if controllers and "cpuset" not in controllers.split(","):
-            continue
-        top, name = (CGROUPS + "/cpuset", "cpuset.effective_cpus") if controllers else (CGROUPS, "cpuset.cpus.effective")
-        folder = path
-        while folder.startswith("/"):
-            text = host.read("%s/%s/%s" % (top, folder.strip("/"), name))
-            if text:
-                return set(expand(text, name))
-            if folder == "/":
-                break
-            folder = posixpath.dirname(folder)
-    return None

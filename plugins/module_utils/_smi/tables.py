@@ -12,7 +12,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from .errors import require_answer
 from .text import lines_of, number_of, pci_of, value_of
@@ -32,9 +32,27 @@ def parse_info(text: str) -> dict[str, Any]:
     the HBM if the table has that column; processes: ``[{card, chip, pid, name, memory_mib}]``, with chip None where
     the process table names only NPUs. Raises NpuSmiError for an error text, ValueError when there is no table at all.
     """
+    found, readable = _info(text)
+    if not found["chips"] and not found["processes"]:
+        require_answer(readable, text, "npu-smi info", "header with 'Health' or 'Process id'")
+    return {key: value for key, value in found.items() if key != "damaged"}
+
+
+def damaged_rows(text: str) -> list[str]:
+    """Return the rows of what ``npu-smi info`` shows that are cut short, or whose other line or heading is missing. What they are about is
+    not, or not wholly, in :func:`parse_info`."""
+    rows: list[str] = _info(text)[0]["damaged"]
+    return rows
+
+
+def _info(text: str) -> tuple[dict[str, Any], bool]:
+    """Return ``({version, chips, processes, damaged}, whether a heading was found)``."""
     version = None
-    chips, processes = [], []
+    chips: list[dict[str, Any]] = []
+    processes: list[dict[str, Any]] = []
+    damaged: list[str] = []
     chip_layout = process_layout = above = None
+    pending = ""
     for line in lines_of(text):
         cells = _cells(line)
         if not cells:
@@ -48,20 +66,28 @@ def parse_info(text: str) -> dict[str, Any]:
         elif "process id" in words:
             process_layout = _process_layout(words)
         elif "health" in words:
+            damaged += [pending] if above else []
             chip_layout, process_layout, above = _chip_layout(words), None, None
         elif process_layout:
             processes.extend(_processes_of_row(cells, process_layout))
+            damaged += [line.strip()] if len(cells) <= process_layout["pid"] and _begins_with_number(cells) else []
         elif chip_layout and "bus-id" in words:
             chip_layout.update(_lower_layout(words))
-        elif chip_layout and len(cells) > chip_layout["bus"]:
-            if not _is_lower_row(cells, chip_layout, above):
-                above = _upper_row(cells, chip_layout)
-            elif above:
-                chips.append(dict(above, **_lower_row(cells, chip_layout)))
-                above = None
-    if not chips and not processes:
-        require_answer(chip_layout or process_layout, text, "npu-smi info", "header with 'Health' or 'Process id'")
-    return {"version": version, "chips": chips, "processes": processes}
+        elif not chip_layout or len(cells) <= _last_cell(chip_layout):
+            damaged += [line.strip()] if above or _begins_with_number(cells) else []
+            above = None
+        elif not _is_lower_row(cells, chip_layout, above):
+            damaged += [pending] if above else []
+            above, pending = _upper_row(cells, chip_layout), line.strip()
+        elif not chip_layout["columns"]:
+            damaged.append(line.strip())
+            above = None
+        elif above:
+            chips.append(dict(above, **_lower_row(cells, chip_layout)))
+            above = None
+    damaged += [pending] if above else []
+    found = {"version": version, "chips": chips, "processes": processes, "damaged": damaged}
+    return found, bool(chip_layout or process_layout)
 
 
 def _cells(line: str) -> list[str]:
@@ -70,6 +96,16 @@ def _cells(line: str) -> list[str]:
     if not line.startswith("|") or _FRAME_CHARACTERS.issuperset(line):
         return []
     return [cell.strip() for cell in line[1 : -1 if line.endswith("|") else None].split("|")]
+
+
+def _begins_with_number(cells: Sequence[str]) -> bool:
+    """Whether a row begins as those of NPUs do; sentences of the tool do not."""
+    return number_of(cells[0].partition(" ")[0]) is not None
+
+
+def _last_cell(layout: Mapping[str, Any]) -> int:
+    """Return the number of the last cell that a row of a chip needs."""
+    return max(layout[key] or 0 for key in ("card", "name", "health", "bus", "chip"))
 
 
 def _cell_with(word: str, words: list[str]) -> int | None:

@@ -8,9 +8,12 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
+import re
+import stat
 from typing import Any, Iterable, Mapping, Tuple
 
 from .._host import Host
@@ -18,6 +21,9 @@ from .._host import Host
 MARKER = "Managed by npu.affinity"
 LEFTOVER = ".npu-affinity-"
 """How the names of temporary files begin; one is left behind only when a run is killed."""
+Owner = Tuple[int, int]
+"""The numbers of a user and of a group."""
+_OWNER = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\Z")
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 
 
@@ -27,23 +33,74 @@ def is_ours(text: str) -> bool:
     return MARKER in lines[0] or (lines[0].startswith("#!") and len(lines) > 1 and MARKER in lines[1])
 
 
-def atomic_write(host: Host, path: str, text: str, mode: int = 0o644) -> None:
-    """Write a whole file: to a temporary name beside it, to the disk, then renamed, so that a reader sees the old or the new one."""
+def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Owner | None = None) -> None:
+    """Write a whole file: to a temporary name beside it, to the disk, then renamed, so that a reader sees the old or the new one.
+
+    ``owner`` is its user and group, by default those of the file that it replaces. Whoever is not root keeps what the kernel gives.
+    """
     target = host.path(path)
-    folder = os.path.dirname(target)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
-    temporary = _free_name(folder)
+    make_folder(host, posixpath.dirname(path))
+    _refuse_folder(path, target)
+    temporary = _free_name(os.path.dirname(target))
+    owner = owner or _owner_of(target)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, mode)
+            if owner:
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), *owner)
+            os.fchmod(file.fileno(), mode)
         os.rename(temporary, target)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def make_folder(host: Host, path: str, mode: int = 0o755) -> None:
+    """Make a folder and those above it that are missing, with these permission bits whatever the umask; others stay as they are."""
+    place, missing = host.resolve(path), []
+    while not os.path.lexists(place):
+        missing.append(place)
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        found = place[len(host.root.rstrip("/")) :]
+        raise ValueError("%s cannot be written: File exists and is not a directory; remove or rename it, and run again" % found)
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+            os.chmod(folder, mode if folder == missing[0] else 0o755)
+
+
+def _owner_of(target: str) -> Owner | None:
+    """Return the user and group of a file that is there, None where they are those that a new file gets."""
+    try:
+        found = os.lstat(target)
+    except FileNotFoundError:
+        return None
+    owner = (found.st_uid, found.st_gid)
+    return owner if stat.S_ISREG(found.st_mode) and owner != (os.geteuid(), os.getegid()) else None
+
+
+def _refuse_folder(path: str, target: str) -> None:
+    if os.path.isdir(target) and not os.path.islink(target):
+        raise ValueError("%s cannot be written (Is a directory): remove or rename it, and run again" % path)
+
+
+def is_file(host: Host, path: str) -> bool:
+    """Whether a file or a link is at a path. What else is there is not managed by npu.affinity, whatever its name."""
+    target = host.path(path)
+    return os.path.islink(target) or os.path.isfile(target)
+
+
+def remove_file(host: Host, path: str) -> None:
+    """Remove what is at a path, if anything is. Raises ``ValueError`` with a sentence for a directory."""
+    target = host.path(path)
+    _refuse_folder(path, target)
+    if os.path.lexists(target):
+        os.unlink(target)
 
 
 def _free_name(folder: str) -> str:
@@ -54,16 +111,23 @@ def _free_name(folder: str) -> str:
     return name
 
 
+def leftovers(host: Host, folder: str) -> list[str]:
+    """Return the temporary files that killed runs left in a folder."""
+    return [path for path in ("%s/%s" % (folder, name) for name in host.names(folder, LEFTOVER + "*")) if is_file(host, path)]
+
+
 class FileState:
     """One file before and after: ``text`` None means that there is no file; ``mode`` is its permission bits.
 
-    A symbolic link has its ``link`` target, no mode, and a text that only describes it.
+    A symbolic link has its ``link`` target, no mode, and a text that only describes it. ``owner`` is None for the user and group that a new
+    file gets, or for a file that has to be written and keeps those of the one that it replaces; it does not make two states different.
     """
 
-    def __init__(self, text: str | None, mode: int | None, link: str | None = None) -> None:
+    def __init__(self, text: str | None, mode: int | None, link: str | None = None, owner: Owner | None = None) -> None:
         self.text = text if link is None else "symbolic link to %s\n" % link
         self.mode = mode
         self.link = link
+        self.owner = owner
 
     @property
     def private(self) -> bool:
@@ -82,42 +146,61 @@ class FileState:
 
     @classmethod
     def of(cls, host: Host, path: str) -> FileState:
+        """Return what is at a path. Raises ``ValueError`` with a sentence for what is neither a file nor a link, or cannot be read."""
         target = host.path(path)
-        try:
-            if os.path.islink(target):
-                return cls(None, None, os.readlink(target))
-            with open(target, "rb") as file:
-                return cls(file.read().decode("utf-8", "surrogateescape"), os.fstat(file.fileno()).st_mode & 0o7777)
-        except FileNotFoundError:
+        if os.path.islink(target):
+            return cls(None, None, os.readlink(target))
+        content = host.content(path)
+        if content is None:
             return cls(None, None)
+        return cls(content.decode("utf-8", "surrogateescape"), os.lstat(target).st_mode & 0o7777, owner=_owner_of(target))
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> FileState:
         """Return what :meth:`record` described. Raises ``ValueError`` when it is no such thing."""
         try:
             if "link" in values:
-                return cls(None, None, str(values["link"]))
-            return cls(values["content"] + "", int(str(values.get("mode") or "0644"), 8))
-        except (KeyError, TypeError, ValueError):
+                return cls(None, None, _without_nul(values["link"]))
+            mode, owner = int(values.get("mode") or "0644", 8), values.get("owner")
+            if not 0 <= mode <= 0o7777:
+                raise ValueError("mode %s" % values["mode"])
+            if owner is not None:
+                owner = _owner_from(owner)
+            return cls(values["content"] + "", mode, owner=owner)
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError("'%s' is neither a file with content and mode nor a link" % (values,))
 
     def record(self) -> dict[str, str | None]:
-        """Return it as plain data: ``{content, mode}`` with the mode in octal, or ``{link}``."""
+        """Return it as plain data: ``{content, mode}`` with the mode in octal, and ``owner`` (``uid:gid``) if known, or ``{link}``."""
         if self.link is not None:
             return {"link": self.link}
-        return {"content": self.text, "mode": self.octal}
+        owner = {"owner": "%d:%d" % self.owner} if self.owner else {}
+        return dict({"content": self.text, "mode": self.octal}, **owner)
 
     def put(self, host: Host, path: str) -> None:
         target = host.path(path)
         if self.link is not None:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            make_folder(host, posixpath.dirname(path))
             temporary = _free_name(os.path.dirname(target))
             os.symlink(self.link, temporary)
             os.rename(temporary, target)
         elif self.text is not None:
-            atomic_write(host, path, self.text, 0o644 if self.mode is None else self.mode)
-        elif os.path.lexists(target):
-            os.unlink(target)
+            atomic_write(host, path, self.text, 0o644 if self.mode is None else self.mode, self.owner)
+        else:
+            remove_file(host, path)
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path has no NUL")
+    return text + ""
+
+
+def _owner_from(text: str) -> Owner:
+    found = _OWNER.match(text)
+    if not found:
+        raise ValueError("'%s' is not an owner" % text)
+    return int(found.group(1)), int(found.group(2))
 
 
 States = Tuple[FileState, FileState]

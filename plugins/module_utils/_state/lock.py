@@ -14,17 +14,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import time
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from .. import _plan_file
 from .._host import Host
+from .._outside import shown
 
 PATH = "/run/npu-affinity.lock"
 RECORD = "/etc/npu-affinity/previous.json"
 LIMIT = 180
 """Seconds to wait for another program. A call of npu-smi that hangs, or a kubelet that starts slowly, ends before."""
 _PAUSE = 0.1
+_UMASK = 0o022
+"""What the commands that a run starts, such as ``systemctl --root enable``, make is readable whatever the umask of root."""
 
 
 class Busy(ValueError):
@@ -35,18 +39,28 @@ class Busy(ValueError):
 def changing(host: Host, program: str, check: bool = False) -> Iterator[None]:
     """Hold the lock of a host while ``program`` (a name for those who wait) changes it; nothing is taken or written with ``check``.
 
-    Before that previous.json and the plan in force are looked at: nobody changes a host whose state before the first bind cannot be put
-    back, or that a newer version bound. Raises ``ValueError`` with a sentence for that, and :class:`Busy` when another program did not end
-    within :data:`LIMIT` seconds.
+    The process has the usual umask meanwhile. First, previous.json and the plan in force are looked at: nobody changes a host whose state
+    before the first bind cannot be put back, or that a newer version bound. Raises ``ValueError`` with a sentence for that, and
+    :class:`Busy` when another program did not end within :data:`LIMIT` seconds.
     """
     if check:
         _validate_record(host)
         yield
         return
-    made = _missing(host)
+    made, umask = _missing(host), os.umask(_UMASK)
+    try:
+        with _held(host, program, made):
+            _validate_record(host)
+            yield
+    finally:
+        os.umask(umask)
+
+
+@contextlib.contextmanager
+def _held(host: Host, program: str, made: Sequence[str]) -> Iterator[None]:
+    """Hold the lock, and remove its file with the folders that were ``made`` for it."""
     descriptor = _acquire(host, program)
     try:
-        _validate_record(host)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -59,14 +73,14 @@ def changing(host: Host, program: str, check: bool = False) -> Iterator[None]:
 def holder(host: Host) -> str | None:
     """Return which program changes a host at the moment, and since when; None where none does, or for who may not look."""
     try:
-        descriptor = os.open(host.path(PATH), os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(host.path(PATH), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        return os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another program"
+        return _said(descriptor)
     finally:
         os.close(descriptor)
 
@@ -76,7 +90,7 @@ def _validate_record(host: Host) -> None:
     if host.exists(RECORD):
         from . import previous  # a program that is only started needs nothing of what it imports
 
-        previous.verified(host)
+        previous.recorded(host)
 
 
 def _missing(host: Host) -> list[str]:
@@ -93,18 +107,22 @@ def _acquire(host: Host, program: str) -> int:
     while True:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and time.monotonic() < deadline:
-                continue  # a holder took the folder along
+            if os.path.islink(path) or os.path.lexists(path) and not os.path.isfile(path):
+                raise ValueError("%s is not a file: remove or rename it, and run again" % PATH)
+            if _was_taken_along(error, os.path.dirname(path)) and time.monotonic() < deadline:
+                continue
             raise ValueError("%s cannot be written (%s); run as root (become: true)" % (PATH, error.strerror or error))
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ValueError("%s is not a file: remove or rename it, and run again" % PATH)
             if _taken(descriptor, path):
                 started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, ("%s (process %d) since %s" % (program, os.getpid(), started)).encode())
                 return descriptor
-            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another program"
+            holder = _said(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -115,6 +133,21 @@ def _acquire(host: Host, program: str) -> int:
                 "has ended, or end it where it hangs" % (holder, LIMIT, PATH)
             )
         time.sleep(_PAUSE)
+
+
+def _said(descriptor: int) -> str:
+    """Return what the file says of its holder."""
+    return shown(os.pread(descriptor, 200, 0).decode("utf-8", "replace")) or "another program"
+
+
+def _was_taken_along(error: OSError, folder: str) -> bool:
+    """Whether a holder made the folder for its own lock, or removed it, between the steps that make it here."""
+    if not isinstance(error, FileExistsError):
+        return isinstance(error, FileNotFoundError)
+    try:
+        return stat.S_ISDIR(os.stat(folder).st_mode)
+    except OSError as other:
+        return isinstance(other, FileNotFoundError)
 
 
 def _taken(descriptor: int, path: str) -> bool:

@@ -15,6 +15,7 @@ import contextlib
 import struct
 from typing import TYPE_CHECKING, Sequence
 
+from .._outside import shown
 from .._version import VERSION
 
 if TYPE_CHECKING:
@@ -41,15 +42,20 @@ def log_change(
         return
     import socket  # for those who write nothing its import would be the longest part of a run
 
+    what, author, reason = shown(what), shown(author), shown(reason)
     sentence = "%s%s: %s%s" % (action, " by " + author if author else "", what, ": " + reason if reason else "")
     priority = _WARNING if action == "stop" else _NOTICE
     line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "npu-affinity"}
-    ours = {"ACTION": action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION, "CHANGES": "\n".join(changes[:_MOST_CHANGES])}
+    ours = {"ACTION": action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION, "CHANGES": _lines(changes)}
     ours["HISTORY"] = "" if history is None else str(history)
     line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(_SECONDS)
         sender.sendto(b"".join(_field(name, value.encode("utf-8", "replace")) for name, value in line.items()), host.path(SOCKET))
+
+
+def _lines(changes: Sequence[str]) -> str:
+    return "\n".join(map(shown, changes[:_MOST_CHANGES]))
 
 
 def _field(name: str, value: bytes) -> bytes:

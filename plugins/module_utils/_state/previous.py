@@ -11,13 +11,13 @@ This module is private to the collection.
 from __future__ import annotations
 
 import json
-import os
 from typing import Any, Container, Mapping
 
 from .._host import Host
+from .._outside import json_of
 from .._plan_file import SCHEMA, refuse_newer
 from . import sections as _sections
-from .files import MARKER, atomic_write
+from .files import MARKER, atomic_write, remove_file
 from .lock import RECORD
 
 PATH = RECORD
@@ -26,29 +26,23 @@ _ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 
 
 def recorded(host: Host) -> dict[str, Any]:
-    """Return the recorded sections by name; none when the host was never bound. A broken file, or a newer one, raises ``ValueError``."""
-    text = host.read(PATH)
+    """Return the recorded sections by name; none when the host was never bound.
+
+    Raises ``ValueError`` for a broken file, a newer one, and a section that could not be restored. Whoever changes a host comes here first:
+    such a record is found before the first write.
+    """
+    text = host.text(PATH)
     if text is None:
-        if host.exists(PATH):
-            raise ValueError("%s cannot be read; run as root (become: true)" % PATH)
         return {}
     try:
-        sections = json.loads(text)
+        sections = json_of(text)
     except ValueError as error:
         raise ValueError("%s is not valid JSON (%s): %s" % (PATH, error, _ADVICE))
     if not isinstance(sections, dict):
         raise ValueError("%s does not hold sections: %s" % (PATH, _ADVICE))
     refuse_newer(PATH, sections)
-    return {name: data for name, data in sections.items() if name not in ("about", "schema")}
-
-
-def verified(host: Host) -> dict[str, Any]:
-    """Return :func:`recorded` after a look at every section; one that could not be restored raises ``ValueError``.
-
-    Whoever changes a host comes here first, so that a record of another version is found before the first write.
-    """
-    sections = recorded(host)
-    for name, data in sections.items():
+    found = {name: data for name, data in sections.items() if name not in ("about", "schema")}
+    for name, data in found.items():
         try:
             _sections.check(name, data)
         except ValueError as error:
@@ -56,7 +50,7 @@ def verified(host: Host) -> dict[str, Any]:
                 "%s: section '%s' cannot be restored (%s). Nothing was touched; use the version of the collection that bound this host, or "
                 "correct the file by hand" % (PATH, name, error)
             )
-    return sections
+    return found
 
 
 def record(host: Host, section: str, data: Any) -> bool:
@@ -105,8 +99,8 @@ def forget(host: Host, section: str, members: Container[str]) -> None:
 def _store(host: Host, before: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
     if sections and sections != before:
         _write(host, sections)
-    elif not sections and host.exists(PATH):
-        os.unlink(host.path(PATH))
+    elif not sections:
+        remove_file(host, PATH)
 
 
 def _write(host: Host, sections: Mapping[str, Any]) -> None:

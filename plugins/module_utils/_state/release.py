@@ -80,3 +80,6 @@ class Release:
 
     def finish(self, check: bool) -> None:
         """Do what comes when the files are gone, and say what is left. In check mode nothing else was done."""
+
+    def take_back(self) -> None:
+        """Bring back what was released, because the transaction failed. Raises what it raises."""

@@ -15,6 +15,8 @@ from .._cpulist import expand
 from .files import FileState
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|target)\Z")
+_NUMBER = re.compile(r"[0-9]{1,9}\Z")
+_MODE = re.compile(r"[0-7]{1,4}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -57,10 +59,13 @@ def _check_names(data: list[str]) -> None:
 
 
 def _check_interrupts(data: dict[str, Any]) -> None:
-    for member in [data["workqueues"], data["threads"]] + list(data["functions"].values()):
+    for member in [data["functions"], data["workqueues"], data["threads"], *data["functions"].values()]:
         if not isinstance(member, dict):
             raise ValueError("it has no affinities by name")
+    for member in [data["workqueues"], data["threads"], *data["functions"].values()]:
         for name, cpus in member.items():
+            if not isinstance(cpus, (str, type(None))):
+                raise ValueError("%s was on %r" % (name, cpus))
             expand(cpus or "", name)
 
 
@@ -75,17 +80,22 @@ def _check_device_share(data: dict[str, Any]) -> None:
     if not isinstance(data.get("recover"), (bool, type(None))):
         raise ValueError("recover is %r" % data["recover"])
     for card, chips in data["chips"].items():
-        if not all(number.isdigit() for number in [card] + list(chips)):
+        if not all(_NUMBER.match(number) for number in [card] + list(chips)):
             raise ValueError("'%s' is not a card with chips" % card)
         if not all(isinstance(enabled, (bool, type(None))) for enabled in chips.values()):
             raise ValueError("card %s has chips that are neither on nor off" % card)
+    for path, record in data.get("files", {}).items():
+        _check_path(path)
+        if record is not None:
+            FileState.from_record(record)
 
 
 def _check_layout(data: dict[str, Any]) -> None:
     _check_paths(data["folders"])
     for path, mode in data["modes"].items():
         _check_path(path)
-        int(mode, 8)
+        if not _MODE.match(mode):
+            raise ValueError("'%s' has the permissions %r" % (path, mode))
     for path, digests in data["files"].items():
         _check_path(path)
         if not isinstance(digests, list) or not all(_DIGEST.match(digest) for digest in digests):

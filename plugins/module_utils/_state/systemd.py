@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """systemd as seen from files and cgroups, and the few commands that make it follow the unit files.
 
-What systemd was seen to do with cpusets (systemd 252, kernel 6.1; systemd issue 43846): a drop-in takes effect on a running
-unit at ``daemon-reload``; an exit status of 0 proves nothing; removing the last value leaves the live set narrow.
+What systemd was seen to do with cpusets (247 on kernel 5.10, 252 on 6.1, 257 on 6.12, 262 on 7.2; issue 43846, pull request 38190): a
+changed set takes effect on a running unit at ``daemon-reload``, but not with 256 and 257, where only ``set-property`` changes it
+(:mod:`_transaction.live_sets`); an exit status of 0 proves nothing; removing the last value leaves the live set narrow.
 
 This module is private to the collection.
 """
@@ -14,12 +15,13 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import Container, Iterable, Sequence
+from typing import Container, Iterable, Mapping, Sequence
 
-from .._cpulist import expand
+from .._cpulist import compress, expand
 from .._host import CommandError, Host, Result
 from .._kernel.machine import CGROUPS
-from .files import remove_empty
+from .._kernel.masks import possible
+from .files import make_folder, remove_empty
 
 UNIT_FOLDER = "/etc/systemd/system"
 UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
@@ -150,7 +152,7 @@ class Systemd:
         """
         if not self._told("enable", unit):
             for link in enable_links(unit, text):
-                os.makedirs(posixpath.dirname(self.host.path(link)), exist_ok=True)
+                make_folder(self.host, posixpath.dirname(link))
                 os.symlink("%s/%s" % (UNIT_FOLDER, unit), self.host.path(link))
 
     def disable(self, unit: str, text: str | None) -> None:
@@ -240,12 +242,17 @@ class Systemd:
 
     def widen(self, unit: str, keys: Container[str]) -> None:
         """Give a live unit all CPUs or memory nodes, so that its setting can be taken away (removing it alone leaves the set narrow)."""
-        cpus = self.host.read("/sys/devices/system/cpu/possible") or self.host.read("/sys/devices/system/cpu/online")
-        everything = {"AllowedCPUs": cpus, "AllowedMemoryNodes": self.host.read("/sys/devices/system/node/has_memory")}
-        self._check("set-property", "--runtime", unit, *["%s=%s" % (key, everything[key]) for key in CPUSET_KEYS if key in keys])
+        nodes = set(expand(self.host.read("/sys/devices/system/node/has_memory") or ""))
+        everything = {"AllowedCPUs": possible(self.host), "AllowedMemoryNodes": nodes}
+        self.set_live(unit, {key: everything[key] for key in CPUSET_KEYS if key in keys})
+
+    def set_live(self, unit: str, sets: Mapping[str, set[int]]) -> None:
+        """Give a live unit other CPUs or memory nodes at once, by a drop-in that lasts until the next boot."""
+        if sets:
+            self._check("set-property", "--runtime", unit, *["%s=%s" % (key, compress(value)) for key, value in sets.items()])
 
     def drop_runtime_settings(self, unit: str) -> None:
-        """Remove what :meth:`widen` wrote; systemd has to be reloaded for it."""
+        """Remove what :meth:`set_live` wrote; systemd has to be reloaded for it."""
         for path in self.set_by_hand(unit, RUNTIME_CONTROLS):
             os.unlink(self.host.path(path))
         remove_empty(self.host, ["%s/%s.d" % (control, unit) for control in RUNTIME_CONTROLS] + list(RUNTIME_CONTROLS))

@@ -19,6 +19,7 @@ from .._kernel import pci
 from .._kernel.holders import groups_of_holders
 from .._kernel.machine import machine
 from .._kubelet.facts import kubelet
+from .._programs import programs
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment
 from . import gpus as _gpus
@@ -64,6 +65,7 @@ def gather(
         "kubelet": kubelet(host, online),
         "applied": _attempt(problems, None, applied, host),
         "drop_ins": drop_ins_of_services(host),
+        "programs": programs(host),
         "problems": problems,
     }
     if units:

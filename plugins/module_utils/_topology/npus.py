@@ -18,6 +18,7 @@ from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.pci import DEVICE_FOLDER, numa_node
 from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
+from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version
 from .._smi.tool import HUNG, Tool, find
 
@@ -86,6 +87,7 @@ def gather(
 def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """Return ``(info, chips)`` with as few calls as possible: a call takes up to seconds, and longer where an NPU is ill."""
     info = tool.ask(_info, "info")
+    tool.problems.extend(info["damaged"] if info else ())
     mapping = _mapping(tool)
     topo = tool.ask(parse_topo, "info", "-t", "topo") or [] if mapping or _shown(info) else []
     ids = _ids_of_mapping(mapping, tool.problems) if mapping else _ids_of_info(info, topo, tool.problems)
@@ -103,7 +105,9 @@ def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[di
 
 def _info(text: str) -> dict[str, Any]:
     match = _BANNER.search(text)
-    return dict(parse_info(text), npu_smi=match.group(1) if match else None)
+    damage = "A row of npu-smi info is cut short, or lacks its other line or its heading: '%s'."
+    damaged = [damage % row for row in damaged_rows(text)]
+    return dict(parse_info(text), npu_smi=match.group(1) if match else None, damaged=damaged)
 
 
 def _mapping(tool: Tool) -> list[dict[str, Any]] | None:

@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bring a set of host files and the systemd units that they configure to the wanted state, wholly or not at all.
 
-Order: compare, refuse what is unsafe, record what was there before the first bind, start what a killed run had stopped, set what concerns
-the whole host, widen live CPU sets whose setting goes, write, try the programs of our units, reload, stop slices that are gone and idle,
-enable, start, read back what the kernel grants, add to the history. When a step fails, every file and setting is put back, what was
-stopped is started, and systemd is told again. Before the first write the paths are noted in previous.json, and forgotten when systemd has
-followed: what a killed run began the next one finishes.
+Order: compare, refuse what is unsafe, start what a killed run had stopped, release what is switched off (:class:`Earlier`), record what was
+there before the first bind, set what concerns the whole host, widen live CPU sets whose setting goes, write, try the programs of our units,
+reload, stop slices that are gone and idle, enable, start, give running units what the reload did not, read back what the kernel grants, add
+to the history. When a step fails, every file and setting is put back, what was stopped is started, systemd is told again, and previous.json
+is as it was. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: what a killed run began
+the next one finishes.
 
 This module is private to the collection.
 """
@@ -16,19 +17,20 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .. import _tuning
 from .._cpulist import compress, expand
 from .._history import entries
 from .._history.entries import Applied
 from .._host import CommandError, Host
+from .._installed import former_bytecode, former_folders
 from .._irq import irqbalance
 from .._state import journal
 from .._state import previous as _previous
-from .._state.files import LEFTOVER, FileState, States, is_ours, missing_folders, remove_empty
+from .._state.files import FileState, States, is_file, is_ours, leftovers, missing_folders, remove_empty, remove_file
 from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of, units_of
-from . import programs
+from . import live_sets, programs
 
 INTERRUPTED = "interrupted"
 """The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""
@@ -112,18 +114,22 @@ class Report:
 def _stale(host: Host, request: Request) -> Iterator[str]:
     """Yield the paths of our own files that the request no longer has, and of temporary files that a killed run left beside them."""
     for folder in sorted({posixpath.dirname(path) for path in request.files}):
-        for name in host.names(folder, LEFTOVER + "*"):
-            yield "%s/%s" % (folder, name)
-    for pattern in request.owned:
+        yield from leftovers(host, folder)
+    for path in owned(host, request.owned):
+        text = FileState.of(host, path).text if path not in request.files and is_file(host, path) else None
+        if text is not None and is_ours(text):
+            yield path
+
+
+def owned(host: Host, patterns: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of everything that is where files of the collection lie, by their shell patterns."""
+    for pattern in patterns:
         folder, name = posixpath.split(pattern)
         parent, inner = posixpath.split(folder)
         folders = ["%s/%s" % (parent, found) for found in host.names(parent, inner)] if "*" in inner else [folder]
         for candidate in folders:
             for found in host.names(candidate, name):
-                path = "%s/%s" % (candidate, found)
-                text = FileState.of(host, path).text if path not in request.files else None
-                if text is not None and is_ours(text):
-                    yield path
+                yield "%s/%s" % (candidate, found)
 
 
 def compare(host: Host, request: Request) -> dict[str, States]:
@@ -183,18 +189,45 @@ def _lost_settings(before: FileState, after: FileState) -> set[str]:
     return {key for key in CPUSET_KEYS if key in settings(before.text) and key not in settings(after.text)}
 
 
-class _Apply:
-    """One transaction on one host: ``look`` completes the report without a write; ``undo`` puts everything back in the reverse order."""
+class TakenBack(ValueError):
+    """A step failed, and the host is as it was before the transaction; or the text says what could not be put back."""
 
-    def __init__(self, host: Host, request: Request, report: Report) -> None:
+
+class Earlier:
+    """What belongs to a transaction and comes before its files. ``run`` raises ``ValueError`` where it cannot be done wholly, ``undo``
+    takes it back, also where ``run`` did not end, and ``finish`` forgets what only unbind needs. ``title`` names it in a sentence."""
+
+    title = ""
+
+    @property
+    def changed(self) -> bool:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def undo(self) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+
+class Transaction:
+    """The changes of one request on one host. ``look`` completes ``report`` without a write, ``run`` changes the host, ``finish`` forgets
+    that a run is under way, and ``undo`` puts everything back in the reverse order, also after ``finish``."""
+
+    def __init__(self, host: Host, request: Request) -> None:
         self.host = host
         self.request = request
-        self.report = report
+        self.report = report = Report()
         self.systemd = Systemd(host)
+        self.begun = False
         self.written: list[str] = []
         self.disabled: list[tuple[str, str | None]] = []
         self.enabled: list[tuple[str, str | None]] = []
         self.started: list[str] = []
+        self.given_back: list[tuple[str, Standing]] = []
         self.stopped: list[tuple[str, dict[str, Any]]] = []
         self.tuned = False
         self.slices: list[str] = []
@@ -211,7 +244,12 @@ class _Apply:
         self.released = {unit: stopped[unit] for unit in request.released if unit in stopped and unit not in masked}
 
     def look(self) -> None:
+        """Complete the report. Raises ``ValueError`` where the request is unsafe."""
         report, request = self.report, self.request
+        report.changes = compare(self.host, request)
+        programs.refuse_missing(self.host, request.files)
+        if self.host.live and not request.move_memory:
+            _refuse_moving_memory(self.host, self.systemd, report.changes)
         if request.tuning is not None:
             report.settings = _tuning.look(self.host, request.tuning)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
@@ -271,11 +309,10 @@ class _Apply:
             self.report.actions += ["run %s again, which had failed" % unit for unit in self.report.failed_units]
 
     def run(self) -> None:
+        self.begun = True
         for section, state in self.request.previous.items():
             _previous.record(self.host, section, state)
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
-        self.report.warnings += [journal.sentence(unit) for unit in journal.stopped(self.host)]
-        self.report.not_started = journal.finish(self.host, self.systemd)
         _tuning.carry_out(self.host, self.report.settings)
         self.tuned = bool(self.report.settings)
         if self.host.live:
@@ -307,8 +344,6 @@ class _Apply:
             self._stop(unit)
         for unit, before in self.released.items():
             self._release(unit, before)
-        if self.request.applied:  # last: what fails after it would be undone, and the entry not
-            self.report.history = entries.keep(self.host, self.request.applied)
 
     def _widen(self) -> None:
         if self.interrupted:
@@ -322,7 +357,9 @@ class _Apply:
                 self.systemd.drop_runtime_settings(unit)
 
     def _remove_folders(self) -> None:
-        remove_empty(self.host, _previous.recorded(self.host).get("folders", []))
+        for path in former_bytecode(self.host):
+            remove_file(self.host, path)
+        remove_empty(self.host, _previous.recorded(self.host).get("folders", []) + former_folders(self.host))
 
     def to_enable(self) -> list[str]:
         return [unit for unit in self.request.enabled if not self.systemd.enabled(unit, self._text(unit))]
@@ -343,10 +380,11 @@ class _Apply:
             self.systemd.start(self.started)
         for unit in self.to_restart:
             self._restart(unit)
-        wrong = drift(self.systemd, self.request)
-        if wrong and not self.report.changes:
+        if not self.report.changes and drift(self.systemd, self.request):
             self.systemd.reload()
-            wrong = drift(self.systemd, self.request)
+        concerned = units_of([*self.report.changes, *self.interrupted])
+        live_sets.follow(self.systemd, concerned + [entry["unit"] for entry in self.request.expected])
+        wrong = drift(self.systemd, self.request)
         if wrong:
             raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
         self.report.unfinished += [sentence for unit in self.to_widen for sentence in self.systemd.narrow(unit).values()]
@@ -386,6 +424,7 @@ class _Apply:
             self.systemd.reload()
 
     def _release(self, unit: str, before: Mapping[str, Any]) -> None:
+        self.given_back.append((unit, standing(self.host, self.systemd, unit)))
         self._start_again(unit, before)
         _previous.keep(self.host, [section for section in _previous.recorded(self.host) if section != unit])
 
@@ -422,16 +461,11 @@ class _Apply:
             raise ValueError("%s could not be written: %s; make room and run again" % (_previous.PATH, error.strerror or error))
 
     def undo(self) -> None:
-        """Put everything back, and raise ``ValueError`` with what could not be; the next run then finishes."""
-        failed = []
-        for part in (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_settings, self._undo_stopped):
-            try:
-                part()
-            except (OSError, ValueError, CommandError) as error:
-                failed.append(str(error))
-        if failed:
-            raise ValueError("; ".join(failed))
-        self._forget([path for path in self.report.changes if path not in self.interrupted])
+        """Put everything back but previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
+        if not self.begun:
+            return
+        parts = (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_settings, self._undo_given_back, self._undo_stopped)
+        each(parts)
 
     def _undo_enabled(self) -> None:
         for unit, text in self.enabled:
@@ -453,6 +487,7 @@ class _Apply:
                 self.systemd.drop_runtime_settings(unit)
             if self.to_widen or self.enabled or self.disabled or any(unit_of(path) for path in self.written):
                 self.systemd.reload()
+                live_sets.follow(self.systemd, units_of(self.written) + list(self.to_widen))
             if self.timers + self.idle:
                 self.systemd.start(self.timers + self.idle)
             self._stop_started()
@@ -478,9 +513,45 @@ class _Apply:
         if left:
             raise ValueError("; ".join(left))
 
+    def _undo_given_back(self) -> None:
+        for unit, before in self.given_back:
+            take_away(self.host, self.systemd, unit, self._text(unit), before)
+
     def _undo_stopped(self) -> None:
         for unit, before in self.stopped:
             self._start_again(unit, before)
+
+
+Standing = Tuple[bool, bool]
+"""Whether a unit runs, and whether links enable it."""
+
+
+def standing(host: Host, systemd: Systemd, unit: str) -> Standing:
+    return host.live and bool(systemd.active([unit])), bool(systemd.links(unit))
+
+
+def take_away(host: Host, systemd: Systemd, unit: str, text: str | None, before: Standing) -> None:
+    """Stop and disable a unit of others that was started and enabled again, as far as it was neither before."""
+    was_running, was_enabled = before
+    running, enabled = standing(host, systemd, unit)
+    if running and not was_running:
+        systemd.stop([unit])
+    if enabled and not was_enabled:
+        systemd.disable(unit, text)
+        if host.live:
+            systemd.reload()
+
+
+def each(steps: Iterable[Callable[[], object]]) -> None:
+    """Take every step, whatever becomes of the others. Raises ``ValueError`` with what could not be done."""
+    failed = []
+    for step in steps:
+        try:
+            step()
+        except (OSError, ValueError, CommandError) as error:
+            failed.append(str(error))
+    if failed:
+        raise ValueError("; ".join(failed))
 
 
 def runs_or_would(host: Host, systemd: Systemd, unit: str) -> str | None:
@@ -523,30 +594,65 @@ def require_programs(host: Host, paths: Iterable[str]) -> None:
             )
 
 
-def apply(host: Host, request: Request, check: bool = False) -> Report:
-    """Bring the host to the requested state and return the :class:`Report`.
+class _Record:
+    """previous.json as it was before a transaction."""
 
-    Raises ``ValueError`` with a sentence when the request is unsafe or could not be reached; the host is then as it was.
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.state = FileState.of(host, _previous.PATH)
+        self.folders = missing_folders(host, [_previous.PATH])
+
+    def restore(self) -> None:
+        if FileState.of(self.host, _previous.PATH) != self.state:
+            self.state.put(self.host, _previous.PATH)
+        remove_empty(self.host, self.folders)
+
+
+def apply(host: Host, request: Request, check: bool = False, earlier: Earlier | None = None) -> Report:
+    """Bring the host to the requested state and return the :class:`Report`; with ``earlier`` that is done before, in the same transaction.
+
+    Raises ``ValueError`` with a sentence when the request is unsafe, and its kind :class:`TakenBack` when it could not be reached.
     """
-    report = Report()
-    report.changes = compare(host, request)
-    programs.refuse_missing(host, request.files)
-    transaction = _Apply(host, request, report)
-    if host.live and not request.move_memory:
-        _refuse_moving_memory(host, transaction.systemd, report.changes)
+    transaction = Transaction(host, request)
     transaction.look()
-    if check or not report.changed:
-        return report
+    if check or not (transaction.report.changed or earlier):
+        return transaction.report
+    stopped = journal.stopped(host)
+    not_started = journal.finish(host, transaction.systemd)
+    record = None
     try:
-        transaction.run()
+        record = _Record(host)
+        if earlier:
+            earlier.run()
+            transaction = Transaction(host, request)
+            transaction.look()
+        changed = transaction.report.changed or bool(earlier and earlier.changed)
+        if changed:
+            transaction.run()
+        if earlier:
+            earlier.finish()
+        if changed and request.applied:  # last: what fails after it would be undone, and the entry not
+            transaction.report.history = entries.keep(host, request.applied)
     except (OSError, ValueError, CommandError) as error:
-        try:
-            transaction.undo()
-        except (OSError, ValueError, CommandError) as second:
-            written = ", ".join(transaction.written)
-            raise ValueError("%s; putting the files back failed as well: %s. Files written: %s" % (error, second, written))
-        kinds = [word for word, done in (("files", transaction.written), ("settings", transaction.tuned)) if done]
-        raise ValueError("%s. %s" % (error, "All %s were put back as they were" % " and ".join(kinds) if kinds else "No file was changed"))
+        raise TakenBack("%s%s" % (error, _take_back(transaction, record, earlier)))
     transaction.finish()
+    report = transaction.report
+    report.actions = ["start %s again" % unit for unit in stopped if "start %s again" % unit not in report.actions] + report.actions
+    report.warnings += [journal.sentence(unit) for unit in stopped]
+    report.not_started = not_started
     report.untried = programs.untried(host, request.files)
     return report
+
+
+def _take_back(transaction: Transaction, record: _Record | None, earlier: Earlier | None) -> str:
+    """Undo what was done until a step failed, and return what became of it, as the end of a sentence."""
+    try:
+        each([transaction.undo] + ([earlier.undo] if earlier else []))
+        if record:
+            record.restore()  # as long as anything is to be put back, it says what
+    except (OSError, ValueError) as second:
+        written = ", ".join(transaction.written)
+        return "; putting the files back failed as well: %s. Files written: %s" % (second, written)
+    kinds = [word for word, done in (("files", transaction.written or earlier), ("settings", transaction.tuned or earlier)) if done]
+    kept = ", those of what is switched off (%s) included" % earlier.title if earlier else ""
+    return ". %s%s" % ("All %s were put back as they were" % " and ".join(kinds) if kinds else "No file was changed", kept)

@@ -9,23 +9,23 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from typing import Iterable, Mapping
 
 from .._host import CommandError, Host
-from .._installed import FOLDER
+from .._installed import ARCHIVE
+from .._programs import unusable
 from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
 
-_COMMAND = re.compile(r"^ExecStart=(\S+) -m (npu_affinity\.\w+)", re.MULTILINE)
+_COMMAND = re.compile(r"^ExecStart=(\S+) -m npu_affinity (\w+)", re.MULTILINE)
 WHY_FAILED = "'journalctl -u %s' says why; bind again when that is put right"
 _ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
 
 
 def programs(files: Mapping[str, FileState]) -> dict[tuple[str, str], str]:
-    """Return ``{(interpreter, module): unit}`` of the unit files among ``{path: FileState}`` that run programs of the collection."""
+    """Return ``{(interpreter, program): unit}`` of the unit files among ``{path: FileState}`` that run programs of the collection."""
     found: dict[tuple[str, str], str] = {}
     for path, state in files.items():
         for command in _COMMAND.findall(state.text or ""):
@@ -34,17 +34,27 @@ def programs(files: Mapping[str, FileState]) -> dict[tuple[str, str], str]:
 
 
 def refuse_missing(host: Host, files: Mapping[str, FileState]) -> None:
-    """Raise ``ValueError`` when the running machine has not the interpreter of a unit; nothing has to be installed for that."""
-    for (interpreter, _module), unit in programs(files).items():
-        if host.live and not os.access(host.path(interpreter), os.X_OK):
-            raise ValueError("%s could not run: there is no program %s; %s" % (unit, interpreter, _ADVICE))
+    """Raise ``ValueError`` when a program that a unit, a udev rule or a script names cannot be executed; nothing has to be installed for
+    that."""
+    interpreters = {interpreter for interpreter, _module in programs(files)}
+    for wrong in unusable(host, {path: state.text or "" for path, state in files.items() if state.link is None}):
+        advice = "install it, and bind again"
+        if wrong.program in interpreters or "python" in posixpath.basename(wrong.program):
+            advice = _ADVICE
+        elif wrong.elsewhere:
+            advice = "this host has %s: bind it again, which names that one" % wrong.elsewhere
+        elif posixpath.basename(wrong.program) == "systemctl":
+            advice = "install systemd with its systemctl, and bind again"
+        text = "%s could not run: %s %s; %s"
+        state = "not executable:" if wrong.there else "there is no program"
+        raise ValueError(text % (posixpath.basename(wrong.file), state, wrong.program, advice))
 
 
 def try_out(host: Host, files: Mapping[str, FileState]) -> None:
     """Let every installed program print its help, as the units would run it. Raises ``ValueError`` when one cannot."""
-    library = host.path(posixpath.dirname(FOLDER))
-    for (interpreter, module), unit in programs(files).items():
-        command = ["env", "PYTHONPATH=" + library, "PYTHONDONTWRITEBYTECODE=1", host.path(interpreter), "-m", module, "--help"]
+    environment = ["env", "PYTHONPATH=" + host.path(ARCHIVE), "PYTHONDONTWRITEBYTECODE=1"]
+    for (interpreter, program), unit in programs(files).items():
+        command = environment + [host.path(interpreter), "-m", "npu_affinity", program, "--help"]
         try:
             result = host.run(command)
         except CommandError as error:
@@ -58,7 +68,7 @@ def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
     """Return sentences on the interpreters of another tree's units, which only that machine can run."""
     text = "%s could not be tried below %s%s; it has to be a Python 3.7 or newer when that machine starts, or %s does nothing"
     sentences: dict[str, str] = {}
-    for (interpreter, _module), unit in programs(files).items():
+    for (interpreter, _program), unit in programs(files).items():
         missing = "" if host.exists(interpreter) else ", where it is not installed"
         sentences.setdefault(interpreter, text % (interpreter, host.root, missing, unit))
     return [] if host.live else list(sentences.values())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import types
 
 import pytest
@@ -39,6 +40,14 @@ def test_files_are_written_once_and_with_their_folders(tmp_path):
 def test_what_is_data_by_now_is_json_again(tmp_path):
     save({str(tmp_path / "a.json"): {"host": "node1"}})
     assert (tmp_path / "a.json").read_text() == '{"host": "node1"}'
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "{folder}", "{folder}/fifo"])
+def test_what_is_no_file_is_neither_waited_for_nor_replaced(tmp_path, path):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(AnsibleActionFail, match="cannot be written on the controller: it is not a file"):
+        save({path.format(folder=tmp_path): "{}"})
+    assert not os.path.isfile("/dev/null")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -14,7 +14,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
-from ansible_collections.npu.affinity.plugins.module_utils._archive.scrubbing import anonymous, scrub
+from ansible_collections.npu.affinity.plugins.module_utils._archive.anonymizing import Anonymous
+from ansible_collections.npu.affinity.plugins.module_utils._archive.scrubbing import Known, scrub
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
@@ -403,7 +404,7 @@ ExecStart=/usr/bin/kubelet $KUBELET_ARGS --cpu-manager-policy static --token sec
     ],
 )
 def test_secrets_stay_on_the_host(path, text, kept):
-    assert scrub(path, text.encode(), {"/etc/kubelet.yaml"}).decode() == kept
+    assert scrub(path, text.encode(), Known({"/etc/kubelet.yaml"})).decode() == kept
 
 
 @pytest.mark.parametrize(
@@ -415,17 +416,17 @@ def test_secrets_stay_on_the_host(path, text, kept):
             "	Serial Number                  : removed\n	VDie ID : removed\n	Board ID : 0x30\n",
         ),
         ("commands/x", "0, GPU-0a1b2c3d-0000-1111-2222-333344445555, L40S\n", "0, removed, L40S\n"),
-        ("var/lib/kubelet/config.yaml", "a: node1.example.com, node1; node12; my-node1\n", "a: removed, removed; node12; my-node1\n"),
+        ("var/lib/kubelet/config.yaml", "a: node1.example.com, node1; node12; my-node1\n", "a: removed, removed; node12; my-removed\n"),
         (
             "etc/npu-affinity/history/1.json",
             '{\n "author": "alice",\n "reason": "for bob"\n}\n',
             '{\n "author": "removed",\n "reason": "removed"\n}\n',
         ),
-        ("proc/1/comm", "node1\n", "node1\n"),
+        ("proc/1/comm", "node1\n", "removed\n"),
     ],
 )
 def test_names_and_numbers_are_taken_out(member, text, kept):
-    assert anonymous(member, text.encode(), ["node1", "node1.example.com"]).decode() == kept
+    assert Anonymous(["node1", "node1.example.com"]).member(member, text.encode()).decode() == kept
 
 
 def test_an_anonymous_archive_has_the_same_topology(tmp_path):

@@ -77,3 +77,8 @@ def test_the_kernels_padded_and_short_masks_are_read():
 def test_a_bad_mask_is_refused():
     with pytest.raises(ValueError, match="^cpumask: 'zz' in '0,zz' is not a hexadecimal group$"):
         from_mask("0,zz", "cpumask")
+
+
+def test_a_list_that_repeats_itself_ends_soon():
+    with pytest.raises(ValueError, match="online names the same CPUs again and again"):
+        expand(",".join(["0-65535"] * 100_000), "online")

@@ -499,7 +499,7 @@ def test_at_boot_a_driver_that_is_still_loading_is_waited_for_within_bounds(box,
 ENDINGS = [
     ({"busy": [1]}, [], "card 1: chip 0 is not on"),
     ({}, ["7"], "there is no card 7; npu-smi knows cards 0-2"),
-    ({}, ["x"], "npus: '{'card': 'x'}'"),
+    ({}, ["x"], "npu_affinity_device_share_npus: '{'card': 'x'}'"),
     ({"user": 1000}, [], "card 0: chip 0 is not on: npu-smi cannot answer (permission)"),
 ]
 

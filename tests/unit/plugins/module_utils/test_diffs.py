@@ -95,10 +95,6 @@ def test_a_file_of_others_is_shown_as_it_is():
     assert (entry["before"], entry["after"]) == ("(not shown; mode 0640)\n", "(not shown; mode 0644)\n")
 
 
-def package(version, other="pass\n"):
-    return {"%s/__init__.py" % _installed.FOLDER: OURS + version, "%s/_irq/binding.py" % _installed.FOLDER: OURS + other}
-
-
 def test_many_files_that_go_with_their_folder_are_one_line():
     folder = "/etc/npu-affinity/history"
     states = {"%s/%d.json" % (folder, number): (file("{}"), file(None)) for number in range(6)}
@@ -108,29 +104,24 @@ def test_many_files_that_go_with_their_folder_are_one_line():
 
 
 VERSION = 'VERSION = "%s"\n'
-NONE = dict.fromkeys(package(""))
-NEW = VERSION % VERSION_OF_OURS
+NEW = OURS + VERSION % VERSION_OF_OURS
+FORMER = {"%s/%s" % (_installed.FORMER, name): (file(OURS), file(None)) for name in ("__init__.py", "_irq/binding.py")}
 PROGRAMS = {
-    "new": (NONE, package(NEW), "+ 2 program files in %s: none -> version " + VERSION_OF_OURS),
-    "another version": (
-        package(VERSION % "0.0.9", "1\n"),
-        package(NEW),
-        "~ 2 program files in %s: version 0.0.9 -> version " + VERSION_OF_OURS,
-    ),
-    "one before it had a version": (
-        package("", "1\n"),
-        package(NEW),
-        "~ 2 program files in %s: version unknown -> version " + VERSION_OF_OURS,
-    ),
-    "by hand": (package(NEW, "1\n"), package(NEW), "~ 1 program files in %s: other texts -> version " + VERSION_OF_OURS),
-    "removed": (package(VERSION % "0.0.9"), NONE, "- 2 program files in %s: version 0.0.9 -> none"),
+    "new": (None, NEW, ["+ %s: none -> version " + VERSION_OF_OURS]),
+    "another version": (OURS + VERSION % "0.0.9", NEW, ["~ %s: version 0.0.9 -> version " + VERSION_OF_OURS]),
+    "by hand": (NEW + "1\n", NEW, ["~ %s: other content -> version " + VERSION_OF_OURS]),
+    "removed": (OURS + VERSION % "0.0.9", None, ["- %s: version 0.0.9 -> none"]),
 }
 
 
-@pytest.mark.parametrize(("before", "after", "line"), PROGRAMS.values(), ids=list(PROGRAMS))
-def test_program_files_are_one_line(before, after, line):
-    changes = {path: (file(before[path]), file(after[path])) for path in before if before[path] != after[path]}
-    assert told(diffs.Diff().add_files(changes)) == [line % _installed.FOLDER]
+@pytest.mark.parametrize(("before", "after", "lines"), PROGRAMS.values(), ids=list(PROGRAMS))
+def test_the_host_code_is_one_line(before, after, lines):
+    changes = {_installed.ARCHIVE: (file(before), file(after))}
+    assert told(diffs.Diff().add_files(changes)) == [line % _installed.ARCHIVE for line in lines]
+
+
+def test_the_files_of_an_earlier_layout_are_one_line():
+    assert told(diffs.Diff().add_files(FORMER)) == ["- 2 files of an earlier version in " + _installed.FORMER]
 
 
 def entry(number, pool, **others):

@@ -54,7 +54,7 @@ def state(files=(), features=None, npus=(), strategy="topo_affinity"):
 
 
 DIFFERENCES = [
-    (None, state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]), ["1 NPUs, 1 files"]),
+    (None, state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]), ["1 NPU, 1 file"]),
     (
         state(npus=[(0, "0000:c1:00.0", "0-3"), (1, "0000:01:00.0", "4-7")]),
         state(npus=[(0, "0000:c1:00.0", "0-5")], strategy="even_split"),

@@ -10,13 +10,16 @@ import os
 import re
 import select
 import signal
+import socket
+import stat
 import struct
+import subprocess
 import sys
 import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, atomic_write
 
 
@@ -233,6 +236,88 @@ def test_a_process_that_waits_in_the_kernel_is_left_behind_in_time(silent_files)
         assert time.monotonic() - start < 8
     pid = int(re.search(r"process (\d+)", str(caught.value)).group(1))
     assert Host().read("/proc/%d/stat" % pid).rpartition(")")[2].split()[0] == "D"
+
+
+WITHOUT_END = [
+    ("standard output", "import sys\nwhile True: sys.stdout.write('o' * 65536)"),
+    ("standard error", "import sys\nwhile True: sys.stderr.write('e' * 65536)"),
+    ("a few bytes at a time", "import os\nwhile True: os.write(1, b'y\\n' * 40)"),
+    ("and ends", "import sys\nsys.stdout.write('o' * (9 << 20))"),
+    ("by a child", "import subprocess\nsubprocess.call(['yes'])"),
+]
+MEASURED = """
+import resource, sys
+from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    Host(timeout=20).run([sys.executable, "-c", sys.argv[1]])
+except CommandError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("program", [row[1] for row in WITHOUT_END], ids=[row[0] for row in WITHOUT_END])
+def test_a_command_that_prints_without_end_is_killed(program):
+    start = time.monotonic()
+    output = subprocess.run([sys.executable, "-c", MEASURED, program], stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert "printed more than 8 MiB and was killed" in output
+    assert int(output.split()[-1]) < 64 << 10, "KiB of memory"
+    assert time.monotonic() - start < 15
+
+
+def no_file(path, kind):
+    """Put something into the place of a file that is none."""
+    if kind == "fifo":
+        os.mkfifo(str(path))
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    elif kind == "device":
+        if os.geteuid() != 0:
+            pytest.skip("only root makes device nodes")
+        os.mknod(str(path), 0o600 | stat.S_IFCHR, os.makedev(1, 8))
+    elif kind == "dangling":
+        path.symlink_to("nowhere")
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif kind == "large":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    return path
+
+
+KINDS = {
+    "fifo": "/name cannot be read (Is a fifo): remove or rename it, and run again",
+    "directory": "/name cannot be read (Is a directory): remove or rename it, and run again",
+    "socket": "/name cannot be read (Is a socket): remove or rename it, and run again",
+    "device": "/name cannot be read (Is a character device): remove or rename it, and run again",
+    "dangling": "/name is a symbolic link to nowhere, which does not exist: remove the link",
+    "loop": "/name cannot be read (Too many levels of symbolic links): remove or repair it",
+    "large": "/name has 16 MiB or more, which no file of its kind has: remove or rename it",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_said_and_never_waited_for(tmp_path, kind):
+    no_file(tmp_path / "name", kind)
+    host = Host(str(tmp_path))
+    assert host.read("/name") is None
+    with pytest.raises(Unreadable) as caught:
+        host.text("/name")
+    assert str(caught.value) == KINDS[kind]
+
+
+def test_the_null_device_is_an_empty_file():
+    assert Host().read("/dev/null") == ""
+
+
+def test_an_attribute_that_is_a_fifo_is_not_waited_for(tmp_path):
+    no_file(tmp_path / "name", "fifo")
+    with pytest.raises(OSError):
+        Host(str(tmp_path)).set_attribute("/name", "7")
 
 
 def test_a_long_answer_on_both_pipes_comes_whole():

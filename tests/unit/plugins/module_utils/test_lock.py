@@ -21,7 +21,7 @@ HOLDER = """
 import sys
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
-with changing(Host(sys.argv[1]), "npu_affinity._irq"):
+with changing(Host(sys.argv[1]), "npu_affinity irq"):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -33,6 +33,17 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import ch
 for number in range(20):
     with changing(Host(sys.argv[1]), "counter"):
         previous.record(Host(sys.argv[1]), "folders", ["/%s/%d" % (sys.argv[2], number)])
+"""
+
+
+OTHERS = """
+import os, sys, time
+while True:
+    for change in (os.mkdir, os.rmdir):
+        try:
+            change(sys.argv[1] + "/run")
+        except OSError:
+            pass
 """
 
 
@@ -73,7 +84,7 @@ def test_who_waits_too_long_is_told_who_holds_it_and_since_when(tree, holder, mo
         pytest.fail("the lock is held")
     assert 0.3 <= time.monotonic() - start < 5
     words = (
-        r"npu_affinity\._irq \(process %d\) since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC is changing this host, and did not end within 0\.3 s"
+        r"npu_affinity irq \(process %d\) since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC is changing this host, and did not end within 0\.3 s"
     )
     assert re.match(words % holder.pid, str(refused.value))
 
@@ -99,6 +110,21 @@ def test_many_processes_that_record_at_once_forget_nothing(tree):
     counters = [subprocess.Popen([sys.executable, "-c", COUNTER, tree.root, str(number)]) for number in range(4)]
     assert [counter.wait(timeout=60) for counter in counters] == [0] * 4
     assert len(previous.recorded(tree.host)["folders"]) == 80
+
+
+def test_first_locks_of_a_tree_without_run_do_not_hinder_each_other(tree):
+    """Each holder makes the folder that is missing and takes it along: here that happens all the time."""
+    others = [subprocess.Popen([sys.executable, "-c", OTHERS, tree.root]) for _ in range(2)]
+    try:
+        end, taken = time.monotonic() + 2, 0
+        while time.monotonic() < end:
+            with changing(tree.host, "a"):
+                taken += 1
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert taken > 100
 
 
 def test_children_of_the_holder_do_not_keep_it(tree):

@@ -49,6 +49,14 @@ def test_a_line_has_fields(journald):
     }
 
 
+def test_what_a_host_calls_itself_is_escaped(journald):
+    host, receiver = journald
+    log_change(host, "rebind", "\x1b]0;a\x07", "threads of \x1b[2J", ["thread of a\nPRIORITY=0\u202e"], reason="b\nc")
+    datagram = receiver.recv(1 << 16).decode()
+    assert "MESSAGE=rebind by \\x1b]0;a\\x07: threads of \\x1b[2J: b\\nc\n" in datagram
+    assert "NPU_AFFINITY_CHANGES=thread of a\\nPRIORITY=0\\u202e\n" in datagram and "\x1b" not in datagram
+
+
 def test_nothing_is_written_for_another_tree_and_nothing_fails_without_journald(journald, tmp_path):
     host, receiver = journald
     log_change(Host(host.root), "bind", "alice", "2 changes")

@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import (
     NpuSmiError,
     classify_error,
@@ -221,6 +222,23 @@ PARTS = [
 @pytest.mark.parametrize("text, chips", PARTS)
 def test_info_yields_the_chips_that_can_be_read(text, chips):
     assert parse_info(text)["chips"] == chips
+
+
+CUT = [
+    pytest.param(A3, A3.replace("| 3     Ascend910           | OK            |", "| 3     Ascend910", 1), id="a row cut short"),
+    pytest.param(A2, A2.replace("| Health        | Power", "| Health"), id="a heading that lost a bar"),
+    pytest.param(A2, A2.replace("| Bus-Id        | AICore", "| AICore"), id="a heading that lost its bus"),
+    pytest.param(A2, A2.replace("Health", "He"), id="a heading that is another word"),
+    pytest.param(A2, without_lines(A2, 8), id="a chip without its second line"),
+    pytest.param(DUO, DUO[: DUO.rindex("| 1       1")], id="an answer that ends within a chip"),
+    pytest.param(A5, A5[: A5.index("333")], id="a process cut short"),
+]
+
+
+@pytest.mark.parametrize("whole, text", CUT)
+def test_damaged_rows_are_named(whole, text):
+    assert text != whole and damaged_rows(whole) == []
+    assert all(line in map(str.strip, text.splitlines()) for line in damaged_rows(text)) and damaged_rows(text)
 
 
 def test_process_table_alone_with_damaged_rows():

@@ -11,9 +11,11 @@ pytest.importorskip("hypothesis")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_npu_smi import A2, A3, A5, DUO, OLD_310, TEMPLATES
 
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvidia_smi
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 
 PARSERS = [getattr(_npu_smi, name) for name in _npu_smi.__all__ if name.startswith("parse_")]
 PARSERS += [_nvidia_smi.parse_nvidia_topo, _nvidia_smi.parse_nvidia_csv]
@@ -201,6 +203,62 @@ def test_any_text_is_read_or_refused(parse, text):
         parse(text)
     except ValueError as error:
         assert str(error)
+
+
+MAPPING = """\
+\tNPU ID                         Chip ID                        Chip Logic ID                  Chip Name
+\t0                              0                              0                              Ascend 910B4
+\t0                              1                              -                              Mcu
+\t1                              0                              1                              Ascend 910B4
+"""
+TOPO = """\
+\t   NPU0       NPU1       CPU Affinity
+NPU0       X          HCCS       144-167
+NPU1       HCCS       X          0-23
+"""
+VNPUS = """\
+| Total number of vnpu: 1 |
+| Vnpu ID | Vgroup ID | Container ID | Status | Template Name |
+| 100 | 0 | 0123456789ab | 0 | vir04 |
+"""
+NVIDIA_TOPO = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\t0-31\t0\nGPU1\tNV4\t X \t32-63\t1\n"
+NVIDIA_CSV = "index, pci.bus_id, name, memory.total [MiB]\n0, 00000000:17:00.0, NVIDIA A100, 81920 MiB\n"
+OUTPUTS = [A2, A3, A5, DUO, OLD_310, TEMPLATES, MAPPING, TOPO, VNPUS, NVIDIA_TOPO, NVIDIA_CSV]
+
+
+@st.composite
+def damaged_outputs(draw):
+    """An answer as a pipe that broke, a terminal or a broken driver leaves it: lines and cells lost, swapped, repeated and cut short."""
+    lines = draw(st.sampled_from(OUTPUTS)).splitlines()
+    for _damage in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(lines) - 1))
+        line = lines[place]
+        cells = line.split("|")
+        cut = draw(st.integers(0, len(line)))
+        damaged = [
+            [],
+            [line[:cut]],
+            [line[cut:]],
+            [line.replace("|", "", draw(st.integers(1, 3)))],
+            ["|".join(draw(st.permutations(cells)))],
+            [line, lines[draw(st.integers(0, len(lines) - 1))]],
+            [line[:cut] + draw(st.sampled_from(["|", " ", "-", "\x00", "²", "\x1b[2J"])) + line[cut + 1 :]],
+        ]
+        lines[place : place + 1] = draw(st.sampled_from(damaged))
+        if not lines:
+            break
+    text = "\n".join(lines)
+    return text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
+
+
+@settings(max_examples=400, deadline=None)
+@given(text=damaged_outputs())
+def test_a_damaged_answer_is_read_or_refused(text):
+    for parse in [*PARSERS, damaged_rows]:
+        try:
+            parse(text)
+        except ValueError as error:
+            assert str(error)
 
 
 @settings(max_examples=100, deadline=None)

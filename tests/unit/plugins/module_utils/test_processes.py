@@ -17,7 +17,7 @@ from workers import RealWorker, allowed, npu, process
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._processes import placing
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import cpus_of_roles, lines, place, role_of
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import cpus_of_roles, lines, place, put_back, role_of
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
 WORKER = ["VLLM::Worker", "acl_thread", "release_thread", "pt_data_pin"]
@@ -191,6 +191,15 @@ def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
     assert report.changed and not report.failed
     assert (set(allowed(tree, 100).values()), set(allowed(tree, 200).values())) == ({"0-7"}, {"0-31"})
     assert not place(host, PLAN, release=True).changed
+
+
+def test_threads_of_a_release_that_is_taken_back_are_where_they_were(tree, host):
+    place(host, PLAN)
+    before = allowed(tree, 100), allowed(tree, 200)
+    report = place(host, PLAN, release=True)
+    assert (allowed(tree, 100), allowed(tree, 200)) != before
+    put_back(host, report)
+    assert (allowed(tree, 100), allowed(tree, 200)) == before
 
 
 @pytest.mark.parametrize("check", [True, False])

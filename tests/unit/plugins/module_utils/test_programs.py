@@ -11,14 +11,14 @@ import sys
 import pytest
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _programs, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 UNIT = UNITS + "/npu-affinity-irq.service"
-TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity._irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"
+TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"
 
 
 class Running(ModelledSystemd):
@@ -39,8 +39,7 @@ class Running(ModelledSystemd):
 
 
 def bind(host, interpreter):
-    package = _runtime.files()
-    return apply(host, Request(files=package + [a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
+    return apply(host, Request(files=[_runtime.archive_file(), a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
 
 
 def test_a_program_that_runs_is_no_matter(tmp_path):
@@ -48,7 +47,7 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
     host.install("/usr/bin/python3")
     report = bind(host, "/usr/bin/python3")
     assert (report.changed, report.untried) == (True, [])
-    assert not os.path.exists(host.path(_installed.FOLDER + "/__pycache__"))
+    assert host.names(_installed.LIBRARY) == ["npu_affinity.zip"]
 
 
 def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
@@ -60,6 +59,32 @@ def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(
     assert not os.path.exists(host.path("/etc")) and not host.exists(previous.PATH)
 
 
+RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
+RULE = MARK + 'ACTION=="bind", SUBSYSTEM=="pci", RUN+="%s --no-block start npu-affinity-irq@%%k.service"\n'
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+FILES = [
+    (RULES, RULE % "/usr/bin/systemctl", "90-npu-affinity.rules could not run: there is no program /usr/bin/systemctl; install systemd"),
+    (POLICY, "#!/bin/sh\n" + MARK, "irqbalance-policy could not run: there is no program /bin/sh; install it"),
+]
+
+
+@pytest.mark.parametrize("path, text, sentence", FILES)
+def test_a_rule_or_script_whose_program_is_missing_is_refused_before_a_write(tmp_path, path, text, sentence):
+    host = Running(str(tmp_path))
+    for check in (True, False):
+        with pytest.raises(ValueError, match="^" + sentence):
+            apply(host, Request(files=[a_file(path, text)]), check)
+    assert not os.path.exists(host.path("/etc"))
+    program = "/bin/sh" if path == POLICY else "/usr/bin/systemctl"
+    host.install(program)
+    assert apply(host, Request(files=[a_file(path, text)])).changed
+
+
+def test_files_of_others_may_name_what_they_like(tmp_path):
+    host = Running(str(tmp_path))
+    assert apply(host, Request(files=[a_file(UNITS + "/other.service", "[Service]\nExecStart=/opt/gone\n")])).changed
+
+
 @pytest.mark.parametrize(
     "text, word", [("#!/bin/sh\necho no site-packages >&2; exit 3\n", "status 3: no site-packages"), ("#!/nowhere\n", "status 1")]
 )
@@ -68,7 +93,7 @@ def test_an_interpreter_that_cannot_run_them_leaves_everything_as_it_was(tmp_pat
     host.install("/usr/bin/python3", text)
     with pytest.raises(ValueError, match="npu-affinity-irq.service could not run: .*%s.*All files were put back" % word):
         bind(host, "/usr/bin/python3")
-    assert not host.exists(UNIT) and not host.exists(_installed.FOLDER) and not host.exists(UNITS + "/multi-user.target.wants")
+    assert not host.exists(UNIT) and not host.exists(_installed.ARCHIVE) and not host.exists(UNITS + "/multi-user.target.wants")
 
 
 def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):
@@ -113,3 +138,16 @@ def test_units_that_failed_run_again_and_are_named_where_they_fail_again(tmp_pat
     sentences = programs.run_again(host, [unit])
     assert host.calls == ([f"start {unit}"] if cured else [])
     assert sentences == ([] if cured else [f"{unit} failed again: 'journalctl -u {unit}' says why; bind again when that is put right"])
+
+
+def test_a_running_machine_is_asked_for_its_programs(tmp_path):
+    host = Running(str(tmp_path))
+    host.install("/bin/systemctl")
+    path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
+    try:
+        assert _programs.programs(host) == {"python3": sys.executable, "systemctl": "/bin/systemctl"}
+        os.unlink(host.path("/bin/systemctl"))
+        assert _programs.programs(host) == {"python3": sys.executable, "systemctl": None}
+    finally:
+        os.environ["PATH"] = path
+    assert _programs.programs(Host(str(tmp_path))) == {}, "an image can get them later"

@@ -29,9 +29,15 @@ SCRIPT = "#!/bin/sh\necho 3 > /proc/irq/$1/smp_affinity\n"
 
 class Clock:
     now = 1795338400 - 9 * MINUTES  # 2026-11-22 08:57:40 UTC
+    booted = now - 24 * 60 * MINUTES
+    step = 0
+    """By how much somebody, or NTP, set the wall clock."""
 
     def time(self):
-        return self.now
+        return self.now + self.step
+
+    def clock_gettime(self, _clock):
+        return self.now - self.booted
 
     def __getattr__(self, name):
         return getattr(__import__("time"), name)
@@ -89,6 +95,15 @@ def test_the_timer_stops_after_some_times_within_an_hour(host, rounds, minutes, 
     assert fight(host, rounds, minutes, limit=limit) == found
 
 
+@pytest.mark.parametrize("minutes", [30, -30])
+def test_a_clock_that_is_set_hides_no_fight(host, minutes):
+    found = []
+    for _round in range(4):
+        host.clock.step += minutes * MINUTES
+        found += fight(host, 1)
+    assert found == ["25"] * 3 + ["7"]
+
+
 def test_the_first_bind_after_a_boot_is_counted_as_one(host):
     assert fight(host, 4) == ["25"] * 3 + ["7"]
 
@@ -108,6 +123,12 @@ def test_what_is_left_alone_is_said_at_each_run_and_the_counts_are_written_no_mo
     printed = capsys.readouterr().out
     assert printed == "NPU 0 (%s): IRQ 2754-2769 cq_update_irq %s%s\n" % (FIRST, LEFT, UNKNOWN)
     assert os.stat(host.path(rebinds.PATH)).st_mtime_ns == before
+
+
+def test_counts_of_an_earlier_boot_do_not_count(host):
+    fight(host, 3)
+    host.put("/proc/sys/kernel/random/boot_id", "another")
+    assert fight(host, 4) == ["25"] * 4
 
 
 @pytest.mark.parametrize("begin", ["bind", "driver load", "boot", "limit taken away"])
@@ -253,6 +274,7 @@ SUSPECTS = [
         together(runs(["/usr/bin/python3", "/usr/sbin/tuned", "-l"], "tuned.service"), has("/etc/tuned/active_profile", "realtime")),
         "likely process 950 (python3) of tuned.service: TuneD, with realtime, places interrupts where",
     ),
+    ("a title with a secret", runs(["vllm serve --api-key sk-1"]), "likely process 950 (vllm): vLLM-Ascend places the interrupts"),
     ("vLLM", runs(["VLLM::Worker_TP0"]), "likely process 950 (VLLM::Worker_TP0): vLLM-Ascend places the interrupts of its NPU when"),
     ("irqbalance, told nothing", irqbalance(), "likely irqbalance: it runs, and nothing tells it to leave the NPUs alone"),
     (

@@ -13,7 +13,6 @@ from workers import RealWorker, npu, process
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import (
     cgroups,
-    cpuset,
     depth_of,
     find,
     groups_of,
@@ -154,9 +153,13 @@ def test_a_gpu_has_the_minor_number_that_its_driver_tells(tree):
     "plan, wanted, sentence",
     [
         ({}, [], "the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan"),
-        (PLAN, [{"npus": [0, 9]}], "processes: NPU 9 is not in the plan, which has 0, 1, 2, 3"),
-        (PLAN, [{"npus": [], "unit": "vllm.service"}], "processes: vllm.service names no NPU; give the logic ids of npus"),
-        (PLAN, [{"npus": [], "pids": [7, 8]}], "processes: process 7, 8 names no NPU; give the logic ids of npus"),
+        (PLAN, [{"npus": [0, 9]}], "npu_affinity_threads_processes: NPU 9 is not in the plan, which has 0, 1, 2, 3"),
+        (
+            PLAN,
+            [{"npus": [], "unit": "vllm.service"}],
+            "npu_affinity_threads_processes: vllm.service names no NPU; give the logic ids of npus",
+        ),
+        (PLAN, [{"npus": [], "pids": [7, 8]}], "npu_affinity_threads_processes: process 7, 8 names no NPU; give the logic ids of npus"),
         (
             {"npus": [npu(0, 0, kv="9")]},
             [],
@@ -183,21 +186,6 @@ def test_a_host_without_a_readable_plan_says_so(tree, text, sentence):
     with pytest.raises(ValueError) as refusal:
         plan_in_force(tree.host)
     assert sentence in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    "cgroup, files, cpus",
-    [
-        ("0::/npu.slice/a.scope", {"/sys/fs/cgroup/npu.slice/a.scope/cpuset.cpus.effective": "2-3"}, {2, 3}),
-        ("0::/npu.slice/a.scope/b", {"/sys/fs/cgroup/npu.slice/cpuset.cpus.effective": "4"}, {4}),
-        ("5:cpuset,cpu:/docker/3f\n0::/x", {"/sys/fs/cgroup/cpuset/docker/3f/cpuset.effective_cpus": "1"}, {1}),
-        ("5:cpuset:/\n1:memory:/x", {"/sys/fs/cgroup/cpuset/cpuset.effective_cpus": "0-1"}, {0, 1}),
-        ("5:memory:/x", {}, None),
-    ],
-)
-def test_the_cpuset_of_a_process_is_that_of_its_group_or_the_next_one_above(tree, cgroup, files, cpus):
-    tree.write(dict(files, **{"/proc/7/cgroup": cgroup}))
-    assert cpuset(tree.host, 7) == cpus
 
 
 def test_a_real_process_has_the_threads_that_the_kernel_and_psutil_know():

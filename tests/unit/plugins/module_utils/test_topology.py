@@ -244,6 +244,22 @@ def test_a_named_command_may_have_several_words(tree):
     assert (column(facts, "id"), facts["problems"]) == ([0, 1, 2, 3], [])
 
 
+def test_damaged_rows_of_info_are_problems_and_the_others_count(tree):
+    text = info(A2).replace("| 1 910B3 | OK | 90.0 38 0 / 0 |", "| 1 910B3")
+    facts = a2(tree, info=text)
+    assert column(facts, "name") == ["910B3", "910B3", "910B3", "910B3"] and column(facts, "memory_mib") == [65536, None, 65536, 65536]
+    assert "A row of npu-smi info is cut short, or lacks its other line or its heading: '| 1 910B3'." in facts["problems"]
+
+
+def test_a_tool_that_prints_without_end_is_a_problem(tree):
+    tree.write(machine(A2))
+    program = tree.tool("/opt/endless", {})
+    with open(program, "w") as file:
+        file.write("#!/bin/sh\nexec yes '| 0 910B3'\n")
+    problems = gather(tree.host, npu_smi=program)["problems"]
+    assert "'%s info' printed more than 8 MiB and was killed." % program in problems
+
+
 @pytest.mark.parametrize("story, answer, word", [("no driver", UNAVAILABLE, "-8005"), ("held by a container", BUSY, "-8020")])
 def test_npu_smi_that_cannot_start(tree, story, answer, word):
     facts = a2(tree, info=answer, info_m=answer, info_t_topo=answer)

@@ -21,12 +21,13 @@ from ansible_collections.npu.affinity.plugins.module_utils import _tuning, _vnpu
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._device_share import switching
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import ShareTool
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, traces
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff, unbind
 
 FUNCTION = "0000:c1:00.0"
 VENDOR_UNITS = "/usr/lib/systemd/system"
@@ -34,7 +35,7 @@ CGROUPS = "/sys/fs/cgroup"
 IRQBALANCE = "irqbalance.service"
 WANTS = UNITS + "/multi-user.target.wants"
 CHANGES_SOMETHING = {"daemon-reload", "start", "stop", "restart", "enable", "disable", "set-property", "reset-failed"}
-NOT_OURS = ("/simulator", "/var/log", "/run/npu-smi", "/etc/device_share.cfg", CGROUPS)
+NOT_OURS = ("/simulator", "/var/log", "/run/npu-smi", CGROUPS)
 """What the vendor's tool writes, and the live sets, which the tests ask about themselves."""
 
 
@@ -66,6 +67,8 @@ class Machine(ModelledSystemd):
         for folder in ("", "/system.slice"):
             self.put(CGROUPS + folder + "/cpuset.cpus.effective", "0-7")
             self.put(CGROUPS + folder + "/cpuset.mems.effective", "0-1")
+        self.put("/bin/sh", "")
+        os.chmod(self.path("/bin/sh"), 0o755)
         self.put("/proc/interrupts", "      CPU0\n" + "".join("%5d: 0 MSI %d Edge %s\n" % row for row in self.vectors()))
         for irq, _number, _name in self.vectors():
             self.put("/sys/bus/pci/devices/%s/msi_irqs/%d" % (FUNCTION, irq), "msix")
@@ -132,7 +135,8 @@ class Machine(ModelledSystemd):
             if unit:
                 self.loaded.setdefault(unit, {}).update(settings(self.read(path)))
         for unit in sorted(self.running):
-            self.follow(unit)
+            if self.follows("daemon-reload", unit, CGROUPS + self.states.get(unit, self.home(unit))):
+                self.follow(unit)
 
     def follow(self, unit):
         """The kernel takes a set from systemd; it never gives an empty one, so that a set stays narrow (systemd issue 43846)."""
@@ -141,7 +145,8 @@ class Machine(ModelledSystemd):
             self.inherit(folder)
         for key, kind in (("AllowedCPUs", "cpus"), ("AllowedMemoryNodes", "mems")):
             if self.loaded.get(unit, {}).get(key):
-                self.put("%s/cpuset.%s.effective" % (folder, kind), compress(expand(self.loaded[unit][key])))
+                for name in ("cpuset." + kind, "cpuset.%s.effective" % kind):
+                    self.put("%s/%s" % (folder, name), compress(expand(self.loaded[unit][key])))
 
     def inherit(self, folder):
         """A new group has the sets of the one around it."""
@@ -540,15 +545,21 @@ def tune(machine):
     assert machine.read(SWAPPINESS) == "10"
 
 
+def split(machine):
+    """Place what soft split needs, and return its directory."""
+    folder, limiter = "/usr/local/hami-vnpu-core", b"limiter"
+    layout = _vnpu_layout.Layout(folder, "/usr/local/hami-shared-region", 0o1777, {"limiter": hashlib.sha256(limiter).hexdigest()})
+    _vnpu_layout.apply(machine, layout)
+    machine.put(folder + "/limiter", limiter.decode())
+    return folder
+
+
 def test_settings_of_the_host_and_what_soft_split_needs_go_back_too(machine):
     machine.put(SWAPPINESS, "60\n")
     before = snapshot(machine.root)
     bind(machine)
     tune(machine)
-    folder, limiter = "/usr/local/hami-vnpu-core", b"limiter"
-    layout = _vnpu_layout.Layout(folder, "/usr/local/hami-shared-region", 0o1777, {"limiter": hashlib.sha256(limiter).hexdigest()})
-    _vnpu_layout.apply(machine, layout)
-    machine.put(folder + "/limiter", limiter.decode())
+    folder = split(machine)
     bound = snapshot(machine.root)
     predicted = unbind(machine, check=True)
     assert snapshot(machine.root) == bound
@@ -642,6 +653,21 @@ def test_device_share_and_the_driver_s_recovery_are_put_back(box):
     assert snapshot(box.root) == before
 
 
+@pytest.mark.parametrize("content", ["", "device-share-recover:enable\n[device-share-config start]\n[device-share-config end]\n"])
+def test_the_driver_s_file_is_what_it_was(box, content):
+    path = "/etc/device_share.cfg"
+    if content:
+        box.put(path, content)
+        os.chmod(box.path(path), 0o600)
+    before = snapshot(box.root)
+    bind(box, share=True)
+    assert box.read(path) + "\n" != content
+    predicted = unbind(box, check=True)
+    report = unbind(box)
+    assert path in predicted.share.restored and predicted.share.restored == report.share.restored
+    assert snapshot(box.root) == before
+
+
 def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
     before = snapshot(box.root)
     bind(box, share=True)
@@ -650,7 +676,7 @@ def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
     assert report.share.busy == [1] and report.kept == {"device_share"}
     assert box.box.shared == ["1:0"]
     left = snapshot(box.root)
-    assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json"}
+    assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     assert list(previous.recorded(box)) == ["device_share"]
     box.calls.clear()
     again = unbind(box)
@@ -820,12 +846,9 @@ def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_s
     expected = [{"unit": "npu-0.slice", "cpus": "6-7"}]
     with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7 and has 0-3.*All files were put back"):
         apply(machine, Request(files=FILES_OF_SLICES, enabled=["npu.slice"], started=slices, expected=expected))
-    after = snapshot(machine.root)
-    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {"/etc/npu-affinity", previous.PATH}
+    assert snapshot(machine.root) == before
     assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
     assert machine.effective("system.slice") == ("0-7", "0-1"), "no file confines it any more"
-    unbind(machine)
-    assert snapshot(machine.root) == before
 
 
 def test_whatever_the_step_at_which_a_bind_fails_the_machine_is_as_it_was(machine, tmp_path_factory, steps):
@@ -845,12 +868,72 @@ def test_whatever_the_step_at_which_a_bind_fails_the_machine_is_as_it_was(machin
         assert steps.sentences and error.strerror in steps.sentences[0], "step %d" % last
         if steps.sentences[0].startswith(previous.PATH):
             continue  # all is done but for the note that a run is under way
-        before, after = snapshot(machine.root), snapshot(twin.root)
-        assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {previous.PATH}, "step %d" % last
+        assert snapshot(twin.root) == snapshot(machine.root), "step %d" % last
         assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
         assert [twin.effective(unit) for unit in units] == [machine.effective(unit) for unit in units], "step %d" % last
         shutil.rmtree(twin.root)
     assert 15 < last < 199
+
+
+@pytest.mark.parametrize("irqbalance", ["policy", "stop"])
+def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_factory, steps, irqbalance):
+    machine.put(SWAPPINESS, "60\n")
+    bind(machine, irqbalance)
+    tune(machine)
+    split(machine)
+    features = ["irq", "tuning", "vnpu"]
+    request = Request(files=FEWER_SLICES, owned=[UNITS + "/npu-*.slice"])
+
+    def switch_off(twin):
+        apply(twin, request, earlier=SwitchedOff(twin, None, False, features))
+
+    units = ("npu.slice", "npu-0.slice", "system.slice")
+    folder, error = str(tmp_path_factory.mktemp("off")), OSError(28, "No space left on device")
+    for last in range(1, 300):
+        twin = moved_to(machine, "%s/%d" % (folder, last))
+        finished = steps.run(twin, last, error, switch_off)
+        if finished:
+            break
+        if steps.sentences and steps.sentences[0].startswith(previous.PATH):
+            continue  # all is done but for the note that a run is under way
+        assert steps.sentences and "those of what is switched off (irq, tuning, vnpu) included" in steps.sentences[0], "step %d" % last
+        assert "failed as well" not in steps.sentences[0], "step %d" % last
+        assert snapshot(twin.root) == snapshot(machine.root), "step %d" % last
+        assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
+        assert [twin.effective(unit) for unit in units] == [machine.effective(unit) for unit in units], "step %d" % last
+        shutil.rmtree(twin.root)
+    assert 30 < last < 299
+    assert twin.read(SWAPPINESS) == "60"
+    assert not {"interrupts", "tuning", "vnpu", IRQBALANCE} & set(previous.recorded(twin))
+    assert "npu-affinity-irq.timer" not in twin.running and IRQBALANCE in twin.running
+
+
+def test_features_off_in_a_bind_that_is_killed_are_off_after_the_next(machine, tmp_path_factory, steps):
+    pytest.importorskip("ansible.module_utils.basic", reason="modules need ansible-core")
+    from ansible_collections.npu.affinity.plugins.modules.host_files import absent_features
+
+    bind(machine)
+    state = {"absent": {name: traces(FEATURES[name]) for name in ("irq", "slices")}}
+
+    def switch_off(twin):
+        features = absent_features(twin, state)
+        apply(twin, Request(), earlier=SwitchedOff(twin, None, False, features) if features else None)
+
+    folder = str(tmp_path_factory.mktemp("off"))
+    straight = moved_to(machine, folder + "/straight")
+    switch_off(straight)
+    for last in range(1, 300):
+        twin = moved_to(machine, "%s/%d" % (folder, last))
+        finished = steps.run(twin, last, Killed(), switch_off)
+        switch_off(twin)
+        assert snapshot(twin.root) == snapshot(straight.root), "step %d" % last
+        assert (twin.loaded, twin.running, twin.lost) == (straight.loaded, straight.running, []), "step %d" % last
+        for unit in ("npu.slice", "npu-0.slice", "system.slice"):
+            assert twin.effective(unit) == straight.effective(unit), "%s, step %d" % (unit, last)
+        shutil.rmtree(twin.root)
+        if finished:
+            break
+    assert 30 < last < 299
 
 
 def test_a_removal_that_fails_leaves_what_it_would_have_disabled_enabled(machine):

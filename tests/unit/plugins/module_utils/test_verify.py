@@ -42,9 +42,8 @@ def slice_text(cpus, mems):
 FILES = [{"path": "%s/%s" % (UNITS, npu["slice"]), "content": slice_text(npu["pool"], npu["mems"])} for npu in NPUS]
 FILES.append({"path": TIMER, "content": MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"})
 OWNED = [UNITS + "/npu*.slice", UNITS + "/*.d/50-npu-affinity*.conf"]
-WANTED = Wanted(
-    files=FILES, owned=OWNED, folders={_installed.FOLDER: {"_a.py": MARK, "_room/b.py": MARK}}, enabled=["npu-affinity-irq.timer"]
-)
+CODE = {"path": _installed.ARCHIVE, "content": MARK + 'VERSION = "1.0.0"\nsources\n'}
+WANTED = Wanted(files=[*FILES, CODE], owned=OWNED, enabled=["npu-affinity-irq.timer"])
 
 
 def put_plan(host, plan):
@@ -83,8 +82,7 @@ def bound(tmp_path):
     for number, (pci, first) in enumerate([(FIRST, 2752), (SECOND, 3008)]):
         add_function(host, pci, first, names_of(number))
         add_device(host, number)
-    package = [{"path": "%s/%s" % (_installed.FOLDER, name), "content": MARK} for name in ("_a.py", "_room/b.py")]
-    apply(host, Request(files=FILES + package, owned=OWNED, enabled=["npu-affinity-irq.timer"]))
+    apply(host, Request(files=[*FILES, CODE], owned=OWNED, enabled=["npu-affinity-irq.timer"]))
     binding.bind(host, PLAN)
     put_plan(host, PLAN)
     return host
@@ -174,7 +172,7 @@ def test_a_bound_host_has_no_drift_and_names_what_was_compared(bound):
         "plan": [binding.PLAN],
         "npus": ["NPU 0", "NPU 1"],
         "cpus": ["pool of NPU 0", "pool of NPU 1", "housekeeping"],
-        "files": [entry["path"] for entry in FILES] + [_installed.FOLDER],
+        "files": [entry["path"] for entry in [*FILES, CODE]],
         "units": ["npu-affinity-irq.timer at boot"],
         "interrupts": ["NPU %d %s" % (number, name) for number in (0, 1) for name in (binding.CQ, binding.SQ)],
         "workqueues": ["NPU 0 dev0_sq_send_wq", "NPU 1 dev1_sq_send_wq"],
@@ -265,8 +263,13 @@ CHANGES = [
     ),
     (
         "the host code is another version",
-        lambda host: edit(host, _installed.FOLDER + "/_room/b.py", "changes", "edits"),
-        _installed.FOLDER + ": 2 files of this version, not other _room/b.py; changed settings: the collection was updated",
+        lambda host: edit(host, _installed.ARCHIVE, "1.0.0", "0.9.0"),
+        _installed.ARCHIVE + ": version 1.0.0, not version 0.9.0; changed settings: the collection was updated",
+    ),
+    (
+        "the host code was edited",
+        lambda host: edit(host, _installed.ARCHIVE, "sources", "others"),
+        _installed.ARCHIVE + ": version 1.0.0, not other content; changed settings: the collection was updated",
     ),
     (
         "the timer was disabled",
@@ -944,7 +947,7 @@ SHARES = [
     ("one card switched off", ["0", "2"], ON, ["card 1: on, not off; manual change"]),
     ("one card switched on", ["1"], dict(OFF, only_ours=False), ["card 1: off, not on; manual change"]),
     ("recovery", ["0", "1", "2"], dict(ON, recover=True), ["recovery by the driver: on, not off; manual change"]),
-    ("a card that is not there", [], dict(ON, npus=[7]), ["device share: on, not npus: there is no card 7"]),
+    ("a card that is not there", [], dict(ON, npus=[7]), ["device share: on, not npu_affinity_device_share_npus: there is no card 7"]),
 ]
 
 

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import subprocess
 import sys
 
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import cpuset
 
 WORKER = """
 import ctypes, sys, threading, time
@@ -50,6 +53,15 @@ def npu(number, first, **values):
     return entry
 
 
+class LiveHost(Host):
+    """The running machine, in a folder."""
+
+    live = True
+
+    def _place(self, path):
+        return self.root + path
+
+
 class Files:
     """The tree of a machine for tests that have no fixture ``tree``."""
 
@@ -62,6 +74,50 @@ class Files:
             os.makedirs(os.path.dirname(self.root + path), exist_ok=True)
             with open(self.root + path, "w") as file:
                 file.write("%s\n" % text)
+
+
+class Kernel(Files):
+    """The tree of a running machine in which every thread has the CPUs that a real kernel would show, in one cpuset at a time.
+
+    ``keeps``: whether it keeps the mask that was asked for and applies it to every cpuset, as Linux 6.2 and newer do.
+    """
+
+    def __init__(self, root, cpus, keeps):
+        Files.__init__(self, root)
+        self.host = LiveHost(self.root)
+        self.keeps = keeps
+        self.asked = {}
+        self.write({"/sys/devices/system/cpu/%s" % name: cpus for name in ("online", "possible")})
+
+    def set_affinity(self, tid, cpus):
+        """Stand in for ``os.sched_setaffinity``."""
+        if self.keeps:
+            self.asked[tid] = set(cpus)
+        self._show(tid, set(cpus))
+
+    def set_cpuset(self, group, cpus):
+        """Give another set to the group that all threads are in: a thread without a mask gets all of it."""
+        self.write({"/sys/fs/cgroup%s/cpuset.cpus.effective" % group: cpus})
+        for path in self._statuses("*"):
+            tid = int(path.split("/")[-2])
+            self._show(tid, self.asked.get(tid, set(expand(cpus))))
+
+    def allowed(self, tid):
+        (path,) = self._statuses(str(tid))
+        with open(path) as file:
+            return file.read().rstrip("\n").rpartition("\t")[2]
+
+    def _statuses(self, tid):
+        return sorted(glob.glob("%s/proc/%s/status" % (self.root, tid)) + glob.glob("%s/proc/*/task/%s/status" % (self.root, tid)))
+
+    def _show(self, tid, cpus):
+        (path,) = self._statuses(str(tid))
+        process = path.split("/proc/")[1].partition("/")[0]
+        granted = cpuset(self.host, int(process))
+        with open(path) as file:
+            head = file.read().rstrip("\n").rpartition("\t")[0]
+        with open(path, "w") as file:
+            file.write("%s\t%s\n" % (head, compress(cpus & granted or granted)))
 
 
 def process(tree, pid, cgroup, names, cpus="0-31", granted=None, devices=()):

@@ -76,7 +76,7 @@ def module(name, **arguments):
 
 
 def program(name, root, *arguments):
-    return [sys.executable, "-m", UTILS + name + ("" if name == "_tuning" else ".program"), "--root", str(root), *arguments], ""
+    return [sys.executable, "-m", UTILS + "_main", name, "--root", str(root), *arguments], ""
 
 
 def install_plan(root):
@@ -100,7 +100,7 @@ def test_two_binds_at_once_lose_nothing_of_what_was_there_before(root):
 
 def test_the_units_that_udev_starts_for_eight_functions_at_once_forget_none(root):
     install_plan(root)
-    at_once([program("_irq", root, "--pci", pci) for pci in ADDRESSES], slowly(root))
+    at_once([program("irq", root, "--pci", pci) for pci in ADDRESSES], slowly(root))
     assert sorted(json.loads((root / MEMORY[1:]).read_text())) == ADDRESSES
     assert sorted(json.loads((root / PATH[1:]).read_text())["interrupts"]["functions"]) == ADDRESSES
 
@@ -108,7 +108,7 @@ def test_the_units_that_udev_starts_for_eight_functions_at_once_forget_none(root
 def test_an_unbind_between_units_leaves_nothing_bound(root, run_module):
     before = {path: path.read_text() for path in root.glob("proc/irq/*/smp_affinity_list")}
     install_plan(root)
-    commands = [program("_irq", root, "--pci", pci) for pci in ADDRESSES]
+    commands = [program("irq", root, "--pci", pci) for pci in ADDRESSES]
     at_once([*commands[:4], module("unbind", root=str(root)), *commands[4:]], slowly(root))
     assert not run_module("unbind", root=str(root)).get("failures")
     assert {path: path.read_text() for path in before} == before
@@ -123,20 +123,20 @@ CHANGING = [
     module("vnpu_layout"),
     module("kubelet_config", path="/etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf", content=CONTENT, apply=True),
     module("unbind"),
-    program("_irq", "/"),
-    program("_processes", "/"),
-    program("_device_share", "/"),
-    program("_metrics", "/"),
-    program("_tuning", "/"),
+    program("irq", "/"),
+    program("threads", "/"),
+    program("device_share", "/"),
+    program("metrics", "/"),
+    program("tuning", "/"),
 ]
 
 
-IDS = [command[2].rpartition(".")[2] for command, _arguments in CHANGING]
+IDS = [" ".join([command[2].rpartition(".")[2], *command[3:4]]) for command, _arguments in CHANGING]
 
 
 def run_below(root, command, arguments):
     """Run a module or program of the list on a tree; who waits for the lock waits shortly."""
-    words = [command[2]] if arguments else [command[2], "--root", str(root)]
+    words = [command[2]] if arguments else [*command[2:4], "--root", str(root)]
     values = {"ANSIBLE_MODULE_ARGS": {**json.loads(arguments)["ANSIBLE_MODULE_ARGS"], "root": str(root)}} if arguments else None
     impatient = f"import runpy, sys; from {UTILS}_state import lock; lock.LIMIT = 0.2; sys.argv = {words}"
     code = f"{impatient}; runpy.run_module(sys.argv[0], None, '__main__')"
@@ -192,7 +192,7 @@ def test_a_plan_of_another_shape_is_said_in_words_by_program_and_module(tmp_path
     plan = {"npus": [{**BOUND["npus"][0], **entry}]}
     install_plan(tmp_path)
     (tmp_path / PLAN[1:]).write_text(json.dumps(plan))
-    for command, arguments in (program("_irq", "/"), program("_processes", "/"), module("irq_affinity", plan=plan)):
+    for command, arguments in (program("irq", "/"), program("threads", "/"), module("irq_affinity", plan=plan)):
         done = run_below(tmp_path, command, arguments)
         said = json.loads(done.stdout)["msg"] if arguments else done.stdout
         assert (done.returncode, sentence in said) == (1, True), done.stdout + done.stderr
@@ -203,7 +203,7 @@ def test_settings_of_another_shape_are_said_by_the_programs_that_read_them(tmp_p
     (tmp_path / "etc/npu-affinity/tuning.json").write_text('{"swappiness": [0]}')
     (tmp_path / "etc/npu-affinity/threads.json").write_text('{"processes": 5}')
     (tmp_path / "etc/npu-affinity/metrics.json").write_text('{"textfile": "npu.prom"}')
-    for name, role in (("_tuning", "tuning"), ("_processes", "threads"), ("_metrics", "metrics")):
+    for name, role in (("tuning", "tuning"), ("threads", "threads"), ("metrics", "metrics")):
         sentence = f"is not what role {role} writes"
         done = run_below(tmp_path, *program(name, "/"))
         assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from test_desired_state import HISTORY, MACHINE, SETTINGS, simulator, state_of
@@ -21,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._command import runni
 from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
 from ansible_collections.npu.affinity.plugins.module_utils._command.program import main, parser
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._installed import COMMAND, COMPLETION, LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -95,6 +96,37 @@ def test_bound(run):
     code, out, _err = run("status")
     assert code == 0
     assert out.startswith("bound: 2 NPUs, ") and out.endswith("Z, bind by bob, entry 2\n") and out.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("path", ["etc/npu-affinity", PLAN])
+@pytest.mark.parametrize("words", [("plan",), ("explain", "npu", "0"), ("explain", "cpu", "3"), ("status",)])
+def test_who_may_not_read_the_plan_is_told_so(bound, capsys, path, words):
+    with tempfile.TemporaryDirectory() as folder:  # that of a test is root's alone
+        os.chmod(folder, 0o755)
+        shutil.copytree(bound, folder + "/host", symlinks=True)
+        os.chmod(f"{folder}/host", 0o755)
+        os.chmod(f"{folder}/host/{path}", 0o600)
+        os.seteuid(65534)
+        try:
+            code = main(["--root", folder + "/host", *words])
+        finally:
+            os.seteuid(0)
+    out, err = capsys.readouterr()
+    assert (code, out) == (1, "")
+    assert re.search(r"/etc/npu-affinity/p[a-z]+\.json cannot be read \(Permission denied\): run as root \(become: true, or sudo\)", err), (
+        err
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ['{"npus": []}', '{"npus": [{"id": 0, "pool": "0-3"}]}', '{"npus": [], "quality": 5}', '{"npus": [], "reason": []}']
+)
+@pytest.mark.parametrize("words", [("plan",), ("explain", "npu", "0"), ("explain", "cpu", "3"), ("status",), ("verify", "--json")])
+def test_a_plan_of_another_shape_is_a_sentence(run, host, text, words):
+    (host / PLAN).write_text(text)
+    code, _out, err = run(*words)
+    assert code in (0, 1, 3) and (code != 1 or "plan" in err or "no NPU" in err)
 
 
 def test_drifted_with_the_cause(run, host):
@@ -241,6 +273,20 @@ def test_explain(run, words, patterns):
     assert code == 0 and [pattern for pattern in patterns if not re.search(pattern, text)] == [], text
 
 
+def test_explain_says_where_an_npu_is_not_as_the_bind_set_it(run, host):
+    plan = json.loads((host / PLAN).read_text())
+    wrote = (host / SLICE).read_text()
+    (host / SLICE).write_text(wrote.replace("AllowedCPUs=0-15", "AllowedCPUs=0-7"))
+    (host / CGROUPS / "npu-0.slice/cpuset.cpus.effective").write_text("0-7\n")
+    plan["npus"][0]["pool"] = "0-11"
+    (host / PLAN).write_text(json.dumps(plan))
+    said = " ".join(run("explain", "npu", "0")[1].split())
+    assert "which is not what the bind set: CPUs 0-15" in said
+    assert f"AllowedMemoryNodes=0 by /{SLICE}, which is not what the bind wrote: AllowedCPUs=0-15" in said
+    assert "npu-0.slice has CPUs 0-7, and the bind set 0-15" in said
+    assert "alice" not in said.partition(" why ")[0], "nobody who bound it made it so"
+
+
 def test_the_forms_of_a_name_say_the_same(run):
     assert (
         len({run("explain", *words.split())[1] for words in ("npu 1", "npu1", "npu-1", "NPU 1", "npu-1.slice", "0000:01:00.0", "01:00.0")})
@@ -297,12 +343,14 @@ COMMAND_LINES = {
 
 
 @pytest.mark.parametrize(("name", "home", "cpus", "devices"), COMMAND_LINES.values(), ids=COMMAND_LINES)
-def test_run_starts_the_command_in_the_slice_with_its_mask_and_devices(bound, name, home, cpus, devices, monkeypatch):
+def test_run_starts_the_command_in_the_slice_with_its_devices_and_no_mask(bound, name, home, cpus, devices, monkeypatch):
+    """A mask of the slice's CPUs would outlive the slice on kernels from 6.2 on."""
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     found = running.launch(known(Host(str(bound))), name, ["python3", "-c", "pass"])
     words = [word.replace(str(bound), "") for word in found.argv]
     assert words[:5] == ["/usr/bin/systemd-run", "--scope", "--quiet", "--collect", f"--slice={home}"]
-    assert words[6:] == ["--", "/usr/bin/taskset", "--cpu-list", cpus, "python3", "-c", "pass"]
+    assert words[6:] == ["--", "/usr/bin/taskset", "--cpu-list", "0-31", "python3", "-c", "pass"]
+    assert f"{home}, CPUs {cpus}" in found.where
     assert found.environment == {"ASCEND_RT_VISIBLE_DEVICES": devices}
 
 
@@ -386,10 +434,10 @@ def test_run_ends_with_125_where_it_starts_nothing(run):
 def test_what_is_installed_runs_without_the_collection(host):
     launcher = (host / COMMAND[1:]).read_text()
     assert launcher.startswith("#!/usr/bin/python3 -I\n# Managed by npu.affinity") and os.access(host / COMMAND[1:], os.X_OK)
-    (host / COMMAND[1:]).write_text(launcher.replace(LIBRARY, str(host) + LIBRARY).replace("/usr/bin/python3", sys.executable))
+    (host / COMMAND[1:]).write_text(launcher.replace(ARCHIVE, str(host) + ARCHIVE).replace("/usr/bin/python3", sys.executable))
     done = subprocess.run([host / COMMAND[1:], "--root", str(host), "status"], capture_output=True, text=True, env={}, cwd="/", check=False)
     assert (done.returncode, done.stdout[:7], done.stderr) == (0, "bound: ", "")
-    assert not list((host / LIBRARY[1:]).rglob("__pycache__"))
+    assert not list((host / LIBRARY[1:]).rglob("*.pyc"))
     assert subprocess.run([host / COMMAND[1:], "--root", str(host), "--version"], capture_output=True, env={}, check=True).stdout
 
 
@@ -409,5 +457,5 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--help"]
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
     assert "0" in completed("explain cpu 0", bound)
-    (text,) = [file["content"] for file in _runtime.command("python3") if file["path"] == COMPLETION]
+    (text,) = [file["content"] for file in _runtime.files() if file["path"] == COMPLETION]
     assert "/etc/systemd/system/{npu,gpu}-*.slice" in text

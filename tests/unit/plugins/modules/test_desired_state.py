@@ -42,7 +42,6 @@ SETTINGS = {
         "vnpu_shared_region": "/srv/region",
         "vnpu_folder": "/srv/vnpu",
         "kubelet_becomes": "",
-        "to_be_placed": [],
         "python": PYTHON,
     },
     "irq": {
@@ -121,7 +120,7 @@ def files_of(root):
     """The files of a host, without those of the vendor and the history, in which a detour is seen."""
     vendor = ("/simulator", "/var/log", "/run/npu-smi", HISTORY)
     paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink() and not path.is_dir()]
-    return {path: (root / path[1:]).read_text() if (root / path[1:]).is_file() else "" for path in paths if not path.startswith(vendor)}
+    return {path: (root / path[1:]).read_bytes() if (root / path[1:]).is_file() else "" for path in paths if not path.startswith(vendor)}
 
 
 def without(feature, bind, root):
@@ -226,3 +225,55 @@ def test_an_unknown_feature_is_refused():
 def test_without_a_plan_everything_is_absent():
     state = desired_state({"irqbalance": {}}, None, SETTINGS)
     assert state["features"] == dict.fromkeys(state["features"], "absent") and state["files"] == [] and state["plan"] is None
+
+
+RULES, IRQ = "etc/udev/rules.d/90-npu-affinity.rules", "etc/systemd/system/npu-affinity-irq.service"
+
+
+def install(root, path):
+    (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+    (root / path[1:]).write_text("#!/bin/sh\n")
+    (root / path[1:]).chmod(0o755)
+
+
+def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module):
+    """As on a host whose /usr is not merged, and whose Python an administrator built."""
+    install(root, "/bin/systemctl")
+    install(root, "/usr/local/bin/python3")
+
+    def run(module, **options):
+        state = state_of(gather(Host(str(root))))
+        return run_module(module, root=str(root), state=state, **options)
+
+    assert run("host_files")["changed"]
+    assert 'RUN+="/bin/systemctl --no-block start' in (root / RULES).read_text()
+    assert "ExecStart=/usr/local/bin/python3 -m npu_affinity irq" in (root / IRQ).read_text()
+    assert (root / "usr/local/bin/npu-affinity").read_text().startswith("#!/usr/local/bin/python3 -I\n")
+    bound = state_of(gather(Host(str(root))))
+    assert run_module("binding_info", root=str(root), state=bound)["drift"] == []
+    (root / "bin/systemctl").unlink()
+    install(root, "/usr/bin/systemctl")
+    (root / "usr/local/bin/python3").chmod(0o644)
+    drift = {entry["object"]: entry for entry in run_module("binding_info", root=str(root), state=bound)["drift"]}
+    assert drift.keys() == {"/bin/systemctl", "/usr/local/bin/python3"}
+    assert drift["/bin/systemctl"]["expected"] == f"a program that /{RULES} runs"
+    assert drift["/bin/systemctl"]["found"] == "no such file; this host has /usr/bin/systemctl"
+    assert drift["/usr/local/bin/python3"]["found"] == "not executable"
+    before = files_of(root)
+    refused = run_module("host_files", root=str(root), state=bound)
+    assert refused["failed"] and files_of(root) == before
+    (root / "usr/local/bin/python3").chmod(0o755)
+    assert run("host_files")["changed"] and run("binding_info")["drift"] == []
+    assert 'RUN+="/usr/bin/systemctl --no-block start' in (root / RULES).read_text()
+
+
+def test_a_rollback_to_a_rule_whose_program_has_moved_is_refused_in_words(root, run_module):
+    install(root, "/bin/systemctl")
+    older = state_of(gather(Host(str(root))))
+    install(root, "/usr/bin/systemctl")
+    (root / "bin/systemctl").unlink()
+    before = files_of(root)
+    result = run_module("host_files", root=str(root), state=older, action="rollback")
+    advice = "this host has /usr/bin/systemctl: bind it again, which names that one"
+    assert result["msg"] == f"90-npu-affinity.rules could not run: there is no program /bin/systemctl; {advice}"
+    assert files_of(root) == before

@@ -128,7 +128,7 @@ def test_a_host_with_gpus_only_has_nothing_to_switch_and_needs_no_npu_smi(run, t
     assert (result["changed"], result["chips"], result["files"]) == (False, [], [])
 
 
-TEXT = "# Managed by npu.affinity\n[Service]\nExecStart=/usr/bin/python3 -m npu_affinity._irq\n[Install]\nWantedBy=multi-user.target\n"
+TEXT = "# Managed by npu.affinity\n[Service]\nExecStart=/usr/bin/python3 -m npu_affinity irq\n[Install]\nWantedBy=multi-user.target\n"
 UNIT = "/etc/systemd/system/npu-affinity-device-share.service"
 LINK = "etc/systemd/system/multi-user.target.wants/npu-affinity-device-share.service"
 
@@ -141,13 +141,13 @@ def test_the_boot_unit_comes_with_the_code_that_it_runs_and_goes_alone(run, root
     assert result["diff"] == predicted["diff"] and "+ npu-affinity-device-share.service  ExecStart=" in result["diff"][0]["prepared"]
     assert (root / UNIT[1:]).read_text() == TEXT
     assert (root / LINK).is_symlink()
-    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share/__main__.py").is_file()
+    assert (root / "usr/local/lib/npu-affinity/npu_affinity.zip").is_file()
     assert not run(root, enabled=True, boot_unit=TEXT)["changed"]
     assert run(root, enabled=True)["removed"] == []
     result = run(root, enabled=True, boot_unit="")
     assert (result["removed"], result["changed"]) == ([UNIT], True)
     assert not (root / LINK).is_symlink()
-    assert (root / "usr/local/lib/npu-affinity/npu_affinity/_device_share/__main__.py").is_file()
+    assert (root / "usr/local/lib/npu-affinity/npu_affinity.zip").is_file()
 
 
 def test_the_boot_unit_is_written_even_where_a_card_is_busy_and_not_where_the_request_is_wrong(run, root):

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import PurePath
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils import _installed
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH as PREVIOUS
 from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE as TUNING
 
 SWAPPINESS = "proc/sys/vm/swappiness"
@@ -30,7 +27,7 @@ REFUSED = [
 ]
 
 
-PACKAGE = _installed.FOLDER[1:]
+FORMER = _installed.FORMER[1:]
 
 
 @pytest.fixture
@@ -69,18 +66,22 @@ def test_what_units_read_and_run_is_there_before_them(run_module, root):
     assert order[-1] == unit["path"] and {PLAN, TUNING} < set(order)
 
 
-def test_host_code_of_another_version_goes_with_its_folders(run_module, root):
+def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
     mine = "_by_hand/tool.py"
-    of_old = ("_irq.py", "_room_of_old/__init__.py", "_room_of_old/part.py")
-    for name, text in [*((name, MARK) for name in of_old), (mine, "# of someone else\n")]:
-        (root / PACKAGE / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / PACKAGE / name).write_text(text)
-    (root / PREVIOUS[1:]).parent.mkdir(parents=True)
-    (root / PREVIOUS[1:]).write_text(json.dumps({"schema": 1, "folders": ["/" + PACKAGE + "/_room_of_old"]}))
+    for name, text in [
+        ("_irq.py", MARK),
+        ("_room_of_old/__init__.py", MARK),
+        ("_room_of_old/part.py", MARK),
+        (mine, "# of someone else\n"),
+    ]:
+        (root / FORMER / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / FORMER / name).write_text(text)
+    (root / FORMER / "_room_of_old/__pycache__").mkdir()
+    (root / FORMER / "_room_of_old/__pycache__/part.cpython-39.pyc").write_bytes(b"")
     result = run_module("host_files", root=str(root), runtime=True)
-    found = {str(path.relative_to(root / PACKAGE)): path.stat().st_mode & 0o777 for path in (root / PACKAGE).rglob("*")}
-    folders = {str(parent) for name in [*_runtime.INSTALLED, mine] for parent in PurePath(name).parents} - {"."}
-    assert set(found) == {*_runtime.INSTALLED, mine, *folders}
-    assert {found[name] for name in _runtime.INSTALLED} == {0o644}
-    assert "/" + PACKAGE + "/_room_of_old/part.py" in result["removed"]
+    library = root / _installed.LIBRARY[1:]
+    found = sorted(str(path.relative_to(library)) for path in library.rglob("*") if path.is_file())
+    assert found == ["npu_affinity.zip", "npu_affinity/" + mine] and not (root / FORMER / "_room_of_old").exists()
+    assert (library / "npu_affinity.zip").stat().st_mode & 0o777 == 0o644
+    assert "/" + FORMER + "/_room_of_old/part.py" in result["removed"]
     assert not run_module("host_files", root=str(root), runtime=True)["changed"]

@@ -31,7 +31,7 @@ def test_a_worker_that_sleeps_is_hardly_disturbed(run_module):
 
 @pytest.mark.parametrize("option", ["seconds", "interval"])
 def test_no_time_is_refused(run_module, option):
-    assert run_module("measure_info", **{option: 0})["msg"].startswith(f"{option} is 0")
+    assert run_module("measure_info", **{option: 0})["msg"].partition(";")[0].removesuffix(".0").endswith(f"{option} is 0")
 
 
 def test_a_host_that_was_never_bound_needs_a_plan(run_module, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
+from ansible_collections.npu.affinity.plugins.module_utils import _textfile  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._metrics import samples, writing  # noqa: E402
@@ -206,7 +207,6 @@ def test_the_file_goes_when_it_is_not_wanted(bind, root, run_module):
 
 
 REFUSED = [
-    ("no folder", lambda root: shutil.rmtree(root / FOLDER[1:]), {}, "there is no folder /var/lib/prometheus/node-exporter, so nobody"),
     ("a file of others", lambda root: (root / TEXTFILE[1:]).write_text("up 1\n"), {}, "npu_affinity.prom is there, and is none of ours"),
 ]
 
@@ -217,6 +217,81 @@ def test_files_that_nobody_would_read_are_refused_before_anything_is_written(bin
     done = bind(**settings)
     assert done["failed"] and sentence in done["msg"]
     assert not (root / "etc/npu-affinity").exists()
+
+
+@pytest.mark.parametrize(
+    ("textfile", "remark"),
+    [
+        (TEXTFILE, "No metrics are written: there is no folder /var/lib/prometheus/node-exporter. Install node exporter"),
+        ("", "No metrics are written: no node exporter with a folder for text files was found. Install node exporter"),
+    ],
+)
+def test_a_host_without_node_exporter_is_bound_with_a_remark(bind, root, capsys, textfile, remark):
+    shutil.rmtree(root / FOLDER[1:])
+    done = bind(textfile=textfile)
+    assert done["changed"] and [sentence for sentence in done["untried"] if sentence.startswith(remark)]
+    assert (root / "etc/npu-affinity/plan.json").exists()
+    assert writing.main(["--root", str(root)]) == 0
+    assert remark in capsys.readouterr().out
+
+
+UNIT, DEFAULTS, DROP_IN = (
+    "usr/lib/systemd/system/%s.service",
+    "etc/default/prometheus-node-exporter",
+    "etc/systemd/system/%s.service.d/x.conf",
+)
+EXPORTERS = [
+    ("nothing is installed", {}, None),
+    ("the folder of Debian's package", {"var/lib/prometheus/node-exporter/": ""}, FOLDER),
+    (
+        "that of the example of node exporter",
+        {"var/lib/node_exporter/textfile_collector/": ""},
+        "/var/lib/node_exporter/textfile_collector",
+    ),
+    (
+        "an option of the unit",
+        {UNIT % "node_exporter": "[Service]\nExecStart=/usr/bin/node_exporter --collector.textfile.directory=/srv/text --web.x\n"},
+        "/srv/text",
+    ),
+    (
+        "an option with a blank, on a further line",
+        {UNIT % "node-exporter": '[Service]\nExecStart=/usr/bin/node_exporter \\\n  --collector.textfile.directory "/srv/text"\n'},
+        "/srv/text",
+    ),
+    (
+        "the environment file of the unit, without its comments",
+        {
+            UNIT % "prometheus-node-exporter": "[Service]\nEnvironmentFile=-/etc/default/prometheus-node-exporter\nExecStart=/x $ARGS\n",
+            DEFAULTS: '# ARGS="--collector.textfile.directory=/no"\nARGS="--collector.textfile.directory /srv/env"\n',
+        },
+        "/srv/env",
+    ),
+    (
+        "a drop-in before the unit",
+        {
+            UNIT % "node_exporter": "[Service]\nExecStart=/x --collector.textfile.directory=/srv/old\n",
+            DROP_IN % "node_exporter": "[Service]\nExecStart=\nExecStart=/x --collector.textfile.directory=/srv/new\n",
+        },
+        "/srv/new",
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "folder"), [case[1:] for case in EXPORTERS], ids=[case[0] for case in EXPORTERS])
+def test_metrics_go_where_the_node_exporter_of_the_host_reads(tmp_path, files, folder):
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        if path.endswith("/"):
+            (tmp_path / path).mkdir()
+        else:
+            (tmp_path / path).write_text(text)
+    assert _textfile.folder_of_exporter(Host(str(tmp_path))) == folder
+
+
+def test_without_a_choice_the_metrics_lie_in_the_folder_that_is_read(bind, root):
+    bind(textfile="")
+    assert writing.main(["--root", str(root)]) == 0
+    assert (root / TEXTFILE[1:]).exists()
 
 
 @pytest.mark.parametrize("textfile", ["npu.prom", "/var/lib/npu_affinity.txt"])

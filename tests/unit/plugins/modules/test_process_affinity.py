@@ -80,10 +80,10 @@ def test_memory_above_the_limit_is_refused_before_anything_is_touched(run_module
     arguments = {"plan": elsewhere, "processes": [{"npus": [0], "pids": [worker.pid]}], "memory": "migrate", "memory_limit": 0}
     before = worker.affinities()
     result = run_module("process_affinity", **arguments)
-    assert "MiB of memory would move, and memory_limit is 0 MiB" in result["msg"]
+    assert "MiB of memory would move, and npu_affinity_threads_memory_limit is 0 MiB" in result["msg"]
     assert worker.affinities() == before
 
 
 def test_an_npu_that_the_plan_has_not_is_refused(run_module, plan):
     result = run_module("process_affinity", plan=plan, processes=[{"npus": [7]}])
-    assert result["msg"] == "processes: NPU 7 is not in the plan, which has 0"
+    assert result["msg"] == "npu_affinity_threads_processes: NPU 7 is not in the plan, which has 0"

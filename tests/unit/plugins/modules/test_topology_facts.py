@@ -79,7 +79,7 @@ def test_a_named_command_and_a_time_limit(root, run):
 
 def test_a_time_limit_must_leave_time(root, run):
     result = run(root=str(root), timeout=0)
-    assert (result["failed"], result["msg"]) == (True, "timeout is 0 s; a command needs at least 1 s to answer")
+    assert (result["failed"], result["msg"]) == (True, "npu_affinity_timeout is 0 s; a command needs at least 1 s to answer")
 
 
 def test_the_documentation_names_every_option_as_it_is():

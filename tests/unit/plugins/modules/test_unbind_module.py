@@ -42,7 +42,7 @@ def bound(run_module, root):
     """The tree of a host whose slice, interrupts, host code and device share a bind has changed, and what it was before."""
     before = files_of(root)
     (root / SLICE[1:]).write_text("[Slice]\nAllowedCPUs=0\n")
-    before[SLICE] = "[Slice]\nAllowedCPUs=0\n"
+    before[SLICE] = b"[Slice]\nAllowedCPUs=0\n"
     content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
     run_module("host_files", root=str(root), plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}])
     assert run_module("irq_affinity", root=str(root), plan=PLAN)["changed"]
@@ -51,9 +51,9 @@ def bound(run_module, root):
 
 
 def files_of(root):
-    vendor = ("/simulator", "/var/log", "/run/npu-smi", "/etc/device_share.cfg")
+    vendor = ("/simulator", "/var/log", "/run/npu-smi")
     paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
-    return {path: (root / path[1:]).read_text() for path in paths if not path.startswith(vendor)}
+    return {path: (root / path[1:]).read_bytes() for path in paths if not path.startswith(vendor)}
 
 
 def test_a_run_puts_everything_back_and_says_what(run_module, bound):
@@ -70,12 +70,13 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     (entry,) = [entry for entry in result["interrupts"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
     assert (result["interrupts"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
     told, text = result["diff"]
-    assert (text["before_header"], text["after"]) == (SLICE, before[SLICE])
+    assert (text["before_header"], text["after"]) == (SLICE, before[SLICE].decode())
     lines = told["prepared"].splitlines()
     assert lines[:3] == ["plan:", "  - NPU 0 0000:c1:00.0: CPUs 0-7, irq 0-1", "  - NPU 1 0000:01:00.0: CPUs 16-23, irq 16-17"]
     assert "  - /etc/npu-affinity/previous.json" in lines
     assert "  ~ 0000:c1:00.0: sq_send_trigger_irq 0 -> 0-15; 16 cq_update_irq 1 -> 0-15" in lines
-    assert lines[-2:] == ["device share:", "  ~ card 0-1 chip 0: on -> off"]
+    file = "  ~ /etc/device_share.cfg: as before the first bind"
+    assert lines[-3:] == ["device share:", "  ~ card 0-1 chip 0: on -> off", file]
     again = run_module("unbind", root=str(root))
     assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
     assert again["message"] == "This host is not bound: there is nothing to unbind."
@@ -98,7 +99,7 @@ def test_a_busy_card_fails_the_task_at_its_end_or_is_a_warning_on_request(run_mo
     result = run_module("unbind", root=str(root))
     assert result["failed"] and result["busy"] == [1] and result["kept"] == ["device_share"]
     assert "not everything could be put back: card 1: chip 0 is not off, because a container holds the card" in result["msg"]
-    assert set(files_of(root)) - set(before) == {"/etc/npu-affinity/previous.json"}
+    assert set(files_of(root)) - set(before) == {"/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     result = run_module("unbind", root=str(root), ignore_busy=True)
     assert not result.get("failed") and not result["changed"]
     assert "card 1" in str(result["warnings"])

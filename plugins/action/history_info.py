@@ -1,14 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``python3 -m npu_affinity._irq``: what units run.
-
-This module is private to the collection.
-"""
 
 from __future__ import annotations
 
-from .binding import main
+from ansible_collections.npu.affinity.plugins.action.host_files import ActionModule
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+__all__ = ["ActionModule"]

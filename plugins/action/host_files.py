@@ -1,0 +1,29 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action.normal import ActionModule as Normal
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+
+_LISTS = ("actions", "files", "removed")
+"""What was done until a module failed, hundreds of lines that callbacks would print with the sentence; -vv shows them."""
+
+
+class ActionModule(Normal):
+    """Runs a module on a host; the files next to this one give it to every such module.
+
+    What a module fails with is a sentence; a traceback is left to ansible-core.
+    """
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        told = "msg" in result and "module_stderr" not in result
+        if result.get("failed") and told and not self._task.failed_when:
+            hidden = _LISTS if self._display.verbosity < 2 else ()
+            return refused({key: value for key, value in result.items() if key not in hidden})
+        return result

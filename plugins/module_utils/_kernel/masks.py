@@ -1,0 +1,64 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Affinity masks of threads and the cpusets around them: whether a thread has a mask of its own, and how to give it none.
+
+Since Linux 6.2 the kernel keeps the mask that ``sched_setaffinity`` asked for, cuts it to the cpuset of the thread, and does this again
+whenever the cpuset changes (``user_cpus_ptr`` in ``kernel/sched/core.c``). Nothing shows the mask that was asked for. Older kernels keep
+the result alone, and the next change of the cpuset overwrites it.
+
+The rule for everything that places or restores threads: a mask with all CPUs that the cpuset grants is no mask of the thread's own, as far
+as anyone can see. The kernel is asked for all possible CPUs instead. Every kernel cuts these to the cpuset, and the thread follows the
+cpuset from then on; asked for the cpuset's CPUs, it would stay on them for ever.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from .._cpulist import expand
+from .._host import Host
+from .machine import CGROUPS
+
+_FOLDER = "/sys/devices/system/cpu"
+
+
+def possible(host: Host) -> set[int]:
+    """Return the CPUs that the machine may ever have; those that are online where no file says so."""
+    return _cpus(host, "possible") or _cpus(host, "online")
+
+
+def _cpus(host: Host, name: str) -> set[int]:
+    path = "%s/%s" % (_FOLDER, name)
+    return set(expand(host.read(path) or "", path))
+
+
+def usable(host: Host, pid: int) -> set[int]:
+    """Return the CPUs that a process may have: those of its cpuset that are online. Empty where nothing says so."""
+    online, granted = _cpus(host, "online"), cpuset(host, pid)
+    return online if granted is None else granted & (online or granted)
+
+
+def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
+    """Return the CPUs to ask the kernel for, so that a thread runs on these: all possible ones where they are all that it is granted."""
+    return possible(host) or cpus if granted and granted <= cpus else cpus
+
+
+def cpuset(host: Host, pid: int) -> set[int] | None:
+    """Return the set of CPUs that the cgroup of a process grants it, or None where no cpuset controller says so."""
+    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
+        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpuset" not in controllers.split(","):
+            continue
+        top, name = (CGROUPS + "/cpuset", "cpuset.effective_cpus") if controllers else (CGROUPS, "cpuset.cpus.effective")
+        folder = path
+        while folder.startswith("/"):
+            text = host.read("%s/%s/%s" % (top, folder.strip("/"), name))
+            if text:
+                return set(expand(text, name))
+            if folder == "/":
+                break
+            folder = posixpath.dirname(folder)
+    return None

@@ -1,0 +1,48 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: refuse
+short_description: Fail a host with a sentence and without the lines of the playbook
+version_added: 1.0.0
+description:
+  - Fails the host with a sentence, as M(ansible.builtin.fail) does.
+  - ansible-core 2.19 and newer print the lines of the playbook with what M(ansible.builtin.fail) fails with. They do not help anybody
+    whose settings are refused, and this action leaves them out.
+  - This is an action of the controller. Nothing is done on the host.
+options:
+  msg:
+    description: A sentence, or a list of sentences.
+    type: raw
+    required: true
+extends_documentation_fragment:
+  - npu.affinity._attributes
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - This action changes nothing.
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+# not run by the tests: it fails the host
+- name: Refuse a host without NPUs
+  when: ansible_facts['npu_affinity_topology'].npus | length == 0
+  npu.affinity.refuse:
+    msg: "Host {{ inventory_hostname }} has no NPU: remove it from group npu_hosts."
+"""
+
+RETURN = r"""
+msg:
+  description: The sentences.
+  returned: always
+  type: str
+  sample: "Host a2-01 has no NPU: remove it from group npu_hosts."
+"""

@@ -1,0 +1,31 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What modules on hosts refuse reaches users as a sentence, without lines of the playbooks."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.npu.affinity.plugins.action import host_files
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
+
+COLLECTION = Path(__file__).resolve().parents[4]
+ON_HOSTS = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text())["action_groups"]["affinity"]
+
+
+@pytest.mark.parametrize("module", ON_HOSTS)
+def test_every_module_on_hosts_has_the_action_that_leaves_out_the_playbook(module):
+    action = importlib.import_module(f"ansible_collections.npu.affinity.plugins.action.{module}").ActionModule
+    assert action is host_files.ActionModule
+
+
+def test_a_result_keeps_what_was_done_and_leaves_the_exception_out():
+    with pytest.raises(Refused) as error:
+        refused({"msg": "No.", "failed": True, "changed": True, "interrupts": {}, "exception": "(traceback)", "warnings": []})
+    assert error.value.message == "No." and error.value.result == {"changed": True, "interrupts": {}}
+    assert error.value.omit_exception_key

@@ -1,0 +1,117 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Threads without a mask of their own follow their cpuset again after they were placed, on kernels that keep masks, too."""
+
+from __future__ import annotations
+
+import pytest
+from workers import Kernel, allowed, npu, process
+
+from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
+
+SLICE = "/npu.slice/npu-0.slice"
+ROLES = {"worker": "2-5", "acl_thread": "6"}
+
+
+@pytest.mark.parametrize(
+    "cgroup, files, cpus",
+    [
+        ("0::/npu.slice/a.scope", {"/sys/fs/cgroup/npu.slice/a.scope/cpuset.cpus.effective": "2-3"}, {2, 3}),
+        ("0::/npu.slice/a.scope/b", {"/sys/fs/cgroup/npu.slice/cpuset.cpus.effective": "4"}, {4}),
+        ("5:cpuset,cpu:/docker/3f\n0::/x", {"/sys/fs/cgroup/cpuset/docker/3f/cpuset.effective_cpus": "1"}, {1}),
+        ("5:cpuset:/\n1:memory:/x", {"/sys/fs/cgroup/cpuset/cpuset.effective_cpus": "0-1"}, {0, 1}),
+        ("5:memory:/x", {}, None),
+    ],
+)
+def test_the_cpuset_of_a_process_is_that_of_its_group_or_the_next_one_above(tree, cgroup, files, cpus):
+    tree.write(dict(files, **{"/proc/7/cgroup": cgroup}))
+    assert cpuset(tree.host, 7) == cpus
+
+
+MASKS = [
+    ("all of the cpuset is no mask", {2, 3}, {2, 3}, set(range(8))),
+    ("more than the cpuset is none either", {1, 2, 3}, {2, 3}, set(range(8))),
+    ("a part is one", {2}, {2, 3}, {2}),
+    ("nothing is known of the cpuset", {2}, set(), {2}),
+]
+
+
+@pytest.mark.parametrize("cpus, granted, wanted", [case[1:] for case in MASKS], ids=[case[0] for case in MASKS])
+def test_what_the_kernel_is_asked_for(tree, cpus, granted, wanted):
+    assert asked_for(tree.write({"/sys/devices/system/cpu/possible": "0-7"}), cpus, granted) == wanted
+
+
+def test_a_machine_that_tells_no_possible_cpus_has_those_that_are_online(tree):
+    assert asked_for(tree.write({"/sys/devices/system/cpu/online": "0-5"}), {2}, {2}) == set(range(6))
+
+
+@pytest.fixture(params=[True, False], ids=["Linux 6.2 and newer", "Linux 6.1 and older"])
+def kernel(request, tmp_path, monkeypatch):
+    kernel = Kernel(tmp_path, "0-15", keeps=request.param)
+    monkeypatch.setattr("os.sched_setaffinity", kernel.set_affinity)
+    process(kernel, 100, SLICE, ["worker", "acl_thread"], "0-7", granted="0-7")
+    return kernel
+
+
+def test_threads_that_are_let_go_follow_a_wider_cpuset(kernel):
+    plan = {"npus": [npu(0, 0)]}
+    place(kernel.host, plan)
+    assert allowed(kernel, 100) == ROLES
+    done = place(kernel.host, plan, release=True)
+    assert (done.changed, done.failed) == (True, [])
+    assert allowed(kernel, 100) == {"worker": "0-7", "acl_thread": "0-7"}
+    kernel.set_cpuset(SLICE, "0-15")
+    assert allowed(kernel, 100) == {"worker": "0-15", "acl_thread": "0-15"}
+
+
+def test_threads_that_an_older_version_put_on_their_whole_cpuset_are_let_go(kernel):
+    """It asked for the CPUs of the slice, which shows nowhere."""
+    for tid in (100, 101):
+        kernel.set_affinity(tid, range(8))
+    done = place(kernel.host, {"npus": [npu(0, 0)]}, release=True)
+    assert (done.changed, done.failed) == (False, [])
+    assert {entry["state"] for entry in done.processes[0]["threads"]} == {"placed"}
+    kernel.set_cpuset(SLICE, "0-15")
+    assert allowed(kernel, 100) == {"worker": "0-15", "acl_thread": "0-15"}
+
+
+def test_threads_of_a_role_with_the_whole_pool_follow_another_plan(kernel):
+    plan = {"npus": [npu(0, 0, main="0-7", acl="", release="")]}
+    kernel.set_affinity(101, [3])
+    assert place(kernel.host, plan).changed
+    kernel.set_cpuset(SLICE, "4-11")
+    assert allowed(kernel, 100) == {"worker": "4-11", "acl_thread": "4-11"}
+
+
+THREAD = {"/proc/900/comm": "dev0_sq_task", "/proc/900/cgroup": "0::/", "/proc/900/stat": "900 (dev0_sq_task) S 2 0 0 0 -1 2129984"}
+MASKS_BEFORE = [("of its own", "0-3", "0-3"), ("none", "0-13", "0-15"), ("none, with the CPUs that are offline", "0-15", "0-15")]
+
+
+@pytest.mark.parametrize("before, after", [case[1:] for case in MASKS_BEFORE], ids=[case[0] for case in MASKS_BEFORE])
+def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after):
+    """CPUs 14 and 15 are offline at the first bind, and online again after unbind."""
+    kernel.write({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\tffff\nCpus_allowed_list:\t%s" % before})
+    kernel.write({"/sys/fs/cgroup/cpuset.cpus.effective": "0-13", "/sys/devices/system/cpu/online": "0-13"})
+    kernel.write({"/sys/bus/pci/devices/0000:c1:00.0/msi_irqs/60": "msix", "/proc/irq/60/smp_affinity_list": "0-13"})
+    kernel.write({"/proc/interrupts": "      CPU0\n   60: 0 MSI 60 Edge %s" % binding.SQ})
+    plan = {"npus": [npu(0, 0)]}
+    recorded = binding.previous(kernel.host, plan)
+    assert not [sentence for sentence in binding.bind(kernel.host, plan).failed if "dev0_sq_task" in sentence]
+    assert kernel.allowed(900) == "0"
+    assert not binding.restore(kernel.host, recorded).failed
+    assert kernel.allowed(900) == ("0-3" if before == "0-3" else "0-13")
+    kernel.write({"/sys/devices/system/cpu/online": "0-15"})
+    kernel.set_cpuset("", "0-15")
+    assert not kernel.keeps or kernel.allowed(900) == after
+
+
+def test_a_record_of_an_older_version_has_the_cpus_that_were_online(kernel):
+    kernel.write({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\t1\nCpus_allowed_list:\t0"})
+    kernel.write({"/sys/fs/cgroup/cpuset.cpus.effective": "0-13", "/sys/devices/system/cpu/online": "0-13"})
+    done = binding.restore(kernel.host, {"functions": {}, "workqueues": {}, "threads": {"dev0_sq_task": "0-13"}})
+    assert (done.changed, done.failed) == (True, [])
+    kernel.set_cpuset("", "0-15")
+    assert kernel.allowed(900) == "0-15"

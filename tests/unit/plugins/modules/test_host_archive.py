@@ -1,0 +1,360 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What leaves a host in an archive: secrets are planted wherever hosts have them, and looked for in every byte that was packed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import tarfile
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import open_archive
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import wanted_by
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import bind
+from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+
+simulator = pytest.importorskip("tests.simulator.generate")
+
+SECRET = "sk-%03d-5ecre7"
+"""The secret of a shape by its number."""
+MACHINE = {
+    "cpus": {"per_node": 8},
+    "nodes": {"count": 2},
+    "npus": {
+        "family": "a2",
+        "name": "910B3",
+        "memory_mib": 65536,
+        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
+    },
+    "irqbalance": {"installed": True, "active": False, "unit": "debian", "options": "--interval=30"},
+}
+UNIT = "vllm@0.service"
+UNITS = "etc/systemd/system/"
+MARK = "# Managed by npu.affinity: changes are overwritten.\n"
+QUESTIONS = {"holders": True, "units": [UNIT]}
+STATUS = "Name:\tpython3\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-15\n"
+
+
+def unit(*lines):
+    return "[Service]\n%s\n" % "\n".join(lines)
+
+
+def command(*words):
+    return "\0".join(words) + "\0"
+
+
+# what users have on their hosts, by a name for it: {path: text}, each with the secret in it
+SHAPES = {
+    "environment file": {UNITS + UNIT: unit("EnvironmentFile=/etc/vllm.env"), "etc/vllm.env": 'VLLM_ARGS="--model /m --api-key %s"\n'},
+    "environment file, bare": {UNITS + UNIT: unit("EnvironmentFile=/etc/vllm.env"), "etc/vllm.env": "VLLM_ARGS=--api-key=%s\n"},
+    "environment file, continued": {
+        UNITS + UNIT: unit("EnvironmentFile=-/etc/vllm.env"),
+        "etc/vllm.env": "HF_HOME=/m \\\n--token \\\n%s\nCUDA_VISIBLE_DEVICES=0\n",
+    },
+    "environment file, value of a known variable": {
+        UNITS + UNIT: unit("EnvironmentFile=/etc/*.env"),
+        "etc/vllm.env": 'OMP_PROC_BIND="false\nHF_TOKEN=%s"\n',
+    },
+    "environment file of the kubelet": {
+        UNITS + "kubelet.service": unit("ExecStart=/usr/bin/kubelet $KUBELET_EXTRA_ARGS"),
+        "etc/default/kubelet": "KUBELET_EXTRA_ARGS=--token=%s --reserved-cpus=0\n",
+    },
+    "kubeadm's flags": {
+        UNITS + "kubelet.service": unit("ExecStart=/usr/bin/kubelet"),
+        "var/lib/kubelet/kubeadm-flags.env": 'KUBELET_KUBEADM_ARGS="--config=/a.yaml --registry-password %s"\n',
+    },
+    "Environment of a service": {UNITS + UNIT: unit('Environment="VLLM_ARGS=--model /m --api-key %s"')},
+    "Environment, several in a line": {UNITS + UNIT: unit("Environment=A=1 'TOKEN=--%s' CUDA_VISIBLE_DEVICES=0 B=%s")},
+    "Environment, continued": {UNITS + UNIT: unit("Environment=A=1 \\", "  ARGS=--api-key=%s \\", "  B=2", "Nice=1")},
+    "Environment, comment in between": {UNITS + UNIT: unit("Environment=A=1 \\", "# token %s", '  "TOKEN=%s"')},
+    "Environment, unbalanced": {UNITS + UNIT: unit('Environment="ARGS=--api-key %s')},
+    "Environment of the kubelet": {
+        UNITS + "kubelet.service": unit("ExecStart=/usr/bin/kubelet $ARGS"),
+        UNITS + "kubelet.service.d/10.conf": unit('Environment="ARGS=--token=%s --cpu-manager-policy=static"'),
+    },
+    "ExecStart of a service": {
+        UNITS + UNIT: unit("ExecStart=/usr/bin/vllm serve /m --api-key %s", "ExecStartPre=/bin/login /%s"),
+        UNITS + "multi-user.target.wants/" + UNIT: "",
+    },
+    "ExecStart, continued": {UNITS + UNIT: unit("ExecStart=/usr/bin/vllm \\", "  --api-key=%s \\", "  --port 1")},
+    "ExecStart of the kubelet": {UNITS + "kubelet.service": unit("ExecStart=/usr/bin/kubelet --token %s --bootstrap=%s $%s-x")},
+    "ExecStart of irqbalance": {
+        UNITS + "irqbalance.service": unit(
+            "EnvironmentFile=/etc/default/irqbalance", "ExecStart=/usr/sbin/irqbalance --foreground --token=%s $OPTIONS %s"
+        )
+    },
+    "arguments of irqbalance": {"etc/default/irqbalance": 'OPTIONS="--interval=30 --token %s"\nPASSWORD=%s\n'},
+    "other settings of a unit": {UNITS + UNIT: "# %s\n[Unit]\nDescription=%s\n[Service]\nSetCredential=a:%s\nCPUAffinity=0\n"},
+    "drop-in that was copied from one of ours": {UNITS + UNIT + ".d/60-mine.conf": MARK + unit("Environment=HF_TOKEN=%s", "CPUAffinity=1")},
+    "drop-in of ours with a line of someone": {
+        UNITS + UNIT + ".d/50-npu-affinity.conf": MARK + unit("Environment=HF_TOKEN=%s", "# %s", "AllowedCPUs=1")
+    },
+    "policy of irqbalance with a line of someone": {
+        "usr/local/lib/npu-affinity/irqbalance-policy": "#!/bin/sh\n" + MARK + "TOKEN=%s\n  */0000:c1:00.0) exit 0;;\n"
+    },
+    "command line": {"proc/77/cmdline": command("/usr/bin/python3", "-m", "vllm.entrypoints.api", "--api-key", "%s", "--token=%s")},
+    "command line, title of a process": {"proc/77/cmdline": "vllm serve --api-key %s\0\0\0\0"},
+    "command line, title of one word": {"proc/77/cmdline": "vllm:--api-key=%s"},
+    "command line, title with a path": {"proc/77/cmdline": "/usr/bin/irqbalance --token %s\0"},
+    "command line, title of the kubelet": {"proc/77/cmdline": "kubelet --token=%s --config=/a.yaml\0"},
+    "command line, secret like a path": {"proc/77/cmdline": command("/usr/bin/mysql", "-p", "/%s", "/opt/x?token=%s")},
+    "command line of irqbalance": {"proc/77/cmdline": command("/usr/sbin/irqbalance", "--foreground", "--token=%s", "%s")},
+    "command line of the kubelet": {
+        "proc/77/cmdline": command("/usr/bin/kubelet", "--token", "%s", "--kubeconfig=%s", "--config", "/a.yaml")
+    },
+    "configuration of vLLM": {
+        "proc/77/cmdline": command(
+            "vllm", "serve", "--additional-config", '{"enable_cpu_binding": "%s", "token": "%s"}', "--numa-bind-%s=1"
+        )
+    },
+    "name of a process": {
+        "proc/77/comm": "x --%s\n",
+        "proc/77/stat": "77 (x --%s) S 1 1\n",
+        "proc/77/status": STATUS.replace("python3", "x -%s"),
+    },
+    "environment of a process": {
+        "proc/77/environ": command("HF_TOKEN=%s", "A=--%s", "CPU_AFFINITY_CONF=1,%s", "OMP_PROC_BIND=%s-%s-%s-%s")
+    },
+    "script": {
+        "proc/77/cmdline": command("/bin/sh", "/opt/set.sh"),
+        "opt/set.sh": "#!/usr/bin/env TOKEN=%s sh\n%s > /proc/irq/1/smp_affinity\n",
+    },
+    "program": {"proc/77/cmdline": command("/opt/server"), "opt/server": "\x7fELF token %s"},
+    "cron": {"etc/cron.d/backup": "* * * * * root TOKEN=%s /opt/backup.sh --key %s /%s\n"},
+    "configuration of the kubelet": {
+        "var/lib/kubelet/config.yaml": "cpuManagerPolicy: static\nstaticPodURLHeader: {Authorization: [%s]}\nregistryPassword: %s\n"
+    },
+    "configuration of the kubelet, JSON": {
+        "var/lib/kubelet/config.json": '{"cpuManagerPolicy": "static", "featureGates": {"a": {"token": "%s"}}, "token": "%s"}',
+        UNITS + "kubelet.service": unit("ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.json"),
+    },
+    "record of what was there before": {
+        "etc/npu-affinity/previous.json": '{"files": {"/a": {"content": "%s", "mode": "0644"}, "/b": {"content": ["%s"]}}, "x": "%s"}'
+    },
+    "record that is cut short": {"etc/npu-affinity/previous.json": '{"files": {"/a": {"content": "%s'},
+    "who moved interrupts, of an older version": {
+        "run/npu-affinity/rebinds.json": json.dumps(
+            {"0000:c1:00.0": {"a": {"since": 1, "count": 4, "who": "likely process 7 (vllm --key %s) of a.service: vLLM places them"}}}
+        )
+    },
+    "state of the CPU manager": {"var/lib/kubelet/cpu_manager_state": '{"policyName": "none", "defaultCpuSet": "", "token": "%s"}'},
+    "profile of TuneD": {"proc/77/cmdline": command("/usr/sbin/tuned"), "etc/tuned/active_profile": "balanced\n%s=1\n"},
+}
+PLAN = {
+    "schema": 1,
+    "npus": [
+        {"id": number, "pci": pci, "pool": pool, "irq": irq, "slice": "npu-%d.slice" % number}
+        for number, pci, pool, irq in ((0, "0000:c1:00.0", "0-7", "0-1"), (1, "0000:01:00.0", "8-15", "8-9"))
+    ],
+}
+FILES = {
+    "etc/npu-affinity/plan.json": json.dumps(PLAN),
+    "proc/77/comm": "python3\n",
+    "proc/77/status": STATUS,
+    "proc/77/stat": "77 (python3) S 1 1\n",
+    "proc/77/cmdline": command("/usr/bin/python3"),
+    "proc/77/environ": command("OMP_PROC_BIND=true"),
+    "proc/77/cgroup": "0::/npu.slice/npu-0.slice\n",
+    "sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.procs": "77\n",
+    "sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective": "0-7\n",
+    UNITS + UNIT: unit("ExecStart=/usr/bin/vllm"),
+}
+STATE = {
+    "runtime": False,
+    "python": "",
+    "soft_split": "",
+    "features": {"irq": "present"},
+    "expected": [{"unit": "npu-0.slice", "cpus": "0-7", "mems": ""}],
+    "live": {
+        "slices": {
+            "services": [{"name": UNIT, "settings": {"CPUAffinity": "0"}, "devices": {"CUDA_VISIBLE_DEVICES": "0"}}],
+            "bound_by": "host",
+        },
+        "device_share": None,
+    },
+    "files": [
+        {"path": "/" + UNITS + UNIT + ".d/50-npu-affinity.conf", "content": MARK + unit("# About it", "AllowedCPUs=1"), "mode": "0644"},
+        {"path": "/usr/local/lib/npu-affinity/irqbalance-policy", "content": "#!/bin/sh\n" + MARK + "exit 0\n", "mode": "0755"},
+    ],
+    **{key: [] for key in ("owned", "enabled", "started", "stopped", "programs")},
+}
+
+
+def together(shapes):
+    """Put shapes onto as few hosts as can have them at once: a host has each path once."""
+    hosts = []
+    for number, (name, shape) in enumerate(shapes.items()):
+        secret = SECRET % number
+        files = {path: text.replace("%s", secret) for path, text in shape.items()}
+        host = next((host for host in hosts if not set(host["files"]) & set(files)), None)
+        if host is None:
+            hosts.append(host := {"files": {}, "secrets": {}, "read": []})
+        host["files"].update(files)
+        host["secrets"][secret] = name
+        host["read"].append(next(path for path, text in shape.items() if "%s" in text))
+    return hosts
+
+
+SHOWN = {
+    "name of a process",
+    "environment of a process",
+    "arguments of irqbalance",
+    "environment file, value of a known variable",
+    "drop-in of ours with a line of someone",
+    "configuration of vLLM",
+    "configuration of the kubelet, JSON",
+    "profile of TuneD",
+}
+"""Where the host itself shows what someone wrote, so that its archive cannot say the same."""
+HOSTS = together(SHAPES)
+COMPARED = together({name: shape for name, shape in SHAPES.items() if name not in SHOWN})
+
+
+@pytest.fixture(scope="module")
+def bound(tmp_path_factory):
+    """A host whose interrupts are where the plan wants them, but for one, so that the comparison looks for who moves it."""
+    root = tmp_path_factory.mktemp("bound") / "host"
+    simulator.generate(MACHINE, root)
+    write(root, FILES)
+    bind(Host(str(root)), PLAN)
+    table = (root / "proc/interrupts").read_text().splitlines()
+    number = next(line.split(":")[0].strip() for line in table if line.endswith(" cq_update_irq"))
+    (root / "proc/irq" / number / "smp_affinity_list").write_text("7\n")
+    return root
+
+
+def write(root, files):
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+
+@pytest.fixture
+def tree(bound, tmp_path):
+    """A host that is bound, and has further files."""
+
+    def make(files):
+        shutil.copytree(bound, tmp_path / "host", symlinks=True)
+        write(tmp_path / "host", files)
+        return tmp_path / "host"
+
+    return make
+
+
+@pytest.fixture
+def pack(run_module, tmp_path):
+    """Let the module pack the host below a root; the bytes of the tar, and the names of its members."""
+
+    def run(root, **arguments):
+        target = tmp_path / "packed.tar.gz"
+        result = run_module(
+            "host_archive", dest=str(target), root=str(root), **{"host": "node-7", "state": STATE, **QUESTIONS, **arguments}
+        )
+        assert result["changed"] and not result.get("warnings"), result
+        assert target.stat().st_mode & 0o777 == 0o600
+        with tarfile.open(target) as archive:
+            return gzip.decompress(target.read_bytes()), archive.getnames()
+
+    return run
+
+
+@pytest.mark.parametrize("anonymous", [False, True], ids=["named", "anonymous"])
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: " + ".join(host["secrets"].values())[:60])
+def test_no_secret_of_a_host_is_in_its_archive(tree, pack, host, anonymous):
+    root = tree(host["files"])
+    data, members = pack(root, anonymous=anonymous)
+    assert [name for secret, name in host["secrets"].items() if secret.encode() in data] == []
+    assert b"5ecre7" not in data
+    assert [path for path in host["read"] if path not in members] == []  # each of them was read, and packed
+
+
+@pytest.mark.parametrize("host", COMPARED, ids=lambda host: " + ".join(host["secrets"].values())[:60])
+def test_an_archive_without_secrets_says_what_its_host_says(tree, pack, host, tmp_path):
+    root = tree(host["files"])
+    pack(root)
+    folder = open_archive(str(tmp_path / "packed.tar.gz"), str(tmp_path / "opened"), {}).folder
+    (here, drift, said), (there, drift_there, said_there) = (looked_at(root), looked_at(folder))
+    assert there == here
+    assert drift_there == drift and said_there == said
+
+
+def looked_at(root):
+    """The topology of a host, and what differs there: objects, causes and remarks."""
+    host = host_at(str(root))
+    topology = gather(host, **QUESTIONS)
+    findings = verify(host, wanted_by(STATE))[1]
+    assert host.unknown == []
+
+    def plain(value):
+        return json.loads(json.dumps(value).replace(str(root), ""))
+
+    drift = [(entry.kind, entry.object, plain(str(entry.cause))) for entry in findings.drift]
+    return plain(topology), drift, plain(findings.remarks)
+
+
+def test_the_command_by_which_a_tool_is_run_stays_on_the_host(tree, pack, tmp_path):
+    root = tree({})
+    wrapped = "env TOKEN=%s %s" % (SECRET % 1, root / "usr/local/Ascend/driver/tools/npu-smi")
+    data, members = pack(root, npu_smi=wrapped, settings={"npu_affinity_npu_smi": wrapped, "npu_affinity_smt": "threads"})
+    assert b"5ecre7" not in data and any(name.startswith("commands/npu-smi_info") for name in members)
+    opened = open_archive(str(tmp_path / "packed.tar.gz"), str(tmp_path / "opened"), {})
+    assert opened.manifest["settings"] == {"npu_affinity_smt": "threads"}
+    assert [npu["name"] for npu in gather(host_at(opened.folder))["npus"]] == ["910B3", "910B3"]
+
+
+# the text: what is left of it, for a host web01 of inventory name web01.example.com
+NAMES = {
+    "web01": "removed",
+    "web01.example.com": "removed",
+    "WEB01.EXAMPLE.COM.": "removed.",
+    "web01-eth0": "removed-eth0",
+    "backup-web01.service": "backup-removed.service",
+    "Web01": "removed",
+    "WEB01_data": "removed_data",
+    "data_web01": "data_removed",
+    "backupWeb01Data": "backupremovedData",
+    "web01data": "removeddata",
+    "web01-example-com": "removed",
+    "web01_example_com-x": "removed-x",
+    "vg\\x2dweb01.mount": "vg\\x2dremoved.mount",
+    "http://web01:80/": "http://removed:80/",
+    "user@web01": "user@removed",
+    "/srv/web01/x": "/srv/removed/x",
+    "cobweb01x web011 web0 web": "cobweb01x web011 web0 web",
+    "webserver01": "webserver01",
+}
+
+
+def test_an_anonymous_archive_has_no_name_of_its_host(tree, pack):
+    files = {"etc/hostname": "web01\n", "proc/77/cgroup": "".join("0::/npu.slice/npu-0.slice/%s\n" % text for text in NAMES)}
+    for number, text in enumerate(NAMES):
+        name = "%02d-%s.conf" % (number, text.replace("/", "-"))
+        files[UNITS + UNIT + ".d/" + name] = unit("Slice=%s.slice" % text, "CPUAffinity=0")
+    settings = {"npu_affinity_services": [{"unit": text} for text in NAMES]}
+    data, members = pack(tree(files), host="web01.example.com", anonymous=True, settings=settings)
+    text = data.decode("utf-8", "replace")
+    assert [left for left in NAMES.values() if "0::/npu.slice/npu-0.slice/%s\n" % left not in text] == []
+    assert [left for left in NAMES.values() if "Slice=%s.slice\n" % left not in text and ":" not in left and "@" not in left] == []
+    assert [left for left in NAMES.values() if '"unit": %s' % json.dumps(left) not in text] == []
+    hidden = ["%02d-%s.conf" % (number, left.replace("/", "-")) for number, left in enumerate(NAMES.values())]
+    assert [name for name in hidden if UNITS + UNIT + ".d/" + name not in members] == []
+    assert re.findall(r"(?i)(?<!cob)web01(?!\d)", text) == []
+
+
+@pytest.mark.parametrize("name", ["node1", "npu-0", "c1", "cpu0", "10.0.0.5", "slice"])
+def test_the_kernels_names_stay_whatever_the_host_is_called(tree, pack, name, tmp_path, run_module):
+    root = tree({"etc/hostname": name + "\n"})
+    target = tmp_path / "packed.tar.gz"
+    result = run_module("host_archive", dest=str(target), root=str(root), host=name, anonymous=True, state=STATE, **QUESTIONS)
+    assert ["The name slice of this host stays" in str(text) for text in result.get("warnings", [])] == [True] * (name == "slice")
+    opened = open_archive(str(target), str(tmp_path / "opened"), {})
+    assert opened.manifest["host"] == "removed"
+    assert looked_at(opened.folder) == looked_at(root)
