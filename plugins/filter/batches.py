@@ -45,14 +45,11 @@ _value:
 """
 
 import importlib
-import re
 from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-
-_BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
-
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.batches import checked
 
 PLANNING = ("_plan.planner", "_desired.binding", "_vnpu.vnpus", "_desired.workloads")
 for name in PLANNING:
@@ -61,15 +58,7 @@ for name in PLANNING:
 
 @filter_errors
 def batches(value: Any, setting: str = "npu_affinity_batches") -> list[Any]:
-    found = list(value) if isinstance(value, list | tuple) else [value]
-    for batch in found:
-        if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):
-            raise ValueError(
-                f"{setting}: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; got {batch!r}"
-            )
-    if not found:
-        raise ValueError(f"{setting}: the list is empty; give at least one batch, such as [100%]")
-    return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in found]
+    return checked(value, setting)
 
 
 class FilterModule:

@@ -34,9 +34,9 @@ EXAMPLES = r"""
 - name: Say which way the workloads of a host are bound
   ansible.builtin.debug:
     msg: >-
-      {{ (npu_affinity_topology | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host',
-                                                       workloads=workloads, vnpus=vnpus, limiter=true,
-                                                       visible_devices=true)).summary }}
+      {{ (ansible_facts['npu_affinity_topology']
+          | npu.affinity.binding(npu_affinity_plan, services=services, bound_by='host', workloads=workloads, vnpus=vnpus, limiter=true,
+                                 visible_devices=true)).summary }}
   vars:
     services:
       - unit: vllm@0.service

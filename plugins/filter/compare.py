@@ -53,17 +53,17 @@ EXAMPLES = r"""
 ---
 - name: Compare the strategy of the chip family with equal shares
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.compare).table }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.compare).table }}"
 
 - name: Compare two strategies with two cores of every NUMA node for the system
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.compare(strategies, housekeeping=2)).table }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.compare(strategies, housekeeping=2)).table }}"
   vars:
     strategies: [topo_affinity, even_split]
 
 - name: Name the NPUs whose CPUs depend on the choice
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.compare).differences | map(attribute='name') | list }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.compare).differences | map(attribute='name') | list }}"
 """
 
 RETURN = r"""

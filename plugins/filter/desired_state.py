@@ -15,7 +15,7 @@ description:
   - It has the files with their content and mode, the units, the CPU sets that the kernel must grant, and what every feature wants of the
     running host.
   - Module P(npu.affinity.host_files#module) applies it, and module P(npu.affinity.binding_info#module) compares the host with it.
-positional: plan, settings
+positional: plan, settings, only
 options:
   _input:
     description: The fact C(npu_affinity_topology).
@@ -28,17 +28,21 @@ options:
   settings:
     description:
       - The settings of each feature, named as the variables of its role without their prefix. The features are C(vnpu), C(slices), C(irq),
-        C(device_share), C(threads), C(tuning), C(metrics) and C(kubelet). One that is not in it is left alone.
+        C(device_share), C(threads), C(tuning), C(metrics) and C(kubelet). P(npu.affinity.settings#lookup) returns them.
       - With C(enabled) false a feature is absent, which means that its files are owned and not wanted.
     type: dict
     required: true
+  only:
+    description: The features of the document. The others are left alone. By default all of O(settings).
+    type: list
+    elements: str
 """
 
 EXAMPLES = r"""
 ---
 - name: Show the files that keep the settings of a host at boot
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.desired_state(npu_affinity_plan, settings)).files }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(npu_affinity_plan, settings)).files }}"
   vars:
     settings:
       tuning:
@@ -48,6 +52,12 @@ EXAMPLES = r"""
         transparent_hugepages: ''
         swappiness: ''
         python: /usr/bin/python3
+
+- name: What the settings of this host want of its interrupts
+  ansible.builtin.debug:
+    msg: >-
+      {{ ansible_facts['npu_affinity_topology']
+         | npu.affinity.desired_state(npu_affinity_plan, lookup('npu.affinity.settings', features=true), only=['irq']) }}
 """
 
 RETURN = r"""

@@ -38,8 +38,9 @@ EXAMPLES = r"""
     msg: "{{ found.npus | selectattr('sentence') | map(attribute='npu') | list if found.in_force else 'This host is not bound.' }}"
   vars:
     found: >-
-      {{ npu_affinity_topology | npu.affinity.difference(npu_affinity_plan, services=services, bound_by='host', workloads=workloads,
-                                                         vnpus=vnpus, limiter=true, visible_devices=true, slices=true) }}
+      {{ ansible_facts['npu_affinity_topology']
+         | npu.affinity.difference(npu_affinity_plan, services=services, bound_by='host', workloads=workloads, vnpus=vnpus, limiter=true,
+                                   visible_devices=true, slices=true) }}
     services:
       - unit: vllm@0.service
         npus: [0]

@@ -70,7 +70,9 @@ EXAMPLES = r"""
 ---
 - name: Where do 28 GiB and 20 percent fit on this host, and where 28 GiB and 40 percent more?
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_topology | npu.affinity.fit_vnpus(requests, soft=true, node_soft=true) | map(attribute='devices') }}"
+    msg: >-
+      {{ ansible_facts['npu_affinity_topology']
+         | npu.affinity.fit_vnpus(requests, soft=true, node_soft=true) | map(attribute='devices') }}
   vars:
     requests:
       - "{{ '910B3' | npu.affinity.vnpu_request(memory=28672, core=20, mode='hami-core') }}"

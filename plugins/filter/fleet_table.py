@@ -34,7 +34,7 @@ EXAMPLES = r"""
 ---
 - name: Write the plans of all hosts of the play
   vars:
-    host: "{{ {'host': inventory_hostname, 'topology': npu_affinity_topology, 'plan': npu_affinity_plan} }}"
+    host: "{{ {'host': inventory_hostname, 'topology': ansible_facts['npu_affinity_topology'], 'plan': npu_affinity_plan} }}"
   ansible.builtin.copy:
     content: "{{ [host] | npu.affinity.fleet_table('csv') }}"
     dest: "{{ playbook_dir }}/{{ inventory_hostname }}.csv"
@@ -47,7 +47,7 @@ _value:
   description:
     - The table as text. Its columns are C(host), C(kind), C(id), C(card), C(chip), C(phy_id), C(name), C(family), C(pci), C(numa),
       C(memory_mib), C(plan) (V(in force) or V(planned)), C(strategy), C(pool), C(irq), C(main), C(acl), C(release), C(mems), C(slice) and
-      C(local), the share of the pool on the NUMA node of the NPU, or the nearest one.
+      C(local), the share of the pool's CPUs that are local to the NPU, as P(npu.affinity.quality#filter) has it.
   type: str
 """
 

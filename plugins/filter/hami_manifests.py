@@ -78,8 +78,9 @@ EXAMPLES = r"""
   delegate_to: localhost
   vars:
     manifests: >-
-      {{ npu_affinity_topology | npu.affinity.hami_manifests(inventory_hostname, shares, mode='hami-core', namespace='kube-system',
-                                                              image='vllm-ascend', vdevice_count=10, uuids={}, limiter='') }}
+      {{ ansible_facts['npu_affinity_topology']
+         | npu.affinity.hami_manifests(inventory_hostname, shares, mode='hami-core', namespace='kube-system', image='vllm-ascend',
+                                       vdevice_count=10, uuids={}, limiter='') }}
     shares:
       - {name: infer-a, memory_mib: 28672, core: 20}
       - {name: infer-b, memory_mib: 28672, core: 40}

@@ -32,7 +32,7 @@ EXAMPLES = r"""
     that: changes | length == 0
     fail_msg: "{{ changes | join('; ') }}"
   vars:
-    changes: "{{ history.entry.state.hardware | npu.affinity.hardware_changes(npu_affinity_topology) }}"
+    changes: "{{ history.entry.state.hardware | npu.affinity.hardware_changes(ansible_facts['npu_affinity_topology']) }}"
 """
 
 RETURN = r"""

@@ -30,6 +30,10 @@ seealso:
 
 EXAMPLES = r"""
 ---
+- name: Compare the host with its plan in force
+  npu.affinity.binding_info:
+  register: result
+
 - name: Keep the report of this host on the controller
   ansible.builtin.copy:
     content: "{{ result | npu.affinity.junit(inventory_hostname) }}"

@@ -56,7 +56,7 @@ EXAMPLES = r"""
 ---
 - name: Show what the kubelet would have to be told
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan | npu.affinity.kubelet_drop_in(npu_affinity_topology, topology_policy='restricted') }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.kubelet_drop_in(ansible_facts['npu_affinity_topology'], topology_policy='restricted') }}"
 """
 
 RETURN = r"""

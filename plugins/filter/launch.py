@@ -14,7 +14,8 @@ description:
   - Writes an NPU's entry of a plan, or a workload of several NPUs, as a command or as the part of a file that each way of starting
     a program understands.
   - What its user has to know stands above the text in comments. What cannot work is refused with a sentence.
-  - Commands are quoted for a shell. V(IMAGE), V(COMMAND) and V(MEMORY) stand for what was not given, and nothing accepts them as they are.
+  - Commands are quoted for a shell. V(IMAGE), V(COMMAND), V(MEMORY) and V(RESOURCE) stand for what was not given, and nothing accepts them
+    as they are.
 positional: form
 options:
   _input:
@@ -35,7 +36,8 @@ options:
       - V(torch_npu) are lines of an environment file, by which torch_npu places the threads of its process on the CPUs of the plan.
       - V(kubernetes) is a pod with the number of CPUs that the pool has. Which CPUs it gets, the kubelet decides.
       - V(dra) is a claim on exactly the CPUs of the pool outside interrupts, for the CPU driver of DRA, with its pod.
-      - V(balloons) is a configuration of NRI's balloons policy with a balloon of exactly these CPUs, with its pod. It needs O(topology).
+      - V(balloons) is a configuration of NRI's balloons policy, whose balloons lie close to the NPUs that their pods get, with a pod that
+        asks for as many CPUs as the pool has outside interrupts.
       - V(kubelet) is the part of a kubelet configuration that keeps pods off the CPUs of a workload beside Kubernetes.
       - V(slurm) are lines of C(gres.conf), one for each NPU, and in a comment the node's line of C(slurm.conf) that fits them. It needs
         O(topology).
@@ -71,6 +73,8 @@ options:
     description:
       - The rule by which the workload binds itself (C(enable_cpu_binding) of vLLM-Ascend). By default the host binds it.
       - V(global_slice) divides the CPUs by the number of all NPUs that it lists, and is refused with less than five CPUs for each.
+      - vLLM-Ascend's workers bind themselves to NPUs on Arm only. Workloads with GPUs, and hosts that O(topology) shows to be of another
+        architecture, are refused.
     type: str
     choices: [global_slice, topo_affinity, cluster]
   total_npus:
@@ -96,7 +100,9 @@ options:
     description: Further arguments of the engine. Taken by V(docker), V(podman), V(nerdctl), V(ctr) and V(quadlet).
     type: raw
   devices:
-    description: Whether the container gets the devices of its NPUs and the files of their driver.
+    description:
+      - Whether the container gets the devices of its NPUs and the files of their driver.
+      - Not with O(form=balloons), whose balloons follow the devices.
     type: bool
     default: true
   ascend_runtime:
@@ -129,7 +135,10 @@ options:
   resource:
     description:
       - For pods, the name under which the device plugin offers the NPUs.
-      - By default V(huawei.com/Ascend910), for GPUs V(nvidia.com/gpu).
+      - By default the name that MindCluster's device plugin gives the family of the NPUs, which O(topology) tells. That is
+        V(huawei.com/Ascend910), for Ascend 950 V(huawei.com/npu), for 310P V(huawei.com/Ascend310P) and for 310 V(huawei.com/Ascend310).
+        For GPUs it is V(nvidia.com/gpu).
+      - Without O(topology), V(RESOURCE) stands for it.
     type: str
   node:
     description: With O(form=dra) and O(form=balloons), the name of the node in Kubernetes.
@@ -138,8 +147,7 @@ options:
   plan:
     description:
       - With O(form=dra) and O(form=balloons), the fact C(npu_affinity_plan). It needs O(topology).
-      - It brings the CPUs for interrupts of all NPUs and those of housekeeping, which no pod may have, and with V(balloons) the balloons of
-        the other NPUs of the node.
+      - It brings the CPUs for interrupts of all NPUs and those of housekeeping, which no pod may have.
     type: dict
   containerd_version:
     description:
@@ -191,7 +199,7 @@ EXAMPLES = r"""
 
 - name: Be sure of device numbers, and of what the host does with CPU sets
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('podman', topology=npu_affinity_topology) }}"
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('podman', topology=ansible_facts['npu_affinity_topology']) }}"
 
 - name: Name the container, and give the engine and the program arguments
   ansible.builtin.debug:
@@ -224,11 +232,12 @@ EXAMPLES = r"""
 
 - name: Write a container unit for two NPUs that serve one model
   ansible.builtin.copy:
-    content: "{{ pair | npu.affinity.launch('quadlet', image='vllm-ascend', topology=npu_affinity_topology) }}"
+    content: "{{ pair | npu.affinity.launch('quadlet', image='vllm-ascend', topology=ansible_facts['npu_affinity_topology']) }}"
     dest: /etc/containers/systemd/pair.container
     mode: "0644"
   vars:
-    pair: "{{ (npu_affinity_plan | npu.affinity.workloads([{'name': 'pair', 'npus': [0, 1]}], npu_affinity_topology))[0] }}"
+    pair: >-
+      {{ (npu_affinity_plan | npu.affinity.workloads([{'name': 'pair', 'npus': [0, 1]}], ansible_facts['npu_affinity_topology']))[0] }}
 
 - name: Run a benchmark on the CPUs and the memory of an NPU
   ansible.builtin.command:
@@ -251,7 +260,9 @@ EXAMPLES = r"""
 
 - name: Write gres.conf of a node with an old Slurm
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('slurm', topology=npu_affinity_topology, slurm_version='22.05') }}"
+    msg: >-
+      {{ npu_affinity_plan.npus[0]
+         | npu.affinity.launch('slurm', topology=ansible_facts['npu_affinity_topology'], slurm_version='22.05') }}
 
 - name: Run SGLang on the CPUs of an NPU, and keep it from choosing others
   ansible.builtin.debug:
@@ -259,7 +270,9 @@ EXAMPLES = r"""
 
 - name: Write gres.conf of a node where L3 caches are sockets of Slurm
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('slurm', topology=npu_affinity_topology, slurm_sockets='l3') }}"
+    msg: >-
+      {{ npu_affinity_plan.npus[0]
+         | npu.affinity.launch('slurm', topology=ansible_facts['npu_affinity_topology'], slurm_sockets='l3') }}
 
 - name: Let torch_npu place the threads of a training process
   ansible.builtin.copy:
@@ -275,15 +288,16 @@ EXAMPLES = r"""
   ansible.builtin.copy:
     content: >-
       {{ npu_affinity_plan.npus[0] | npu.affinity.launch('dra', name='infer', image='vllm-ascend', memory='64Gi', node='worker-1',
-         topology=npu_affinity_topology, plan=npu_affinity_plan) }}
+         topology=ansible_facts['npu_affinity_topology'], plan=npu_affinity_plan) }}
     dest: infer.yaml
     mode: "0644"
 
 - name: Make balloons of the plan for the NRI plugin
   ansible.builtin.debug:
     msg: >-
-      {{ npu_affinity_plan.npus[0] | npu.affinity.launch('balloons', node='worker-1', memory='64Gi', topology=npu_affinity_topology,
-                                                         plan=npu_affinity_plan) }}
+      {{ npu_affinity_plan.npus[0]
+         | npu.affinity.launch('balloons', node='worker-1', memory='64Gi', topology=ansible_facts['npu_affinity_topology'],
+                               plan=npu_affinity_plan) }}
 """
 
 RETURN = r"""

@@ -42,8 +42,8 @@ EXAMPLES = r"""
 - name: Show what the second worker of a service on NPUs 2 and 3 must log
   ansible.builtin.debug:
     msg: >-
-      {{ npu_affinity_topology | npu.affinity.plan(npus=[2, 3], repair=false)
-         | npu.affinity.log_lines(rank=1, topology=npu_affinity_topology) }}
+      {{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(npus=[2, 3], repair=false)
+         | npu.affinity.log_lines(rank=1, topology=ansible_facts['npu_affinity_topology']) }}
 """
 
 RETURN = r"""

@@ -36,6 +36,10 @@ seealso:
 
 EXAMPLES = r"""
 ---
+- name: Measure again
+  npu.affinity.measure_info:
+  register: now
+
 - name: Show what changed
   ansible.builtin.debug:
     msg: "{{ now | npu.affinity.measures_table(then, label='bound', before_label='unbound') }}"

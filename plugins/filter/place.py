@@ -23,7 +23,8 @@ options:
     description:
       - The hosts by name. Each is the fact C(npu_affinity_topology), or a dictionary with C(topology) and C(labels), or CPUs by NUMA node
         in C(capacity) and C(free) with the C(policy) of the topology manager.
-      - Labels are C(switch) (name), C(position) (on the switch, from 0) and C(superpod) (number).
+      - Labels are C(switch) (name), C(position) (on the switch, from 0), C(superpod) (number) and C(product), a family of
+        P(npu.affinity.select_npus#filter) for hosts whose facts leave their product open.
     type: dict
     required: true
   request:
@@ -52,12 +53,15 @@ options:
         description:
           - Tasks that differ, each with its O(request.npus), O(request.cpus) and O(request.replicas), which are then said here only. They
             run together or not at all. Each may have a C(name), and O(request.policy), O(request.family) and O(request.mode) of its own.
-          - The largest are placed first; where that leaves some out, once more in the order given.
+          - The largest are placed first; where that leaves some out, once more in the order given, and then in any order on any hosts.
+            RV(_value.message) says that the job cannot run only if no placement exists. A search that reaches its limit says so instead.
           - O(request.switch) and O(request.superpod) are for jobs whose tasks are all alike.
         type: list
         elements: dict
       family:
-        description: The product that is wanted, as in P(npu.affinity.select_npus#filter). V(auto) takes any.
+        description:
+          - The product that is wanted, as in P(npu.affinity.select_npus#filter). V(auto) takes any.
+          - It also decides what a host is whose facts fit it among others.
         type: str
         default: auto
       mode:
@@ -133,11 +137,11 @@ EXAMPLES = r"""
     msg: "{{ (hosts | npu.affinity.place(request)).table }}"
   vars:
     request: {npus: 2, cpus: 32, policy: single-numa-node}
-    hosts: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'npu_affinity_topology'))) }}"
+    hosts: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, ['ansible_facts', 'npu_affinity_topology']))) }}"
 
 - name: A job of two prefill tasks, a decode task and a router, together or not at all
   ansible.builtin.debug:
-    msg: "{{ (hosts | npu.affinity.place(request)).message }}"
+    msg: "{{ (hostvars | npu.affinity.fleet(ansible_play_hosts) | npu.affinity.place(request)).message }}"
   vars:
     request:
       family: a2
@@ -146,9 +150,16 @@ EXAMPLES = r"""
         - {name: decode, npus: 8, policy: best-effort}
         - {name: router, cpus: 8}
 
+- name: Hosts with Atlas 350 cards that are linked in meshes of four
+  ansible.builtin.debug:
+    msg: "{{ (hosts | npu.affinity.place({'npus': 4, 'family': 'mesh4_8'})).table }}"
+  vars:
+    topologies: "{{ ansible_play_hosts | map('extract', hostvars, ['ansible_facts', 'npu_affinity_topology']) }}"
+    hosts: "{{ dict(ansible_play_hosts | zip(topologies)) }}"
+
 - name: Sixteen whole hosts in blocks of two, inside as few SuperPods as possible
   ansible.builtin.debug:
-    msg: "{{ (hosts | npu.affinity.place(request)).tasks | map(attribute='host') }}"
+    msg: "{{ (hostvars | npu.affinity.fleet(ansible_play_hosts) | npu.affinity.place(request)).tasks | map(attribute='host') }}"
   vars:
     request: {npus: 16, replicas: 16, superpod: {sp_block: 32, reserve_nodes: 2}}
 """
@@ -233,6 +244,10 @@ _value:
           description: The rule of its product. Null when no NPU is wanted.
           type: str
           sample: a2
+        assumed:
+          description: What was assumed about the product of the host because its facts do not tell it. Empty where nothing was.
+          type: str
+          sample: ""
         preferred:
           description: Whether the topology manager prefers this placement; only V(best-effort) accepts others.
           type: bool

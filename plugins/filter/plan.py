@@ -30,8 +30,8 @@ options:
     description:
       - The rule by which CPUs are divided.
       - V(auto) takes V(global_slice) for A3, V(cluster) for A5, V(even_split) for GPUs and V(topo_affinity) for all others. Where that
-        would give NPUs more remote CPUs than a division of the near nodes, it takes the latter, unless O(repair=false) or
-        O(bound_by=workers).
+        would give NPUs more remote CPUs than another division, it takes that, unless the smallest pool would shrink, or with
+        O(repair=false) or O(bound_by=workers). RV(_value.reason) has the numbers.
       - V(global_slice) is the rule of vLLM-Ascend for A3. NPU n gets the n-th slice of all CPUs.
       - V(topo_affinity) is its rule for A2 and 310P. NPUs divide the CPUs that npu-smi prints for them and those of the next NUMA node.
         Where npu-smi prints none, O(repair=true) takes those of the node that the kernel names. Where that is unknown as well, it becomes
@@ -153,55 +153,55 @@ EXAMPLES = r"""
 ---
 - name: Plan by the rule of the chip family
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan }}"
 
 - name: Give every NPU an equal share of its own NUMA node
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(strategy='even_split') }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(strategy='even_split') }}"
 
 - name: Divide a part of the machine only
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(cpus='8-95,104-191') }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(cpus='8-95,104-191') }}"
 
 - name: Keep two cores of every NUMA node for the system
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(housekeeping=2) }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(housekeeping=2) }}"
 
 - name: Show what two NPUs get
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.plan(npus=[0, 2])).npus }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.plan(npus=[0, 2])).npus }}"
 
 - name: Divide threads by number, as where SMT siblings do not matter
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(smt='threads') }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(smt='threads') }}"
 
 - name: Refuse pools of less than sixteen CPUs
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(min_cpus=16) }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(min_cpus=16) }}"
 
 - name: See what vLLM-Ascend would do by itself, and what is wrong with it
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.plan(repair=false)).violations }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.plan(repair=false)).violations }}"
 
 - name: Give interrupts four CPUs of every NPU, where there are CPUs to spare
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(roles={'irq': 4}) }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(roles={'irq': 4}) }}"
 
 - name: Leave isolated CPUs to what they are isolated for
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(exclude_isolated=true) }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(exclude_isolated=true) }}"
 
 - name: Bind interrupts to what workers take by themselves
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(bound_by='workers') }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(bound_by='workers') }}"
 
 - name: See what workers take in a container with the devices of four NPUs
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.plan(bound_by='workers', visible_npus=[0, 1, 2, 3])).npus }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.plan(bound_by='workers', visible_npus=[0, 1, 2, 3])).npus }}"
 
 - name: Plan anew after a card was taken out for good
   ansible.builtin.set_fact:
-    npu_affinity_plan: "{{ npu_affinity_topology | npu.affinity.plan(replan=true) }}"
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(replan=true) }}"
 """
 
 RETURN = r"""
@@ -316,13 +316,23 @@ _value:
           type: bool
         local:
           description:
-            - The share of CPUs of pools that are on the NUMA node of their NPU, or on a node without NPUs to which no NPU is nearer.
+            - The share of pool CPUs that are local to their NPU, which means on its own NUMA node, or on a node without NPUs to which no
+              other NPU is nearer.
+            - A CPU on the NUMA node of another NPU is never local, even if none of the NPU's own may be divided.
+          type: float
+          sample: 1.0
+        own_node:
+          description: The share of pool CPUs that are on the NPU's own NUMA node.
           type: float
           sample: 1.0
         balance:
           description: By how many CPUs the largest pool is larger than the smallest.
           type: int
           sample: 0
+        smallest:
+          description: The number of CPUs of the smallest pool. The NPUs of one job wait for the slowest.
+          type: int
+          sample: 24
         idle:
           description: The CPUs in no pool.
           type: str
@@ -355,12 +365,13 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Given
 
-OPTIONS = inspect.signature(planner.plan)
+OPTIONS = inspect.signature(Given)
 
 
 def plan(topology: Mapping[str, Any], *args: Any, fail: bool = True, **options: Any) -> dict[str, Any]:
-    OPTIONS.bind(topology, *args, **options)
+    OPTIONS.bind(*args, **options)
     try:
         return planner.plan(topology, *args, **options)
     except ValueError as error:

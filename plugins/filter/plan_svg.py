@@ -34,7 +34,7 @@ EXAMPLES = r"""
 ---
 - name: Keep a picture of every plan on the controller
   ansible.builtin.copy:
-    content: "{{ npu_affinity_plan | npu.affinity.plan_svg(npu_affinity_topology, title=inventory_hostname) }}"
+    content: "{{ npu_affinity_plan | npu.affinity.plan_svg(ansible_facts['npu_affinity_topology'], title=inventory_hostname) }}"
     dest: "{{ playbook_dir }}/{{ inventory_hostname }}.svg"
     mode: "0644"
   delegate_to: localhost

@@ -42,10 +42,11 @@ EXAMPLES = r"""
 - name: Show the plan of a host
   ansible.builtin.debug:
     msg: >-
-      {{ npu_affinity_plan | npu.affinity.plan_table(npu_affinity_topology, summary=binding.summary, remarks=[], difference=difference) }}
+      {{ npu_affinity_plan
+         | npu.affinity.plan_table(ansible_facts['npu_affinity_topology'], summary=binding.summary, remarks=[], difference=difference) }}
   vars:
-    binding: "{{ npu_affinity_topology | npu.affinity.binding(npu_affinity_plan) }}"
-    difference: "{{ npu_affinity_topology | npu.affinity.difference(npu_affinity_plan) }}"
+    binding: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.binding(npu_affinity_plan) }}"
+    difference: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.difference(npu_affinity_plan) }}"
 """
 
 RETURN = r"""

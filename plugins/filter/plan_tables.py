@@ -30,10 +30,10 @@ EXAMPLES = r"""
   vars:
     found:
       plan: "{{ npu_affinity_plan }}"
-      topology: "{{ npu_affinity_topology }}"
+      topology: "{{ ansible_facts['npu_affinity_topology'] }}"
       summary: ''
       remarks: []
-      difference: "{{ npu_affinity_topology | npu.affinity.difference(npu_affinity_plan) }}"
+      difference: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.difference(npu_affinity_plan) }}"
 """
 
 RETURN = r"""

@@ -11,7 +11,8 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Checks a plan's invariants and what the user named against the host, before anything is touched.
+  - Checks a plan's invariants, the programs that units and udev rules need, and what the user named against the host, before anything is
+    touched.
 positional: plan
 options:
   needs_driver:
@@ -39,9 +40,9 @@ EXAMPLES = r"""
 - name: Refuse what is unsafe
   ansible.builtin.assert:
     that: >-
-      npu_affinity_topology | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host',
-                                                     workloads=workloads, vnpus=vnpus, device_share=true,
-                                                     needs_driver='25.5', confine_holders=false, pods_stay=true) | length == 0
+      ansible_facts['npu_affinity_topology']
+      | npu.affinity.preflight(npu_affinity_plan, services=services, bound_by='host', workloads=workloads, vnpus=vnpus, device_share=true,
+                               needs_driver='25.5', confine_holders=false, pods_stay=true) | length == 0
   vars:
     services:
       - unit: vllm@0.service
@@ -87,6 +88,7 @@ def preflight(
     pods_stay: bool = True,
 ) -> list[str]:
     refusals = binding.refusals(topology, plan, services, bound_by, workloads, vnpus, device_share)
+    refusals += binding.program_refusals(topology)
     refusals += binding.driver_refusals(topology, needs_driver)
     refusals += pods.refusals(topology, plan) if pods_stay else []
     return refusals + binding.holder_refusals(topology, plan, confine_holders)

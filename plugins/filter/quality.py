@@ -39,15 +39,15 @@ EXAMPLES = r"""
 ---
 - name: Show how good a plan is, NPU by NPU
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_plan | npu.affinity.quality(npu_affinity_topology)).npus }}"
+    msg: "{{ (npu_affinity_plan | npu.affinity.quality(ansible_facts['npu_affinity_topology'])).npus }}"
 
 - name: Measure what two services were given by hand
   ansible.builtin.debug:
-    msg: "{{ {'0': '0-31', '1': '16-47'} | npu.affinity.quality(npu_affinity_topology) }}"
+    msg: "{{ {'0': '0-31', '1': '16-47'} | npu.affinity.quality(ansible_facts['npu_affinity_topology']) }}"
 
 - name: Refuse pools that overlap
   ansible.builtin.assert:
-    that: (pools | npu.affinity.quality(npu_affinity_topology, cpus='0-95')).disjoint
+    that: (pools | npu.affinity.quality(ansible_facts['npu_affinity_topology'], cpus='0-95')).disjoint
   vars:
     pools: {"0": 0-47, "1": 48-95}
 """
@@ -75,9 +75,15 @@ _value:
       sample: 0
     local:
       description:
-        - The share of CPUs of pools that are on the NUMA node of their NPU, or on a node without NPUs to which no NPU is nearer.
+        - The share of pool CPUs that are local to their NPU, which means on its own NUMA node, or on a node without NPUs to which no
+          other NPU is nearer.
+        - A CPU on the NUMA node of another NPU is never local, even if none of the NPU's own may be divided.
       type: float
       sample: 0.75
+    own_node:
+      description: The share of pool CPUs that are on the NPU's own NUMA node.
+      type: float
+      sample: 0.5
     distance:
       description: The mean NUMA distance between NPUs and the CPUs of their pools. Null where no distance is known.
       type: float
@@ -90,6 +96,10 @@ _value:
       description: By how many CPUs the largest pool is larger than the smallest.
       type: int
       sample: 0
+    smallest:
+      description: The number of CPUs of the smallest pool. The NPUs of one job wait for the slowest.
+      type: int
+      sample: 24
     idle:
       description: The CPUs in no pool.
       type: str
@@ -129,7 +139,7 @@ _value:
           type: int
           sample: 32
         local:
-          description: The share of them that is local. Null without a pool and where the NUMA node is not known.
+          description: The share of them that are local to it. Null without a pool and where the NUMA node is not known.
           type: float
           sample: 0.75
         distance:

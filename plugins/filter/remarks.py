@@ -34,8 +34,9 @@ EXAMPLES = r"""
 - name: Say what a bind would move
   ansible.builtin.debug:
     msg: >-
-      {{ npu_affinity_topology | npu.affinity.remarks(npu_affinity_plan, services=services, bound_by='host', workloads=workloads,
-                                                      vnpus=vnpus, device_share=true, visible_devices=true) }}
+      {{ ansible_facts['npu_affinity_topology']
+         | npu.affinity.remarks(npu_affinity_plan, services=services, bound_by='host', workloads=workloads, vnpus=vnpus, device_share=true,
+                                visible_devices=true) }}
   vars:
     services:
       - unit: vllm@0.service

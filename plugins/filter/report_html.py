@@ -68,7 +68,7 @@ EXAMPLES = r"""
 ---
 - name: Make a page of one host
   vars:
-    host: "{{ {'host': inventory_hostname, 'topology': npu_affinity_topology, 'plan': npu_affinity_plan} }}"
+    host: "{{ {'host': inventory_hostname, 'topology': ansible_facts['npu_affinity_topology'], 'plan': npu_affinity_plan} }}"
   ansible.builtin.copy:
     content: "{{ [host] | npu.affinity.report_html(title='Training site', strategies=['even_split']) }}"
     dest: "{{ playbook_dir }}/report.html"

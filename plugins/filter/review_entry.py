@@ -15,7 +15,7 @@ description:
     moment. Entries of an unchanged host are equal.
   - Playbooks C(plan) and C(bind) make them. P(npu.affinity.review_file#filter) writes them, and P(npu.affinity.review_refusals#filter)
     compares them with what was written.
-positional: topology, plan
+positional: topology, plan, settings
 options:
   _input:
     description: The desired state that P(npu.affinity.desired_state#filter) returns. Not read where the plan has no NPU.
@@ -29,20 +29,30 @@ options:
     description: The fact C(npu_affinity_plan).
     type: dict
     required: true
+  settings:
+    description: The settings that change what a bind does, C(applied) of P(npu.affinity.settings#lookup).
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
 ---
 - name: See whether something changed since the last look
   ansible.builtin.debug:
-    msg: "{{ state | npu.affinity.review_entry(npu_affinity_topology, npu_affinity_plan) == last_time }}"
+    msg: >-
+      {{ state | npu.affinity.review_entry(ansible_facts['npu_affinity_topology'], npu_affinity_plan, settings=applied) == last_time }}
+  vars:
+    applied: "{{ lookup('npu.affinity.settings').applied }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(npu_affinity_plan, {'tuning': tuning}) }}"
+    tuning: {enabled: true, governor: performance, numa_balancing: 0, transparent_hugepages: '', swappiness: '', python: /usr/bin/python3}
+    last_time: "{{ lookup('ansible.builtin.file', 'last_time.json') | from_json }}"
 """
 
 RETURN = r"""
 _value:
   description:
     - C(machine) has CPUs, NUMA nodes and PCI functions of NPUs, C(in_force) and C(plan) what the two plans decide, and C(state) the
-      features, with digests of files, units and live settings.
+      features, with digests of files, units, live settings and of every setting that changes what a bind does.
   type: dict
 """
 

@@ -29,7 +29,9 @@ options:
     type: int
     default: 1
   family:
-    description: The product whose rule is used. V(auto) takes it from the topology.
+    description:
+      - The product whose rule is used. V(auto) takes it from the topology.
+      - What the facts of hosts with Ascend 950 leave open is assumed, and RV(_value.assumed) says so.
     type: str
     default: auto
     choices:
@@ -43,11 +45,17 @@ options:
       - a2
       - a3
       - a3_box8
+      - atlas350_16
+      - atlas350_8
+      - atlas850
+      - atlas850_superpod
+      - atlas950
       - atlas800_9000
       - box16
       - card_910_x2
       - half_910_x4
       - mesh4
+      - mesh4_8
   multi:
     description:
       - Whether the task is one of several of a distributed job. V(false) is a single job.
@@ -79,11 +87,15 @@ EXAMPLES = r"""
 ---
 - name: Which two chips would a job get here?
   ansible.builtin.debug:
-    msg: "{{ (npu_affinity_topology | npu.affinity.select_npus(2)).chips }}"
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.select_npus(2)).chips }}"
 
 - name: Two of these chips of an Atlas 800 (model 9000)
   ansible.builtin.debug:
     msg: "{{ [1, 2, 3, 5] | npu.affinity.select_npus(2, family='atlas800_9000') }}"
+
+- name: Four chips of a server with Atlas 350 cards that are not linked
+  ansible.builtin.debug:
+    msg: "{{ [0, 2, 3, 6, 7] | npu.affinity.select_npus(4, family='atlas350_8') }}"
 
 - name: A fifth of a chip, beside other jobs of the same policy
   ansible.builtin.debug:
@@ -117,8 +129,12 @@ _value:
       description: The score of the host by the product's formula, for comparison with hosts of the same product. 0 where it has none.
       type: int
       sample: 244
+    assumed:
+      description: What was assumed about the product because the facts of the host do not tell it. Empty where nothing was.
+      type: str
+      sample: ""
     reason:
-      description: Where the chips are, in words.
+      description: Where the chips are, in words. It says when the product guarantees no affinity for so many chips.
       type: str
       sample: Chips 1-2 are in ring 0 of Atlas 800 (model 9000).
 """

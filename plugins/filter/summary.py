@@ -37,10 +37,6 @@ options:
     description: Why the run ended before all hosts had their turn.
     type: str
     default: ""
-  command:
-    description: How a playbook is typed, with V({}) for its name.
-    type: str
-    default: ansible-playbook npu.affinity.{}
 """
 
 EXAMPLES = r"""
@@ -55,16 +51,20 @@ _value:
   description:
     - C(states) has the names of hosts by state, and C(hosts) by host its C(state), C(reasons), C(remarks), the units that wait for a
       C(restart), and whether the run C(fails) for it.
-    - C(plans) has each distinct plan once, with its hosts. C(next) says what to type next, and C(lines) is all of it to read.
+    - C(plans) has each distinct plan once, with its hosts. C(next) has the commands to run next, each with its C(purpose). They repeat the
+      inventory, C(--limit) and the settings of this run. C(lines) is all of it to read.
   type: dict
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible import context
+
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
-from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary_text
 
 
 @filter_errors
@@ -74,9 +74,9 @@ def summary(
     playbook: str,
     check: bool = False,
     stopped: str = "",
-    command: str = "ansible-playbook npu.affinity.{}",
 ) -> dict[str, Any]:
-    found = _summary.summary({name: variables[name] for name in names}, playbook, check, stopped, command)
+    typed = commands.typed(context.CLIARGS, os.environ)
+    found = _summary.summary({name: variables[name] for name in names}, playbook, check, stopped, typed)
     return found | {"lines": summary_text.lines(found)}
 
 

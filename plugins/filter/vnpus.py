@@ -53,11 +53,12 @@ EXAMPLES = r"""
 ---
 - name: Say how to start the first of two containers that share NPU 0
   ansible.builtin.debug:
-    msg: "{{ shares[0] | npu.affinity.launch('docker', image='vllm-ascend', topology=npu_affinity_topology) }}"
+    msg: "{{ shares[0] | npu.affinity.launch('docker', image='vllm-ascend', topology=ansible_facts['npu_affinity_topology']) }}"
   vars:
     shares: >-
-      {{ npu_affinity_plan | npu.affinity.vnpus(npu_affinity_vnpus, npu_affinity_topology, folder='/usr/local/hami-vnpu-core',
-                                                shared_region='/usr/local/hami-shared-region', limiter=true) }}
+      {{ npu_affinity_plan
+         | npu.affinity.vnpus(npu_affinity_vnpus, ansible_facts['npu_affinity_topology'], folder='/usr/local/hami-vnpu-core',
+                              shared_region='/usr/local/hami-shared-region', limiter=true) }}
     npu_affinity_vnpus:
       - {name: a, npu: 0, memory_mib: 28672, core: 20, unit: infer-a.service}
       - {name: b, npu: 0, memory_mib: 28672, core: 40}

@@ -57,8 +57,10 @@ options:
     description:
       - How Volcano came into the cluster.
       - V(volcano) is its own installation, with C(volcano-scheduler.conf) in the namespace C(volcano-system).
-      - V(cce) is the add-on of Huawei Cloud's CCE, with C(default-scheduler.conf) in C(kube-system). From version 1.7.1 of the add-on on,
-        its parameters take RV(_value.addon) and the ConfigMap is not to be edited.
+      - V(cce) is the add-on of Huawei Cloud's CCE, with C(default-scheduler.conf) in C(kube-system), as its page "NUMA Affinity Scheduling"
+        shows it. From version 1.7.1 of the add-on on, its parameters take RV(_value.addon) and the ConfigMap is not to be edited.
+      - The page's ConfigMap is that of a cluster with a VPC network (C(NetworkType=vpc-router)). In a cluster with another network, give
+        O(plugins) with its type.
     type: str
     default: volcano
     choices: [volcano, cce]
@@ -67,12 +69,16 @@ options:
     type: str
   plugins:
     description:
-      - The plugins of the scheduler, a list of names for each tier. By default those that O(cluster) is installed with.
-      - Where C(numa-aware) is not among them, it joins the last tier.
+      - The plugins of the scheduler, a list for each tier. By default those that O(cluster) is installed with.
+      - A plugin is its name, or a dictionary of C(name), C(arguments) and switches of the scheduler such as C(enablePreemptable). Each
+        plugin is in one tier.
+      - A tier may also be a dictionary with C(plugins), as the scheduler's own configuration has it.
+      - Where C(numa-aware) is not among them, it joins the last tier. Its own C(weight) goes before O(weight).
     type: list
-    elements: list
+    elements: raw
   resource:
-    description: The resource name of the NPUs. By default that of the product's device plugin.
+    description:
+      - The resource name of the NPUs. By default that of MindCluster's device plugin for their family.
     type: str
 seealso:
   - plugin: npu.affinity.place
@@ -90,18 +96,28 @@ EXAMPLES = r"""
     mode: "0644"
   loop: [scheduler, deployment, job]
   vars:
-    objects: "{{ {inventory_hostname: npu_affinity_topology} | npu.affinity.volcano(cpus=24, npus=1) }}"
+    objects: "{{ {inventory_hostname: ansible_facts['npu_affinity_topology']} | npu.affinity.volcano(cpus=24, npus=1) }}"
   delegate_to: localhost
 
 - name: The ConfigMap of a managed cluster, with plugins of one's own
   ansible.builtin.debug:
     msg: >-
-      {{ ({inventory_hostname: npu_affinity_topology}
+      {{ ({inventory_hostname: ansible_facts['npu_affinity_topology']}
           | npu.affinity.volcano(cluster='cce', plugins=[['priority', 'gang'], ['predicates', 'nodeorder', 'numa-aware']])).scheduler }}
+
+- name: The ConfigMap of a managed cluster with another network
+  ansible.builtin.debug:
+    msg: "{{ (hosts | npu.affinity.volcano(cluster='cce', plugins=tiers)).scheduler }}"
+  vars:
+    hosts: "{{ {inventory_hostname: ansible_facts['npu_affinity_topology']} }}"
+    tiers:
+      - [priority, {name: gang, enablePreemptable: false}, conformance]
+      - [overcommit, drf, predicates, nodeorder]
+      - [nodelocalvolume, nodeemptydirvolume, nodeCSIscheduling, {name: networkresource, arguments: {NetworkType: eni}}]
 
 - name: The ConfigMap in another namespace
   ansible.builtin.debug:
-    msg: "{{ ({inventory_hostname: npu_affinity_topology} | npu.affinity.volcano(namespace='scheduling')).scheduler }}"
+    msg: "{{ ({inventory_hostname: ansible_facts['npu_affinity_topology']} | npu.affinity.volcano(namespace='scheduling')).scheduler }}"
 """
 
 RETURN = r"""
@@ -114,7 +130,9 @@ _value:
       type: dict
       sample: {kind: ConfigMap}
     addon:
-      description: The parameter of the add-on with the same configuration.
+      description:
+        - The parameter of the add-on from version 1.7.1 on, with the tiers that the page shows for it. They differ from those of
+          RV(_value.scheduler), unless O(plugins) is given.
       returned: with O(cluster=cce)
       type: dict
       sample: {default_scheduler_conf: {actions: "allocate, backfill, preempt", tiers: []}}

@@ -44,7 +44,7 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: >-
       {{ lookup('ansible.builtin.file', 'llm.yml') | from_yaml
-         | npu.affinity.volcano_check(hosts={inventory_hostname: npu_affinity_topology}) }}
+         | npu.affinity.volcano_check(hosts={inventory_hostname: ansible_facts['npu_affinity_topology']}) }}
 """
 
 RETURN = r"""

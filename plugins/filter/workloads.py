@@ -34,9 +34,9 @@ EXAMPLES = r"""
 ---
 - name: The CPUs of a model on five cards
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan | npu.affinity.workloads(groups, npu_affinity_topology) }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.workloads(models, ansible_facts['npu_affinity_topology']) }}"
   vars:
-    groups:
+    models:
       - name: llm-a
         npus: [0, 1, 2, 4, 5]
 """

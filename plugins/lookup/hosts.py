@@ -15,6 +15,8 @@ description:
     and otherwise all hosts, with a warning.
   - Refuses an inventory without hosts, a pattern that matches none, and tags on the command line of a playbook of this collection. All
     of these would be runs that do nothing and succeed.
+  - With variable C(npu_affinity_host) it returns this one host, and refuses what is not the name of exactly one host of the pattern, such
+    as the name of a group.
 options:
   _terms:
     description: The pattern of the user. Empty when there is none.
@@ -48,6 +50,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
 
+from ansible_collections.npu.affinity.plugins.module_utils._table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
@@ -61,6 +64,12 @@ class LookupModule(LookupBase):
         if context.CLIARGS.get("syntax"):
             return [wanted]
         limit = variables.get("ansible_limit")
+        one = variables.get("npu_affinity_host")
+        if one is not None:
+            try:
+                wanted = hosts.one_host(one, groups, self._named(wanted, variables))
+            except ValueError as error:
+                raise AnsibleLookupError(str(error)) from error
         found = hosts.refusal(
             wanted,
             len(groups["all"]),
@@ -71,11 +80,15 @@ class LookupModule(LookupBase):
         if any(map(_is_ours, context.CLIARGS.get("args") or ())):
             tags, skipped = (variables.get(f"ansible_{name}_tags", ()) for name in ("run", "skip"))
             found = found or hosts.tags_refusal(tags, skipped, specs.options())
-        if found:
+        if found and "inventory_hostname" in variables:  # in a task
             raise AnsibleLookupError(found)
-        if not terms[0] and wanted == "all":
+        if found:  # in a play, where ansible-core prints the lines of the playbook with every exception that it catches
+            Display().error(found, wrap_text=False)
+            raise SystemExit(1)
+        if not terms[0] and wanted == "all" and one is None:
             Display().warning(
-                f"The inventory has no group {hosts.GROUP}, so that all its {len(groups['all'])} hosts are taken. Put the hosts with NPUs "
+                f"The inventory has no group {hosts.GROUP}, so that all of it is taken: "
+                f"{count(len(groups['all']), 'host')}. Put the hosts with NPUs "
                 "into that group, or name them with -e npu_affinity_hosts=…; -e npu_affinity_hosts=all says that all are meant."
             )
         return [wanted]

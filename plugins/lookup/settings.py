@@ -6,16 +6,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: settings
-short_description: Settings of a host that would be ignored silently
+short_description: Settings of a host, complete and checked
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
+  - Returns the settings of all features of a host, with their defaults and converted to their types, or what is wrong with them.
   - Compares the names of all variables of a host that start with C(npu_affinity_) with the argument specs of the roles and with what the
     playbooks read, and their values with the types and choices there.
 options:
   _terms:
-    description: Nothing. The variables are those of the host.
+    description:
+      - Names of hosts, to compare those of a whole fleet at once.
+      - Without any, the variables are those of the host of the task.
+  features:
+    description: Return the settings of all features of the host instead. A value that cannot be evaluated or converted is an error then.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -26,6 +33,18 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: refusals | length == 0
     fail_msg: "{{ refusals | join(' ') }}"
+
+- name: Show at which interval the timer checks the interrupts of this host
+  ansible.builtin.debug:
+    msg: "{{ lookup('npu.affinity.settings', features=true).irq.interval }}"
+
+- name: Refuse a fleet of which no host has settings that can be followed
+  vars:
+    settings: "{{ lookup('npu.affinity.settings', *ansible_play_hosts_all) }}"
+  run_once: true
+  ansible.builtin.assert:
+    that: not settings.everywhere
+    fail_msg: "{{ settings.lines }}"
 """
 
 RETURN = r"""
@@ -33,8 +52,15 @@ _raw:
   description:
     - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, for every value of another
       type or choice than the setting takes, and for what Ansible cut off a value of C(-e) that has a blank.
-    - C(remarks) has a sentence for every role that is off although something of it is set.
+    - C(remarks) has a sentence for every role that is off although something of it is set, and for every limit that can never act.
     - C(given) has the settings of roles that somebody set, and that say how the host is planned and compared.
+    - C(applied) has every setting of the roles that plan and bind, as far as they are on, that is not at its default.
+    - Its values are converted to their types.
+    - For hosts that are named, C(refused) has these sentences by host, C(lines) has each of them once with its hosts, and C(everywhere)
+      says whether all hosts have some.
+    - With O(features=true), a dictionary with the settings of each feature, named as the variables without C(npu_affinity_) and without the
+      name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_irq_interval). P(npu.affinity.desired_state#filter)
+      takes it.
   type: list
   elements: dict
 """
@@ -43,25 +69,52 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleError, AnsibleLookupError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, names, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import refused_settings
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import applied, archived, features, limits, names, specs, values
 
 
 class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-        given = {name: value for name, value in (variables or {}).items() if name.startswith(names.PREFIX)}
+        of_task = variables or {}
+        if kwargs.get("features"):
+            return [self._of_features(of_task)]
         options = specs.settings()
+        if terms:
+            found = {host: self._refusals(of_task["hostvars"][host], options) for host in terms}
+            return [refused_settings.fleet({host: refusals for host, refusals in found.items() if refusals}, terms, of_task["groups"])]
+        given = self._named(of_task)
         off = [
             role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
         ]
-        host = str((variables or {}).get("inventory_hostname", "localhost"))
+        host = of_task.get("inventory_hostname", "localhost")
+        refusals = [f"Host {host}: {refusal}" for refusal in self._refusals(of_task, options)]
         known = self._set(given, options)
-        refusals = names.refusals(host, given, options) + values.refusals(host, known, options)
-        refusals += names.cut_off(host, str((variables or {}).get("_raw_params", "")))
-        return [{"refusals": refusals, "remarks": names.remarks(given, off, options), "given": archived.kept(known, options)}]
+        defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
+        return [
+            {
+                "refusals": refusals,
+                "remarks": names.remarks(given, off, options) + limits.remarks(known, off, defaults),
+                "given": archived.kept(known, options),
+                "applied": applied.applied(known, off, options),
+            }
+        ]
+
+    def _refusals(self, variables: Mapping[str, Any], options: Mapping[str, specs.Options]) -> list[str]:
+        given = self._named(variables)
+        found = names.refusals(given, options) + values.refusals(self._set(given, options), options)
+        return found + names.cut_off(str(variables.get("_raw_params", "")))
+
+    def _named(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name in variables:
+            if name.startswith(names.PREFIX):
+                with contextlib.suppress(AnsibleError):  # a value that cannot be known yet
+                    found[name] = variables[name]
+        return found
 
     def _set(self, given: Mapping[str, Any], options: Mapping[str, specs.Options]) -> dict[str, Any]:
         """Return the values that somebody set, as far as they can be known before the host was asked anything."""
@@ -73,6 +126,13 @@ class LookupModule(LookupBase):
                 with contextlib.suppress(AnsibleError):
                     found[name] = templar.template(value)
         return found
+
+    def _of_features(self, given: Mapping[str, Any]) -> features.Settings:
+        templar: Any = self._templar
+        try:
+            return features.of_features({name: templar.template(given[name]) for name in features.names() & given.keys()})
+        except ValueError as error:
+            raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
 
     def _is_on(self, value: Any) -> bool:
         templar: Any = self._templar

@@ -39,8 +39,10 @@ def title(entry: Entry) -> str:
 def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
     """Return the entries that names stand for, by kind and number, lost ones included, and the names that stand for none.
 
-    ``ValueError`` for what is not a name.
+    ``ValueError`` for what is not a name, and for names that are not a list.
     """
+    if not isinstance(names, Iterable) or isinstance(names, str | Mapping):
+        raise ValueError(f"{names!r} is not a list of NPUs: write [0, 1], each entry {FORMS}")
     found: dict[str, Entry] = {}
     unknown = []
     for name in names:
@@ -138,12 +140,11 @@ def is_lost(plan: Entry, entry: Entry) -> bool:
     return any(entry is other or entry["slice"] == other["slice"] for other in plan.get("lost") or ())
 
 
-def present_ids(plan: Entry, names: Iterable[Any]) -> list[int]:
+def present_ids(plan: Entry, names: Iterable[Any], variable: str = "npus", owner: str = "the list") -> list[int]:
     """Return the logic ids, ascending, that the plan has by now for NPUs that settings name; lost NPUs have none.
 
-    Raises ``ValueError`` when the plan has no such NPU.
+    Raises ``ValueError`` when the plan has no such NPU, or when these are not names; it says so of ``owner`` in ``variable``.
     """
-    names = list(names)
-    if unknown := unknown_npus("npus", "the list", names, plan):
+    if unknown := unknown_npus(variable, owner, names, plan):
         raise ValueError(unknown)
     return sorted(int(entry["id"]) for entry in members(plan, names)[0] if not is_lost(plan, entry))

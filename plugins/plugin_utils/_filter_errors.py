@@ -15,6 +15,8 @@ from typing import ParamSpec, TypeVar
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.npu.affinity.plugins.module_utils._outside import shown_lines
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -28,12 +30,14 @@ def filter_errors(function: Callable[P, R]) -> Callable[P, R]:
         try:
             signature.bind(*args, **options)
         except TypeError as error:
-            raise AnsibleFilterError(f"{name}: {error}") from error
+            raise AnsibleFilterError(f"{name}: {shown_lines(str(error))}") from error
         try:
             return function(*args, **options)
         except ValueError as error:
-            raise AnsibleFilterError(f"{name}: {error}") from error
+            raise AnsibleFilterError(f"{name}: {shown_lines(str(error))}") from error
         except (AttributeError, LookupError, TypeError) as error:
-            raise AnsibleFilterError(f"{name}: the input has an unexpected form ({type(error).__name__}: {error})") from error
+            raise AnsibleFilterError(
+                f"{name}: the input has an unexpected form ({type(error).__name__}: {shown_lines(str(error))})"
+            ) from error
 
     return filtered

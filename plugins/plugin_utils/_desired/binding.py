@@ -32,6 +32,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
+_NEEDED_BY = {
+    "python3": "the units npu-affinity-*.service run",
+    "systemctl": "the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs",
+}
+_PACKAGES = {"python3": "Python 3.7 or newer, usually package python3", "systemctl": "usually package systemd"}
 _FOR_GOOD = "What was bound waits for them; when they are gone for good, unbind the host (playbook npu.affinity.unbind)."
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service")
 
@@ -55,13 +60,25 @@ def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]
             "The kubelet's CPU manager is static and owns the CPUs, so no slices are written. Let its reservedSystemCPUs cover the "
             f"IRQ CPUs {reserved or '(none)'}{housekeeping}."
         )
-    if machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244):
+    if sets_cpus(machine):
         return SLICES, "Workloads are bound by systemd slices (cgroup v2)."
     found = f"cgroup {machine.get('cgroup') or 'of unknown version'}, systemd {systemd or 'of unknown version'}"
     return SERVICES, (
         f"This host has {found}, where systemd ignores AllowedCPUs= on slices (cgroup v2 and systemd 244 are needed). The services named "
         "in npu_affinity_services get CPUAffinity= instead; other workloads are not bound. Interrupts are bound all the same."
     )
+
+
+def sets_cpus(machine: Mapping[str, Any]) -> bool:
+    """Return whether systemd can hold CPU sets in slices, services and scopes of a host (systemd.resource-control(5))."""
+    systemd = machine.get("systemd")
+    return machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244)
+
+
+def affinity(machine: Mapping[str, Any], cpus: str, mems: str) -> dict[str, str]:
+    """Return the settings of a service where systemd cannot hold CPU sets (systemd.exec(5)). ``NUMAPolicy=`` needs systemd 243."""
+    with_memory = mems and (machine.get("systemd") or 0) >= 243
+    return {"CPUAffinity": cpus} | ({"NUMAPolicy": "bind", "NUMAMask": mems} if with_memory else {})
 
 
 def refusals(
@@ -215,6 +232,14 @@ def holder_refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], confin
     ]
 
 
+def program_refusals(topology: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for every program that the host needs for what a bind writes, and does not have."""
+    missing = [name for name, path in sorted((topology.get("programs") or {}).items()) if path is None]
+    return [
+        f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again." for name in missing
+    ]
+
+
 def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
     """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with; '' takes any."""
     if not oldest or not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
@@ -291,14 +316,14 @@ def binding(
         for (unit, entries, engine), home in zip(_units(plan, services, workloads), homes, strict=True)
     ]
     if method == SERVICES:
-        with_memory = ((topology.get("machine") or {}).get("systemd") or 0) >= 243
+        machine = topology.get("machine") or {}
         result["services"] = [
-            _drop_in(unit, entries, _affinity(entries, with_memory), variables)
+            _drop_in(unit, entries, affinity(machine, _pool(entries), _mems(entries)), variables)
             for unit, entries, _home, variables in units
             if _pool(entries)
         ]
         for vnpu in result["vnpus"]:
-            vnpu["settings"] = _affinity([vnpu], with_memory)
+            vnpu["settings"] = affinity(machine, _pool([vnpu]), _mems([vnpu]))
         result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
     result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), variables) for unit, entries, home, variables in units]
@@ -327,7 +352,7 @@ def binding(
             "name": f"{kind}.slice",
             "description": f"All {kind.upper()} workloads of this host",
             "cpus": plan["cpus"] if bound_by == workers.WORKERS and _is_part(plan) else _pool(entries),
-            "mems": union(entry["mems"] for entry in entries),
+            "mems": _mems(entries),
             "wants": [unit["name"] for unit in result["slices"] if unit["name"].startswith(f"{kind}-")],
         }
         for kind in ("npu", "gpu")
@@ -355,6 +380,10 @@ def _pool(entries: Sequence[Mapping[str, Any]]) -> str:
     return union(entry["pool"] for entry in entries)
 
 
+def _mems(entries: Sequence[Mapping[str, Any]]) -> str:
+    return union(entry["mems"] for entry in entries)
+
+
 def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
     kind, number = kind_and_number(entry["slice"])
     return {
@@ -363,13 +392,6 @@ def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
         "cpus": entry["pool"],
         "mems": entry["mems"],
     }
-
-
-def _affinity(entries: Sequence[Mapping[str, Any]], with_memory: bool) -> dict[str, str]:
-    """The settings of a service where slices have no effect."""
-    settings = {"CPUAffinity": _pool(entries)}
-    mems = union(entry["mems"] for entry in entries)
-    return settings | ({"NUMAPolicy": "bind", "NUMAMask": mems} if with_memory and mems else {})
 
 
 def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
@@ -381,7 +403,7 @@ def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str
         return {"Slice": f"{kind}.slice"}
     if len(entries) == 1:
         return {"Slice": entries[0]["slice"]}
-    limits = {"AllowedCPUs": _pool(entries), "AllowedMemoryNodes": union(entry["mems"] for entry in entries)}
+    limits = {"AllowedCPUs": _pool(entries), "AllowedMemoryNodes": _mems(entries)}
     return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
 
 

@@ -51,7 +51,7 @@ def service(settings: Mapping[str, Any]) -> str:
         "After=systemd-modules-load.service systemd-udev-settle.service\n"
         "Before=containerd.service crio.service docker.service isulad.service kubelet.service podman.service\n\n"
         f"[Service]\nType=oneshot\n{ENVIRONMENT}"
-        f"ExecStart={settings['python']} -m npu_affinity._device_share{chips} --wait {wait} --timeout {timeout}{tool}\n"
+        f"ExecStart={settings['python']} -m npu_affinity device_share{chips} --wait {wait} --timeout {timeout}{tool}\n"
         f"TimeoutStartSec={wait + 180 + 10 * timeout}\n\n[Install]\nWantedBy=multi-user.target\n"
     )
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
-from ansible_collections.npu.affinity.plugins.module_utils._installed import LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._installed import ARCHIVE
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
-ENVIRONMENT = f"Environment=PYTHONPATH={LIBRARY} PYTHONDONTWRITEBYTECODE=1\n"
+ENVIRONMENT = f"Environment=PYTHONPATH={ARCHIVE} PYTHONDONTWRITEBYTECODE=1\n"
 """Where the host code lies, for the units that run it."""
 
 

@@ -23,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features import (
 )
 from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import DROP_IN, POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
 
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
@@ -49,7 +50,8 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED)
     files = [unit(IRQ_SERVICE, _service(settings)), unit(IRQ_TIMER, _timer(settings))]
     if functions:
-        files += [unit(IRQ_INSTANCE, _instance(settings)), managed(RULES, _rules(functions))]
+        systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
+        files += [unit(IRQ_INSTANCE, _instance(settings)), managed(RULES, _rules(functions, systemctl))]
     can_be_told = irqbalance["installed"] and irqbalance["argument_key"] is not None and not irqbalance["refusal"]
     if functions and settings["irqbalance"] == "policy" and can_be_told:
         files += [
@@ -92,7 +94,7 @@ def _oneshot(settings: Mapping[str, Any], arguments: str) -> str:
     limit = int(settings["rebind_limit"])
     return (
         f"[Service]\nType=oneshot\n{ENVIRONMENT}"
-        f"ExecStart={settings['python']} -m npu_affinity._irq --plan {PLAN}{arguments} --wait {settings['wait']}"
+        f"ExecStart={settings['python']} -m npu_affinity irq --plan {PLAN}{arguments} --wait {settings['wait']}"
         f"{f' --rebind-limit {limit}' if limit else ''}{failure}\n"
         f"TimeoutStartSec={int(settings['wait']) + 240}\n"
     )
@@ -120,13 +122,13 @@ def _timer(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _rules(functions: list[str]) -> str:
+def _rules(functions: list[str], systemctl: str) -> str:
     return (
         "# A driver that binds to an NPU requests its interrupts anew, and their affinity is lost: bind them again. Only the functions of "
         "the plan:\n"
         "# the crypto and compression engines of Kunpeng CPUs are accelerators of the same vendor.\n"
         f'ACTION=="bind", SUBSYSTEM=="pci", KERNEL=="{"|".join(functions)}", '
-        'RUN+="/usr/bin/systemctl --no-block start npu-affinity-irq@%k.service"\n'
+        f'RUN+="{systemctl} --no-block start npu-affinity-irq@%k.service"\n'
     )
 
 

@@ -8,16 +8,27 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import kubelet_drop_in
+
+_OPTION = re.compile(r"^(?=[a-z_]+: )")
 
 
 def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
-    """Return the drop-in where it counts: when it was written, or may be (``restart``). ``settings``: those of role kubelet, with the
-    drop-in's ``content``."""
+    """Return the drop-in, and whether it is ``compared``: it is there already, or may be written (``restart``)."""
     kubelet = topology.get("kubelet")
-    if not (settings["enabled"] and kubelet and (settings["restart"] or settings["file"] in kubelet["sources"])):
+    if not settings["enabled"]:
         return Feature()
-    return Feature(files=({"path": settings["file"], "content": settings["content"], "mode": "0644"},))
+    if not kubelet or not plan["npus"]:
+        return Feature(needs_plan=True)
+    options = {name: settings[name] for name in ("policy", "options", "topology_policy", "topology_options", "reserved")}
+    try:
+        content = kubelet_drop_in(plan, topology, **options)
+    except ValueError as error:
+        raise ValueError(_OPTION.sub("npu_affinity_kubelet_", str(error))) from error
+    compared = settings["restart"] or settings["file"] in kubelet["sources"]
+    return Feature(needs_plan=True, live={"path": settings["file"], "content": content, "compared": compared})

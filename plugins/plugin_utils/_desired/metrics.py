@@ -24,10 +24,10 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     textfile = settings["textfile"]
-    if not textfile.startswith("/") or not textfile.endswith(ENDING):
+    if textfile and not (textfile.startswith("/") and textfile.endswith(ENDING)):
         raise ValueError(
             f"npu_affinity_metrics_textfile is '{textfile}', and node exporter reads files whose names end in {ENDING}: set it to an "
-            "absolute path such as /var/lib/prometheus/node-exporter/npu_affinity.prom."
+            "absolute path such as /var/lib/prometheus/node-exporter/npu_affinity.prom, or leave it out."
         )
     return Feature(
         files=(
@@ -50,7 +50,7 @@ def _service(settings: Mapping[str, Any]) -> str:
         "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n"
         "After=npu-affinity-irq.service npu-affinity-threads.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
         f"ConditionPathExists={SETTINGS}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._metrics\nTimeoutStartSec=600\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity metrics\nTimeoutStartSec=600\n"
     )
 
 

@@ -23,8 +23,7 @@ OWNED = FEATURES["slices"].owned
 
 def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
     """Return slices and drop-ins of a plan; ``settings``: those of role slices, and what it has to know of the roles vnpu and kubelet:
-    ``kubelet_becomes``, the policy of the kubelet's CPU manager that the same bind sets, or '', and ``to_be_placed``, the files of the soft
-    split that the same bind would place."""
+    ``kubelet_becomes``, the policy of the kubelet's CPU manager that the same bind sets, or '', and ``vnpu_folder``."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     if settings["kubelet_becomes"] and topology.get("kubelet"):
@@ -48,18 +47,15 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
         if vnpu["limiter"]:
             files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, settings["vnpu_shared_region"])))
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
-    folder, placed = settings["vnpu_folder"], [f"{settings['vnpu_folder']}/{name}" for name in settings["to_be_placed"]]
-    needs_limiter = any(vnpu["limiter"] for vnpu in bound["vnpus"]) and limiter not in placed
-    needs_library = bound["vnpus"] and f"{folder}/libvnpu.so" not in placed
     return Feature(
         files=tuple(files),
         owned=OWNED,
         enabled=tuple(bound["enabled"]),
         started=tuple(bound["started"]),
         expected=tuple(bound["expected"]),
-        programs=(limiter,) if needs_limiter else (),
+        programs=(limiter,) if any(vnpu["limiter"] for vnpu in bound["vnpus"]) else (),
         notes=(bound["summary"],),
-        soft_split=folder if needs_library else "",
+        soft_split=settings["vnpu_folder"] if bound["vnpus"] else "",
         python=settings["python"],
         needs_plan=True,
         live={name: bound[name] for name in ("services", "workloads", "vnpus", "bound_by")},
@@ -83,9 +79,14 @@ def _sets(entry: Mapping[str, Any]) -> str:
 def drop_in_text(entry: Mapping[str, Any]) -> str:
     """Return the drop-in of a service, without the line that says whose it is."""
     needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
-    resets = assignments((key, "") for key in entry["settings"] if key in LISTS)
-    environment = "".join(f"Environment={key}={value}\n" for key, value in entry["environment"].items())
-    return f"# {entry['description']}\n{needs}[Service]\n{resets}{assignments(entry['settings'])}{environment}"
+    return f"# {entry['description']}\n{needs}{service_text(entry['settings'], entry['environment'])}"
+
+
+def service_text(settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit."""
+    resets = assignments((key, "") for key in settings if key in LISTS)
+    variables = assignments(("Environment", f"{key}={value}") for key, value in environment.items())
+    return f"[Service]\n{resets}{assignments(settings)}{variables}"
 
 
 def _housekeeping(entry: Mapping[str, Any]) -> str:

@@ -10,10 +10,11 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, traces
+from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     device_share,
     irq,
@@ -41,8 +42,14 @@ FEATURES = {
 PRESENT, ABSENT = "present", "absent"
 
 
-def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the host should be, by the features that ``settings`` names: ``{feature: settings of its role without the prefix}``.
+def desired_state(
+    topology: Mapping[str, Any],
+    plan: Mapping[str, Any] | None,
+    settings: Mapping[str, Mapping[str, Any]],
+    only: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return what the host should be, by ``settings`` (``{feature: settings of its role without the prefix}``), of all features that they
+    name or of those in ``only``; the others are left alone.
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
 
@@ -53,18 +60,20 @@ def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, s
 
     Raises ``ValueError`` with a sentence when a feature is not known, or when the plan must not be applied.
     """
-    if unknown := settings.keys() - FEATURES.keys():
+    if unknown := (settings.keys() | set(only or ())) - FEATURES.keys():
         raise ValueError(f"there is no feature {' or '.join(sorted(unknown))}; there are {', '.join(FEATURES)}.")
     together, features, live = Feature(), {}, {}
-    for name in (name for name in FEATURES if name in settings):
+    for name in (name for name in FEATURES if name in (settings if only is None else only)):
         is_wanted = bool(settings[name]["enabled"] and plan)
-        found = FEATURES[name](topology, plan or {}, {**settings[name], "enabled": is_wanted})
+        own = {**(_neighbours(settings) if name == "slices" else {}), **_on_this_host(topology, settings[name])}
+        found = FEATURES[name](topology, plan or {}, {**own, "enabled": is_wanted})
         features[name] = PRESENT if is_wanted else ABSENT
         together = together.with_those_of(found)
         if found.live is not None:
             live[name] = found.live
     state = together.document()
-    absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT}
+    kept = {"vnpu"} if settings.get("slices", {}).get("vnpus") else set()  # a limiter stays as long as a vNPU needs it
+    absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT and name not in kept}
     return {
         "schema": 1,
         "features": features,
@@ -74,3 +83,17 @@ def desired_state(topology: Mapping[str, Any], plan: Mapping[str, Any] | None, s
         "absent": {name: traces(feature) for name, feature in absent.items()},
         **state,
     }
+
+
+def _neighbours(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what feature slices has to know of others: the policy of a kubelet that owns the CPUs from this bind on, and where the soft
+    split lies."""
+    kubelet, vnpu = settings.get("kubelet"), settings.get("vnpu")
+    becomes_static = kubelet and kubelet["enabled"] and kubelet["policy"] == "static"
+    return {"kubelet_becomes": "static" if becomes_static else "", "vnpu_folder": vnpu["folder"] if vnpu else ""}
+
+
+def _on_this_host(topology: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the Python that the host has, where they name the usual one, which it need not have."""
+    found = (topology.get("programs") or {}).get("python3")
+    return {**settings, "python": found} if found and settings.get("python") == USUAL["python3"] else dict(settings)

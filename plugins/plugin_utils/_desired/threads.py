@@ -33,6 +33,8 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
             "npu_affinity_threads_enabled places threads from outside, and with npu_affinity_bound_by=workers the workers do it "
             "themselves; switch one of the two off."
         )
+    if not plan["npus"]:
+        return Feature(owned=OWNED)
     found, patterns = processes(topology, plan, settings), settings["patterns"]
     names = (
         f'{{"about": {json.dumps(ABOUT)},\n"patterns": {json.dumps(patterns, sort_keys=True)},\n'
@@ -61,11 +63,11 @@ def processes(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Ma
             found.append({"npus": workload["npus"], "slice": workload["slice"]})
             found += [{"npus": workload["npus"], "unit": name} for name in workload["units"]]
     for service in settings["services"]:
-        if npus := present_ids(plan, service["npus"]):
+        if npus := present_ids(plan, service["npus"], "npu_affinity_services", service["unit"]):
             found.append({"npus": npus, "unit": service["unit"]})
     for entry in settings["processes"]:
         named = entry.get("npus") or []
-        npus = present_ids(plan, named)
+        npus = present_ids(plan, named, "npu_affinity_threads_processes", "an entry")
         if npus or not named:
             found.append({**entry, "npus": npus})
     return found
@@ -75,7 +77,7 @@ def _service(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Place the threads of NPU processes on the CPUs of their roles\n"
         f"ConditionPathExists={PLAN}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._processes\nTimeoutStartSec=240\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity threads\nTimeoutStartSec=240\n"
     )
 
 

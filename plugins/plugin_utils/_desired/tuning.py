@@ -45,6 +45,6 @@ def _service(settings: Mapping[str, Any]) -> str:
         "After=systemd-modules-load.service systemd-udev-settle.service systemd-sysctl.service systemd-tmpfiles-setup.service\n"
         "After=tuned.service cpupower.service cpufrequtils.service\n"
         f"ConditionPathExists={FILE}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity._tuning\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity tuning\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )

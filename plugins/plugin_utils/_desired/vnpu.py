@@ -20,4 +20,5 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     """Return the layout as module vnpu_layout takes it; ``settings``: those of role vnpu."""
     if not settings["enabled"]:
         return Feature()
-    return Feature(soft_split=settings["folder"], live={key: settings[key] for key in LAYOUT})
+    files = [{key: value for key, value in file.items() if key != "src"} for file in settings["files"]]
+    return Feature(soft_split=settings["folder"], live={**{key: settings[key] for key in LAYOUT}, "files": files})

@@ -134,11 +134,13 @@ class Choice:
         if cpus.bit_count() == self.needed:
             self.take(cpus)
 
+    def threads(self, level: str) -> list[int]:
+        """Return the free CPUs, unit by unit in order."""
+        return [cpu for number in self.order(level) for cpu in cpus_of(self.units.of[level][number] & self.free)]
+
     def take_threads(self, level: str) -> None:
-        for number in self.order(level):
-            for cpu in cpus_of(self.units.of[level][number] & self.free):
-                if self.needed:
-                    self.take(1 << cpu)
+        for cpu in self.threads(level)[: self.needed]:
+            self.take(1 << cpu)
 
     def pack(self, spread: bool, by_cache: bool = False) -> int:
         if self.needed > 0:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NUMA nodes for a task: which the kubelet's topology manager chooses for CPUs and chips, and which policy admits them.
+"""NUMA nodes for a task: how the kubelet's topology manager merges the hints for CPUs and chips, and which policy admits the result.
 
 Sources: kubernetes/kubernetes@b0d609f0, ``pkg/kubelet/cm/topologymanager``; volcano-sh/volcano@ed72c7c8,
 ``pkg/scheduler/plugins/numaaware`` (hints for CPUs). Sets of nodes are bit masks; bit n is the n-th node, not the node with the id n.
@@ -11,7 +11,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -71,39 +71,69 @@ def least_nodes(request: int, counts: Sequence[int]) -> int:
 
 
 def best_nodes(
-    request: int, capacity: Sequence[int], free: Sequence[int], chips: Hint | None = None, ranking: Ranking | None = None
-) -> Hint | None:
-    """Return what the topology manager makes of the hints for CPUs and for chips, without listing the former. None: too few are free.
+    request: int, capacity: Sequence[int], free: Sequence[int], policy: str, chips: Hint | None = None, ranking: Ranking | None = None
+) -> Hint:
+    """Return what the topology manager makes of the hints for CPUs and for chips. Without either, any node will do."""
+    if not request and chips is None:
+        return Hint(None, True)
+    cpus = _cpu_hints(request, capacity, free, chips.nodes if chips else None) if request else None
+    return merge([None if chips is None else [chips], cpus], (1 << len(capacity)) - 1, policy, ranking)
 
-    Hints for CPUs are all sets above a threshold. So a set is a result with chips on ``chips.nodes`` exactly when it lies in these
-    nodes and has enough CPUs together with all other nodes of the host.
+
+def merge(resources: Iterable[Sequence[Hint] | None], everything: int, policy: str, ranking: Ranking | None = None) -> Hint:
+    """Return the best hint over all resources; ``everything`` are all nodes of the host.
+
+    None is a resource for which nobody has an opinion, an empty list one that cannot be placed.
     """
-    if not request:
-        return chips or Hint(None, True)
-    if sum(free) < request:
-        return None
-    ranking = ranking or Ranking()
-    narrowest = least_nodes(request, free)
-    possible = narrowest == least_nodes(request, capacity)
-    if chips is None or chips.nodes is None:
-        best = min(_enough(request, free, narrowest), key=ranking.within)
-        return Hint(best, possible and (chips is None or chips.preferred))
-    width = chips.nodes.bit_count()
-    if possible and chips.preferred and width == narrowest and _free(free, chips.nodes) >= request:
-        return chips
-    elsewhere = sum(free) - _free(free, chips.nodes)
-    results = [nodes for nodes in _subsets(chips.nodes) if _free(free, nodes) + elsewhere >= request]
-    return Hint(min(results, key=lambda nodes: ranking.otherwise(nodes, max(narrowest, width))), False)
+    if policy == "none":
+        return Hint(None, True)
+    listed = [[Hint(None, True)] if hints is None else hints or [Hint(None, False)] for hints in resources]
+    if policy == SINGLE:
+        listed = [[hint for hint in hints if hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)] for hints in listed]
+    best = _best(listed, everything, ranking or Ranking())
+    return Hint(None, best.preferred) if policy == SINGLE and best.nodes == everything else best
 
 
-def _free(free: Sequence[int], nodes: int) -> int:
-    return sum(free[node] for node in bits_of(nodes))
+def _best(resources: Sequence[Sequence[Hint]], everything: int, ranking: Ranking) -> Hint:
+    merged: set[tuple[int, int | None, bool]] = {(everything, None, True)}
+    for hints in resources:
+        merged = {_added(state, hint) for state in merged for hint in hints}
+    preferred = [nodes for nodes, _named, good in merged if nodes and good]
+    if preferred:
+        return Hint(min(preferred, key=ranking.preferred), True)
+    widths = [[hint.nodes.bit_count() for hint in hints if hint.nodes is not None] for hints in resources]
+    floor = max((min(named) for named in widths if named), default=0)
+    others = [nodes for nodes, _named, _good in merged if nodes]
+    return Hint(min(others, key=lambda nodes: ranking.otherwise(nodes, floor), default=everything), False)
 
 
-def _enough(request: int, free: Sequence[int], width: int) -> Iterator[int]:
-    for nodes in combinations(range(len(free)), width):
-        if sum([free[node] for node in nodes]) >= request:
-            yield sum([1 << node for node in nodes])
+def _added(state: tuple[int, int | None, bool], hint: Hint) -> tuple[int, int | None, bool]:
+    """Return nodes in common, the set that was named first, and whether all are preferred and named the same set."""
+    nodes, named, good = state
+    if hint.nodes is None:
+        return nodes, named, good and hint.preferred
+    return nodes & hint.nodes, hint.nodes if named is None else named, good and hint.preferred and named in (None, hint.nodes)
+
+
+def _cpu_hints(request: int, capacity: Sequence[int], free: Sequence[int], chips: int | None) -> list[Hint]:
+    """Return those hints for CPUs that decide what is merged with a hint for chips on ``chips``; None: there is none.
+
+    All hints are the sets of nodes with enough free CPUs, of which a host of 16 nodes has 65,535. Without chips, the narrowest win. With
+    chips, a set counts for what it has in common with theirs, so that one set for each subset of theirs is enough, with all other nodes;
+    besides theirs, which can be preferred, and one of the narrowest, whose width counts.
+    """
+    width = least_nodes(request, free)
+    if chips is None:
+        sets = {sum(1 << node for node in nodes) for nodes in combinations(range(len(free)), width)}
+    else:
+        others = (1 << len(free)) - 1 & ~chips
+        sets = {
+            chips,
+            sum(1 << node for node in sorted(range(len(free)), key=lambda node: -free[node])[:width]),
+            *(subset | others for subset in _subsets(chips)),
+        }
+    least = least_nodes(request, capacity)
+    return [Hint(nodes, nodes.bit_count() == least) for nodes in sets if sum(free[node] for node in bits_of(nodes)) >= request]
 
 
 def _subsets(nodes: int) -> Iterator[int]:

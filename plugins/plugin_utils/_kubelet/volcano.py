@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Objects of Kubernetes for Volcano's numa-aware plugin: its scheduler's configuration, samples, and what the exporter says of hosts.
 
-Sources: volcano-sh/volcano@ed72c7c8 (configuration of the scheduler, CRDs of Job and Numatopology), volcano-sh/resource-exporter@a4bd4247
-(what it publishes) and Huawei Cloud CCE, "NUMA Affinity Scheduling" (annotation and ``topologyPolicy``).
+Sources: volcano-sh/volcano@ed72c7c8 (CRDs of Job and Numatopology), volcano-sh/resource-exporter@a4bd4247 (what it publishes) and Huawei
+Cloud CCE, "NUMA Affinity Scheduling" (annotation and ``topologyPolicy``).
 
 Numbers of cores are those of their lowest CPU, which are unique on a host; the exporter has the kernel's, unique within a socket.
 
@@ -13,58 +13,23 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import yaml
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano_scheduler
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, NODES, SOCKETS
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.resources import resource_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
 ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"
-NUMA_AWARE = "numa-aware"
-RESOURCES = {"310": "huawei.com/Ascend310", "310p": "huawei.com/Ascend310P", "a5": "huawei.com/npu", "gpu": "nvidia.com/gpu"}
-DEFAULT_STRATEGY = "huawei.com/Ascend910"
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 Object = dict[str, Any]
-
-
-class Cluster(NamedTuple):
-    """Where a cluster keeps the configuration of Volcano's scheduler, and with what it starts."""
-
-    namespace: str
-    key: str
-    actions: str
-    tiers: Sequence[Sequence[str]]
-
-
-CLUSTERS = {
-    "volcano": Cluster(
-        "volcano-system",
-        "volcano-scheduler.conf",
-        "enqueue, allocate, backfill",
-        (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder")),
-    ),
-    "cce": Cluster(
-        "kube-system",
-        "default-scheduler.conf",
-        "allocate, backfill, preempt",
-        (
-            ("priority", "gang", "conformance"),
-            ("drf", "predicates", "nodeorder"),
-            ("cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"),
-            ("nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"),
-        ),
-    ),
-}
-"""volcano: volcano-sh/volcano@ed72c7c8, installer. cce: Huawei Cloud CCE, "NUMA Affinity Scheduling" (2025-02-18)."""
 
 
 def volcano(
@@ -80,7 +45,7 @@ def volcano(
     resource: str | None = None,
     cluster: str = "volcano",
     namespace: str = "",
-    plugins: Sequence[Sequence[str]] | None = None,
+    plugins: Sequence[Sequence[str | Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
     """Return ``{scheduler, deployment, job, numatopologies}``, for the cluster ``cce`` with ``addon`` besides.
 
@@ -94,44 +59,14 @@ def volcano(
     for word, number, least in (("cpus", cpus, 1), ("npus", npus, 0), ("replicas", replicas, 1), ("weight", weight, 0)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{word}: expected a whole number of {least} or more, since the plugin looks at no others; got {number!r}")
-    if cluster not in CLUSTERS:
-        raise ValueError(f"cluster: expected one of {', '.join(CLUSTERS)}; got {cluster!r}")
-    tiers = _tiers(CLUSTERS[cluster].tiers if plugins is None else plugins, weight)
+    made = volcano_scheduler.objects(cluster, namespace, plugins, weight)
     container = _container(hosts, str(name), str(image), cpus, npus, str(memory), resource)
     return {
-        "scheduler": scheduler(CLUSTERS[cluster], namespace, tiers),
-        **({"addon": {"default_scheduler_conf": _configuration(CLUSTERS[cluster], tiers)}} if cluster == "cce" else {}),
+        **made,
         "deployment": _deployment(str(name), container, str(policy), replicas),
         "job": _job(str(name), container, str(policy), replicas),
         "numatopologies": [numatopology(host, topology) for host, topology in sorted(hosts.items()) if topology.get("kubelet")],
     }
-
-
-def scheduler(cluster: Cluster, namespace: str, tiers: Sequence[Object]) -> Object:
-    """Return the ConfigMap of Volcano's scheduler with its plugins, tier by tier."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "volcano-scheduler-configmap", "namespace": str(namespace or cluster.namespace)},
-        "data": {cluster.key: yaml.safe_dump(_configuration(cluster, tiers), sort_keys=False)},
-    }
-
-
-def _configuration(cluster: Cluster, tiers: Sequence[Object]) -> Object:
-    return {"actions": cluster.actions, "tiers": copy.deepcopy(list(tiers))}
-
-
-def _tiers(names: object, weight: int) -> list[Object]:
-    """Return plugins as the scheduler reads them; the numa-aware one has its weight, and joins the last tier where no tier names it."""
-    tiers: list[list[str]] = []
-    for tier in names if isinstance(names, Iterable) and not isinstance(names, str | Mapping) else [None]:
-        if not isinstance(tier, Iterable) or isinstance(tier, str | Mapping) or not all(isinstance(name, str) for name in tier):
-            raise ValueError(f"plugins: expected a list of tiers, each a list of names of plugins; got {names!r}")
-        tiers.append(list(tier))
-    if not any(NUMA_AWARE in tier for tier in tiers):
-        tiers = [*tiers[:-1], [*(tiers[-1] if tiers else []), NUMA_AWARE]]
-    numa = {"arguments": {"weight": weight}}
-    return [{"plugins": [{"name": str(name), **(numa if name == NUMA_AWARE else {})} for name in tier]} for tier in tiers]
 
 
 def _container(
@@ -145,13 +80,12 @@ def _container(
 
 
 def _resource(hosts: Mapping[str, Mapping[str, Any]]) -> str:
-    families = {
-        "gpu" if npu.get("kind") == "gpu" else str(npu.get("family")) for topology in hosts.values() for npu in topology.get("npus") or ()
-    }
-    names = sorted({RESOURCES.get(family, DEFAULT_STRATEGY) for family in families})
-    if len(names) != 1:
-        raise ValueError(f"resource: the hosts have {', '.join(names) or 'no NPUs'}; name the one that is wanted")
-    return names[0]
+    npus = [npu for topology in hosts.values() for npu in topology.get("npus") or ()]
+    name = resource_of("gpu" if npu.get("kind") == "gpu" else npu.get("family") for npu in npus)
+    if name is None:
+        found = "no NPUs" if not npus else "NPUs of an unknown family"
+        raise ValueError(f"resource: the hosts have {found}; name the one that is wanted")
+    return name
 
 
 def _deployment(name: str, container: Object, policy: str, replicas: int) -> Object:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the command lines of docker, podman and nerdctl have in common.
+"""What a container gets besides its program: CPU sets, device nodes, mounts and variables.
 
 Device nodes and mounts: vllm-project/vllm-ascend@182b75ea ``docs/source/installation.md``. Ascend Docker Runtime:
 ``ASCEND_VISIBLE_DEVICES`` (physical ids), ``ASCEND_RUNTIME_OPTIONS`` and ``ASCEND_VNPU_SPECS`` replace both and say nothing about CPUs.
@@ -11,7 +11,6 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import VERSION_FILE
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
 OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices", "engine"})
 ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
@@ -107,23 +106,6 @@ def cpuset(workload: Workload) -> list[str]:
     return [f"--cpuset-cpus={workload.cpus}", *([f"--cpuset-mems={workload.mems}"] if workload.mems else [])]
 
 
-def by_gpu_flag(gpus: Sequence[int]) -> list[str]:
-    """Return the flag of docker and nerdctl. It is read as CSV, so that several ids need quotes that the shell must leave alone."""
-    ids = ",".join(map(str, gpus))
-    return [f'--gpus="device={ids}"' if len(gpus) > 1 else f"--gpus=device={ids}"] if gpus else []
-
-
 def by_gpu_name(gpus: Sequence[int]) -> list[str]:
     """Return GPUs by their names of the Container Device Interface."""
     return [f"nvidia.com/gpu={number}" for number in gpus]
-
-
-def run(engine: str, workload: Workload, options: Options, given: Devices, gpus: Sequence[str]) -> Recipe:
-    """Return the command that runs a container. ``gpus`` are the engine's own flags for the workload's GPUs."""
-    words = [engine, "run", *([f"--name={workload.name}"] if workload.name else [])]
-    words += [f"--cgroup-parent={workload.slice}"] if workload.slice else []
-    words += [*cpuset(workload), *gpus]
-    words += [f"--device={node}" for node in given.nodes]
-    words += [f"--volume={volume}" for volume in given.volumes]
-    words += [f"--env={name}={value}" for name, value in given.environment.items()]
-    return Recipe(shlex.join([*words, *options.arguments, options.image, *options.command]), given.notes)

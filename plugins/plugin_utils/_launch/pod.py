@@ -15,14 +15,15 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import reserved_cpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.resources import resource_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import whole_cores
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
 OPTIONS = frozenset({"image", "command", "devices", "memory", "resource", "engine"})
 ON_A_NODE = OPTIONS | {"node", "plan"}
-RESOURCES = {"npu": "huawei.com/Ascend910", "gpu": "nvidia.com/gpu"}
-DEVICES_ELSEWHERE = "The name of the device resource is that of the device plugin; kubectl describe node shows it."
+UNKNOWN = "RESOURCE"
+"""Stands for a resource that only the user can know. It has no domain, so that Kubernetes refuses it."""
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
 
 
@@ -32,6 +33,18 @@ def name_of(workload: Workload) -> str:
     if not _LABEL.match(name) or len(name) > 63:
         raise ValueError(f"name: '{name}' cannot be a pod's name; give one of lower-case letters, digits and '-'")
     return name
+
+
+def resource(workload: Workload, options: Options) -> str:
+    """Return the name under which the device plugin offers the workload's devices, ``RESOURCE`` where it is not known."""
+    return options.resource or resource_of(card.family for card in workload.cards) or UNKNOWN
+
+
+def devices_elsewhere(name: str) -> str:
+    """Return where the user sees the name of a resource."""
+    if name == UNKNOWN:
+        return "Give topology, or resource: the device plugin names it by the family of the NPU; kubectl describe node shows it."
+    return f"{name} is the name that the device plugin gives it; kubectl describe node shows it."
 
 
 def reserved(workload: Workload, options: Options) -> set[int]:
@@ -68,7 +81,7 @@ def pod(workload: Workload, options: Options, name: str, cpus: int) -> dict[str,
     if options.devices:
         if not workload.cards:
             raise ValueError(f"{workload.title} names no NPU, so that their number is not known; give npus, or devices=false")
-        resources[options.resource or RESOURCES[workload.kind]] = str(len(workload.cards))
+        resources[resource(workload, options)] = str(len(workload.cards))
     container = {
         "name": name,
         "image": options.image,

@@ -21,6 +21,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload, read
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 
 BINDINGS = ("global_slice", "topo_affinity", "cluster")
 """The rules by which vLLM-Ascend binds its own process."""
@@ -56,6 +57,8 @@ def launch(
     if binding and made.engine:
         raise ValueError(f"engine: {made.engine} is told not to bind itself, and binding={binding} asks for that; leave one of the two out")
     workload = read(entry, topology, made.name)
+    if binding and (why := _why_unbound(workload)):
+        raise ValueError(f"binding: {workload.title} cannot bind itself by {binding}: {why}; leave binding out, and the host binds it")
     warnings = _checked(workload, form, binding, total_npus)
     recipe = FORMS[form].recipe(workload, made)
     if not made.notes:
@@ -69,6 +72,13 @@ def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:
     if engine:
         return [sentence] if (sentence := ENGINES[engine].arguments) else []
     return [BINDS_ITSELF if binding else HOST_BINDS] if workload.kind == "npu" else []
+
+
+def _why_unbound(workload: Workload) -> str:
+    """Return why the workers of a workload do not bind themselves, or '' where they do or the host is not known."""
+    if workload.kind == "gpu":
+        return workers.NPUS_ONLY
+    return workers.why_unbound(workload.topology) if workload.topology else ""
 
 
 def _checked(workload: Workload, form: str, binding: str, total_npus: int | None) -> list[str]:

@@ -41,11 +41,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Card:
-    """One NPU or GPU of a workload. ``id``, ``phy_id`` None: not known. ``pool`` is its own cpulist, or that of the whole workload."""
+    """One NPU or GPU of a workload. ``id``, ``phy_id``, ``family`` None: not known.
+
+    ``pool`` is its own cpulist, or that of the whole workload.
+    """
 
     id: int | None
     phy_id: int | None
     pool: str
+    family: str | None = None
 
     @property
     def node(self) -> int:
@@ -89,7 +93,7 @@ class Workload:
     def cgroup_sets_cpus(self) -> bool:
         """Whether systemd can hold CPU sets on this host; without a topology it is taken to."""
         machine = self.topology.get("machine") or {}
-        return not machine or machine.get("cgroup") == "v2" and (machine.get("systemd") or 244) >= 244
+        return not machine or binding.sets_cpus(machine)
 
     @property
     def visible_on_host(self) -> dict[str, str]:
@@ -162,7 +166,8 @@ def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: s
         if not (match := DEVICE.match(str(path))):
             raise ValueError(f"devices: {path!r} is not the node of an NPU or GPU, such as /dev/davinci0")
         node = int(match[1])
-        yield Card(_logic_id(node, host, kind), node, cpus)
+        npu = _of_node(node, host, kind)
+        yield Card(npu.get("id"), node, cpus, npu.get("family"))
     if entry.get("devices"):
         return
     if "id" in entry:
@@ -174,18 +179,17 @@ def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: s
         number = given.get("id")
         if isinstance(number, bool) or not isinstance(number, int):
             raise ValueError(f"npus: expected logic ids such as [0, 1]; got {number!r}")
-        phy_id = given.get("phy_id")
-        if host:
-            phy_id = _of_topology(given, host, kind).get("phy_id", phy_id)
-        yield Card(number, phy_id, str(given.get("pool") or cpus))
+        npu = _of_topology(given, host, kind) if host else {}
+        family = "gpu" if kind == "gpu" else npu.get("family")
+        yield Card(number, npu.get("phy_id", given.get("phy_id")), str(given.get("pool") or cpus), family)
 
 
-def _logic_id(node: int, host: Mapping[str, Any], kind: str) -> int | None:
-    """Return the logic id of a device node's number, which is a physical id; None where no topology tells it."""
+def _of_node(node: int, host: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return the NPU of a device node's number, which is a physical id; empty where no topology tells it."""
     if kind == "gpu":
-        return node
-    found = [npu["id"] for npu in host.get("npus") or () if npu.get("kind", "npu") == kind and npu.get("phy_id") == node]
-    return found[0] if found else None
+        return {"id": node, "family": "gpu"}
+    found = [npu for npu in host.get("npus") or () if npu.get("kind", "npu") == kind and npu.get("phy_id") == node]
+    return found[0] if found else {}
 
 
 def _of_topology(given: Mapping[str, Any], host: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

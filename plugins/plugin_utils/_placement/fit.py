@@ -20,10 +20,18 @@ from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compr
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE, Hint, Ranking, best_nodes, least_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import (
+    SINGLE,
+    Hint,
+    Ranking,
+    admits,
+    best_nodes,
+    least_nodes,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import STATIC, Host
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
@@ -34,7 +42,10 @@ class Refused(ValueError):
 
 @dataclass(eq=False, slots=True)
 class Fit:
-    """What a task gets on a host: ``chips`` by physical id in order, the NUMA nodes of the hint and how many its CPUs take at least."""
+    """What a task gets on a host: ``chips`` by physical id in order, the NUMA nodes of the hint and how many its CPUs take at least.
+
+    ``assumed`` is what was assumed about the product of the host, '' for nothing.
+    """
 
     host: Host
     family: str | None
@@ -42,6 +53,7 @@ class Fit:
     npu_score: int
     hint: Hint
     nodes_used: int
+    assumed: str = ""
 
     @property
     def npus(self) -> list[int]:
@@ -67,19 +79,18 @@ def _choose(free: tuple[int, ...], count: int, family: str, multi: bool, healthy
 def fit(host: Host, request: Request) -> Fit:
     """Return what a task gets. Raises :class:`Refused`."""
     _admitted(host, request)
-    family, chosen = _chips(host, request) if request.npus else (None, _Chosen((), 0))
+    product, chosen = _chips(host, request) if request.npus else (None, _Chosen((), 0))
+    family, assumed = product or (None, "")
     chips = list(chosen.chips)
     if sum(host.free) < request.cpus:
         raise Refused(f"{request.cpus} CPUs are wanted, and {sum(host.free)} are free: {_free_by_node(host)}")
     if request.policy == "none":
-        return Fit(host, family, chips, chosen.score, Hint(None, True), 0)
-    hint = best_nodes(request.cpus, host.capacity, host.free, _chip_hint(host, chips), Ranking(host.distances) if host.distances else None)
-    if hint is None:
-        raise AssertionError("enough CPUs are free, so there are nodes that have them")
-    single = hint.nodes is None or hint.nodes.bit_count() == 1
-    if request.policy != "best-effort" and not (hint.preferred and (single or request.policy != SINGLE)):
+        return Fit(host, family, chips, chosen.score, Hint(None, True), 0, assumed)
+    ranking = Ranking(host.distances) if host.distances else None
+    hint = best_nodes(request.cpus, host.capacity, host.free, request.policy, _chip_hint(host, chips), ranking)
+    if not admits(request.policy, hint):
         raise Refused(_not_preferred(host, request, chips))
-    return Fit(host, family, chips, chosen.score, hint, _nodes_used(host, request.cpus, hint))
+    return Fit(host, family, chips, chosen.score, hint, _nodes_used(host, request.cpus, hint), assumed)
 
 
 def _admitted(host: Host, request: Request) -> None:
@@ -102,21 +113,23 @@ def _admitted(host: Host, request: Request) -> None:
             raise Refused(f"SMT Alignment Error: requested {request.cpus} cpus not multiple cpus per core = {threads}")
 
 
-def _chips(host: Host, request: Request) -> tuple[str, _Chosen]:
+def _chips(host: Host, request: Request) -> tuple[Product, _Chosen]:
     if host.topology is None:
         raise Refused("the host is described by CPUs only, and NPUs are wanted")
     try:
-        own = _choice.family_of(host.topology, request.mode or "chip")
+        product = product_of(host.topology, request.mode or "chip", host.labels, request.family)
     except ValueError as error:
         raise Refused(str(error)) from error
+    own = product.rule
     if request.mode not in (None, "chip") and not _choice.hands_out(own, request.mode):
-        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {RULES[own].PRODUCT} ({own})")
+        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {RULES[own].product} ({own})")
+    told = f". {product.assumed}" if product.assumed else ""
     if request.family not in ("auto", own):
-        raise Refused(f"its product is {RULES[own].PRODUCT} ({own}), and {request.family} is wanted")
+        raise Refused(f"its product is {RULES[own].product} ({own}), and {request.family} is wanted{told}")
     chosen = _choose(tuple(host.chips), request.npus, own, request.multi, host.healthy)
     if isinstance(chosen, str):
-        raise Refused(chosen)
-    return own, chosen
+        raise Refused(chosen + told)
+    return product, chosen
 
 
 def _chip_hint(host: Host, chips: Iterable[int]) -> Hint | None:
@@ -196,6 +209,23 @@ def cpus_of(found: Fit, request: Request) -> int | None:
         return allocate(units_of(host.topology), available, request.cpus, host.options or PolicyOptions(), nodes=nodes)
     except ValueError as error:
         raise Refused(str(error)) from error
+
+
+def use(found: Fit, cpus: int | None, request: Request) -> None:
+    """Take away from a host what a task gets there."""
+    host = found.host
+    for chip in found.chips:
+        del host.chips[chip]
+    if cpus is not None and host.free_cpus is not None:
+        host.free_cpus &= ~cpus
+        host.recount()
+        return
+    needed = request.cpus
+    nodes = host.everything if found.hint.nodes is None else found.hint.nodes
+    for place in sorted(range(len(host.ids)), key=lambda place: (not nodes >> place & 1, -host.free[place])):
+        taken = min(needed, host.free[place])
+        host.free[place] -= taken
+        needed -= taken
 
 
 def _pools(found: Fit) -> int:

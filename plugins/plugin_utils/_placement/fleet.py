@@ -12,8 +12,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import VARIABLE
+
 FACT = "npu_affinity_topology"
-LABELS = {"switch": "npu_affinity_switch", "position": "npu_affinity_switch_position", "superpod": "npu_affinity_superpod"}
+LABELS = {
+    "switch": "npu_affinity_switch",
+    "position": "npu_affinity_switch_position",
+    "superpod": "npu_affinity_superpod",
+    "product": VARIABLE,
+}
 """Labels of hosts and the variables of the inventory that give them."""
 
 
@@ -26,9 +33,7 @@ def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str
     if not isinstance(variables, Mapping) or not isinstance(names, Iterable) or not isinstance(saved, Mapping | None):
         raise ValueError("expected variables of hosts by name, names, and texts by file name")
     if saved is None:
-        return {
-            name: _entry(variables[name], variables[name].get(FACT), variables[name].get("npu_affinity_gather_error")) for name in names
-        }
+        return {name: _entry(variables[name], _fact(variables[name]), variables[name].get("npu_affinity_gather_error")) for name in names}
     found = {}
     for file, text in saved.items():
         name = _host(file)
@@ -36,6 +41,11 @@ def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str
         own = variables[name] if name in variables else {}  # noqa: SIM401 - hostvars.get fails for hosts that are not in the inventory
         found[name] = _entry(own, topology, error)
     return found
+
+
+def _fact(variables: Mapping[str, Any]) -> Any:
+    """Return the topology: a variable where a playbook set one, or ``inject_facts_as_vars`` is on, else among the facts."""
+    return variables.get(FACT) or (variables.get("ansible_facts") or {}).get(FACT)
 
 
 def _host(file: str) -> str:
@@ -56,9 +66,9 @@ def _read(text: str) -> tuple[Any, str | None]:
         facts = json.loads(text)
         if isinstance(facts, Mapping) and "__payload__" in facts:
             facts = json.loads(facts["__payload__"])
-    except (TypeError, ValueError) as error:
+    except (RecursionError, TypeError, ValueError) as error:
         return None, f"its saved facts are not valid JSON ({error})"
     if not isinstance(facts, Mapping):
         return None, "its saved facts are not a dictionary"
-    facts = facts.get("ansible_facts", facts)
+    facts = found if isinstance(found := facts.get("ansible_facts"), Mapping) else facts
     return (facts if "cpus" in facts else facts.get(FACT)), f"its saved facts do not have {FACT}"

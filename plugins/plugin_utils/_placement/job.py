@@ -4,7 +4,7 @@
 """Where a job can run whose tasks differ: together or not at all, as a gang of Volcano's, for the filter ``place``.
 
 Shapes of tasks are placed one after the other by what is left, the largest first; where that leaves one out, once more in the order in
-which the request has them. No other order is tried, so that a fleet that is nearly full can have a place that is not found.
+which the request has them. Where that leaves one out, too, :mod:`_placement.search` looks for any place, within a number of steps.
 
 This module is private to the collection.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import LIMIT, OutOfSteps, search
 from ansible_collections.npu.affinity.plugins.module_utils._table import columns
 
 Entry = dict[str, Any]
@@ -56,6 +57,12 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     tasks, missing = _together(hosts, largest)
     if missing and largest != shapes:
         tasks, _missing = _together(hosts, shapes)
+    limit = 0
+    if not tasks:
+        try:
+            tasks = _anyhow(hosts, largest)
+        except OutOfSteps:
+            limit = LIMIT
     order = [shape.name for shape in shapes]
     tasks.sort(key=lambda task: order.index(task["name"]))
     for number, task in enumerate(tasks):
@@ -69,7 +76,7 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
             ],
         },
         "placed": bool(tasks),
-        "message": _message(shapes, tasks, missing, fitting),
+        "message": _message(shapes, tasks, missing, fitting, limit),
         "tasks": tasks,
         "hosts": ranked,
         "fitting": fitting,
@@ -133,13 +140,31 @@ def _together(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry
     return tasks, None
 
 
-def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int] | None, fitting: Mapping[str, int]) -> str:
+def _anyhow(hosts: Mapping[str, Any], shapes: list[Shape]) -> list[Entry]:
+    """Return the tasks of all shapes in any placement that has room for them; none if there is no such. Raises :class:`OutOfSteps`."""
+    known, _unreadable = _place.read_all(hosts)
+    rankings = [_place.ranked(known, shape.request)[0] for shape in shapes]
+    placement = search(known, [shape.request for shape in shapes]) or {}
+    return [
+        {"name": shapes[place].name, "task": 0, **_place.put(known[name], rankings[place])}
+        for name, order in placement.items()
+        for place in order
+    ]
+
+
+def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int] | None, fitting: Mapping[str, int], limit: int = 0) -> str:
+    """Return the answer in words. With ``limit``, the search ended after so many steps without a placement."""
     if tasks:
         placed = (f"{shape.title} on {_place.hosts_by_name([task for task in tasks if task['name'] == shape.name])}" for shape in shapes)
         return f"The job can run: {'; '.join(placed)}."
     if missing is None:
         raise AssertionError("tasks are missing where there are none")
     shape, room = missing
+    if limit:
+        return (
+            f"No placement of the job was found within the limit of {limit} steps; it may have one. Tried first, "
+            f"{shape.title} found room for {room} of {shape.request.replicas}. Ask for fewer tasks or shapes, or name fewer hosts."
+        )
     if not fitting[shape.name]:
         return f"The job cannot run: no host can take {shape.title}, with its reason in refused."
     others = " and ".join(other.name for other in shapes if other.name != shape.name)

@@ -3,14 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which numbers of NPUs a job may ask for, over all its tasks.
 
-Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/superpod`` (checkSpBlock, checkRequireNPU) and the sizes of every
-product's rule.
+Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/superpod`` and ``internal/npu/policy/chip8node8sp``
+(checkSpBlock, checkRequireNPU) and the sizes of every product's rule.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
@@ -28,11 +31,22 @@ def refusal(
 
     ``sp_block`` are the NPUs of a block in a logical SuperPod, ``node_npus`` those of a host. What is None is not looked at.
     """
-    if family != SUPERPOD:
-        if per_task is not None and per_task not in RULES[family].sizes((replicas or 1) > 1):
-            product = RULES[family].PRODUCT
-            return f"size not allowed: {counted(replicas or 1, 'task')} with {counted(per_task, 'NPU')} each cannot run on {product}"
+    if family == SUPERPOD:
+        return of_superpod(RULES["a3"].single, per_task, replicas, sp_block, node_npus)
+    if per_task is None or per_task in RULES[family].sizes((replicas or 1) > 1):
         return None
+    product = RULES[family].product
+    return f"size not allowed: {counted(replicas or 1, 'task')} with {counted(per_task, 'NPU')} each cannot run on {product}"
+
+
+def of_superpod(
+    single: Collection[int],
+    per_task: int | None = None,
+    replicas: int | None = None,
+    sp_block: int | None = None,
+    node_npus: int = 16,
+) -> str | None:
+    """Return the same for a job in SuperPods; ``single`` are the sizes of a task that is its job."""
     total = None if per_task is None else per_task * (replicas or 1)
     block = total if sp_block is None else sp_block
     if block is not None and block < 1:
@@ -42,8 +56,9 @@ def refusal(
     if per_task is None or total is None or block is None:
         return None
     if (replicas or 1) == 1:
-        if per_task not in RULES["a3"].sizes(False) or per_task > node_npus:
-            return f"size not allowed: a single task in a SuperPod has 1 NPU or an even number up to {node_npus}, not {per_task}"
+        allowed = [size for size in single if size <= node_npus]
+        if per_task not in allowed:
+            return f"size not allowed: a single task in a SuperPod has {compress(allowed).replace(',', ', ')} NPUs, not {per_task}"
         return None if block == per_task else f"size not allowed: a single task has {per_task} NPUs, which must equal sp-block {block}"
     if total % block:
         return f"size not allowed: the {total} NPUs of the job are not a multiple of sp-block {block}"

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compr
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import switches as _switches
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit, Refused, cpus_of, fit, nodes_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit, Refused, cpus_of, fit, nodes_of, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request, checked
@@ -142,7 +142,7 @@ def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], l
             continue
         entry["scores"]["affinity"] = SELECTED if found.host.name in chosen else 0
         entry["score"] = sum(entry["scores"].values())
-        entries.append({**entry, "preferred": found.hint.preferred, "family": found.family})
+        entries.append({**entry, "preferred": found.hint.preferred, "family": found.family, "assumed": found.assumed})
     for entry in refused:
         del ranking.fits[entry["host"]]
     return entries, refused
@@ -192,7 +192,7 @@ def tasks_of(ranking: Ranking, order: list[str] | None = None) -> list[Entry]:
             raise
         tasks.append({"task": len(tasks), **_entry(found, cpus, ranking)})
         if order is None:
-            _use(found, cpus, request)
+            use(found, cpus, request)
             try:
                 again = fit(found.host, request)
             except Refused:
@@ -202,27 +202,19 @@ def tasks_of(ranking: Ranking, order: list[str] | None = None) -> list[Entry]:
     return tasks
 
 
+def put(host: Host, ranking: Ranking) -> Entry:
+    """Return a task on a host, and take away from the host what the task gets. Raises :class:`Refused`."""
+    found = fit(host, ranking.request)
+    cpus = cpus_of(found, ranking.request)
+    entry = _entry(found, cpus, ranking)
+    use(found, cpus, ranking.request)
+    return entry
+
+
 def _too_few(request: Request, placed: int) -> str:
     if placed:
         return f"{tasks_by_name(request)} cannot all run at once: the hosts that fit have room for {placed}"
     return f"No host can take {tasks_by_name(request)}: {_reasons_told(request)}"
-
-
-def _use(found: Fit, cpus: int | None, request: Request) -> None:
-    """Take away from a host what a task has got there."""
-    host = found.host
-    for chip in found.chips:
-        del host.chips[chip]
-    if cpus is not None and host.free_cpus is not None:
-        host.free_cpus &= ~cpus
-        host.recount()
-        return
-    needed = request.cpus
-    nodes = host.everything if found.hint.nodes is None else found.hint.nodes
-    for place in sorted(range(len(host.ids)), key=lambda place: (not nodes >> place & 1, -host.free[place])):
-        taken = min(needed, host.free[place])
-        host.free[place] -= taken
-        needed -= taken
 
 
 def _selected(known: Mapping[str, Host], ranking: Ranking) -> tuple[list[str] | None, str]:
@@ -282,11 +274,13 @@ def _by_superpod(ranking: Ranking) -> list[str]:
     wanted = request.superpod
     if wanted is None:
         raise AssertionError("called for requests with a SuperPoD only")
+    fits = [found for found in ranking.ordered() if found.host.labels.get("superpod") is not None]
+    if request.replicas == 1:  # hosts in use are filled first, whatever is left in their SuperPods (selectNodesWithLeastResourceForSingle)
+        least = min((len(found.host.chips) for found in fits), default=0)
+        fits = [found for found in fits if len(found.host.chips) == least]
     members: dict[int, list[str]] = {}
-    for found in ranking.ordered():
-        number = found.host.labels.get("superpod")
-        if number is not None:
-            members.setdefault(int(number), []).append(found.host.name)
+    for found in fits:
+        members.setdefault(int(found.host.labels["superpod"]), []).append(found.host.name)
     if not members:
         raise ValueError("No host that fits names its SuperPod; set npu_affinity_superpod in the inventory, or leave superpod out")
     per_block = max(1, wanted.sp_block // request.npus)
@@ -337,14 +331,20 @@ def ranking_lines(hosts: Sequence[Entry], fitting: int, refused: Iterable[Entry]
         yield from columns(heads)
         if fitting > len(hosts):
             yield f"… and {counted(fitting - len(hosts), 'more host')} that fit"
+    yield from _by_reason("assumed for", ((entry["assumed"], entry["host"]) for entry in hosts if entry["assumed"]))
+    yield from _by_reason("refused", ((entry["reason"], entry["host"]) for entry in refused))
+
+
+def _by_reason(verb: str, hosts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield an empty line and a line for each reason, with some of its hosts."""
     reasons: dict[str, list[str]] = {}
-    for entry in refused:
-        reasons.setdefault(entry["reason"], []).append(entry["host"])
+    for reason, name in hosts:
+        reasons.setdefault(reason, []).append(name)
     if reasons:
         yield ""
     for reason, names in reasons.items():
         more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
-        yield f"refused {', '.join(names[:TOLD])}{more}: {reason}"
+        yield f"{verb} {', '.join(names[:TOLD])}{more}: {reason}"
 
 
 def cells(entry: Mapping[str, Any]) -> tuple[str, str, str]:

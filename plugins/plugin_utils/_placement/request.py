@@ -75,6 +75,8 @@ DEFAULTS: Mapping[str, Any] = {
     "superpod": None,
 }
 SWITCH: Mapping[str, Any] = {"version": "1.0", "schema": switches.NORMAL, "tor_count": None, "shared_switches": 2, "states": {}}
+LARGEST = max(rule.chips for rule in RULES.values() if rule.superpod)
+"""The most NPUs of a host in a SuperPod."""
 SUPERPOD: Mapping[str, Any] = {"sp_block": None, "reserve_nodes": 0, "soft": False}
 
 
@@ -101,7 +103,7 @@ def checked(request: object) -> Request:
         kubernetes=bool(given["kubernetes"]),
         limit=_number("limit", given["limit"], 1),
         switch=_switch(given["switch"]),
-        superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"]),
+        superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"], given["family"]),
         multi=numbers["replicas"] > 1,
     )
     if made.switch and made.superpod:
@@ -126,14 +128,16 @@ def _switch(given: object) -> Switches | None:
     return Switches(version, fields["schema"], count, shared, fields["states"] or {})
 
 
-def _superpod(given: object, npus: int, replicas: int) -> SuperPods | None:
+def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods | None:
     if given is None:
         return None
     fields = fields_of("superpod", given, SUPERPOD)
     if not npus:
         raise ValueError("superpod: blocks are made of NPUs, and npus is 0")
     block = npus * replicas if fields["sp_block"] is None else _number("sp_block", fields["sp_block"], 1)
-    if refusal := job_sizes.refusal(job_sizes.SUPERPOD, npus, replicas, block, npus if replicas > 1 else 16):
+    named = RULES.get(family)
+    single = named.single if named and named.superpod else range(1, LARGEST + 1)  # else every host refuses what its product does not allow
+    if refusal := job_sizes.of_superpod(single, npus, replicas, block, npus if replicas > 1 else LARGEST):
         raise ValueError(refusal)
     return SuperPods(block, _number("reserve_nodes", fields["reserve_nodes"], 0), bool(fields["soft"]))
 

@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import soft_share
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 AUTO = "auto"
@@ -28,15 +29,16 @@ def select_npus(
     allocatable: int | None = None,
     share: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return ``{family, product, chips, score, reason}``; the arguments are those of the filter.
+    """Return ``{family, product, chips, score, reason, assumed}``; the arguments are those of the filter.
 
     ``ValueError`` with a sentence: the size is not allowed, the free chips do not fit, or the product is not known.
     """
+    assumed = ""
     if isinstance(free, Mapping):
         logic = idle(free)
         if share is not None:
             return _shared(logic.values(), share)
-        family = _choice.family_of(free, mode) if family == AUTO else family
+        family, assumed = product_of(free, mode) if family == AUTO else Product(family)
         choice = _choice.choose(list(logic), count, family, multi, allocatable or len(npus_of(free)))
         chips = [logic[chip] for chip in choice.chips]
     elif share is not None:
@@ -48,10 +50,11 @@ def select_npus(
         chips = choice.chips
     return {
         "family": family,
-        "product": choice.rule.PRODUCT,
+        "product": choice.rule.product,
         "chips": chips,
         "score": choice.score,
         "reason": reason(choice),
+        "assumed": assumed,
     }
 
 
@@ -68,11 +71,12 @@ def reason(choice: _choice.Choice) -> str:
     """Return in words where the chips are."""
     rule = choice.rule
     chips = compress(choice.chips).replace(",", ", ")
-    if rule.GROUP == 1:
-        return f"Chips {chips} are the lowest free ids; {rule.PRODUCT} has no affinity between chips."
-    groups = sorted({chip // rule.GROUP for chip in choice.chips})
+    if rule.group == 1:
+        return f"Chips {chips} are the lowest free ids; all chips of {rule.product} are alike."
+    groups = sorted({chip // rule.group for chip in choice.chips})
     numbers = compress(groups).replace(",", ", ")
-    return f"Chips {chips} are in {rule.WORD if len(groups) == 1 else rule.WORDS} {numbers} of {rule.PRODUCT}."
+    loose = f" MindCluster guarantees no affinity for {len(choice.chips)} chips." if len(choice.chips) in rule.loose else ""
+    return f"Chips {chips} are in {rule.word if len(groups) == 1 else rule.words} {numbers} of {rule.product}.{loose}"
 
 
 def _shared(unused: Iterable[int], share: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,4 +86,4 @@ def _shared(unused: Iterable[int], share: Mapping[str, Any]) -> dict[str, Any]:
     chip, score = soft_share.share(share.get("used") or {}, unused, share["request"], int(share["chip_hbm_mb"]))
     request = share["request"]
     told = f"Chip {chip} has room for {request['core']} percent and {request['hbm_mb']} MB under policy {request['policy']}."
-    return {"family": "soft_share", "product": "a shared chip", "chips": [chip], "score": score, "reason": told}
+    return {"family": "soft_share", "product": "a shared chip", "chips": [chip], "score": score, "reason": told, "assumed": ""}

@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
 from ansible_collections.npu.affinity.plugins.module_utils._table import REMARK_WIDTH, columns
 
 Row = dict[str, Any]
@@ -33,10 +34,12 @@ def count(cpulist: str) -> str:
 MEASURES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "overlap": lambda quality: count(quality["overlap"]),
     "split cores": lambda quality: str(quality["split_cores"]),
-    "local": lambda quality: f"{quality['local'] * 100:g}%",
+    "local": lambda quality: percent(quality["local"]),
+    "own node": lambda quality: percent(quality["own_node"]),
     "distance": lambda quality: "?" if quality["distance"] is None else f"{quality['distance']:g}",
     "caches": lambda quality: "?" if quality["caches"] is None else f"{quality['caches']:g}",
     "balance": lambda quality: str(quality["balance"]),
+    "smallest": lambda quality: str(quality["smallest"]),
     "idle": lambda quality: count(quality["idle"]),
     "without pool": lambda quality: str(len(quality["missing"])),
 }

@@ -86,20 +86,26 @@ class Groups:
     @cached_property
     def near(self) -> dict[int, tuple[int, ...]]:
         """For every node with usable CPUs and without cards, the homes at the smallest distance; several where they tie."""
-        near = {}
-        for node in self.usable.keys() - self.cards.keys():
-            distances = {home: self.machine.distance(node, home) for home in self.cards}
-            least = min(distances.values(), default=0)
-            near[node] = tuple(home for home, distance in distances.items() if distance == least)
-        return near
+        return {node: self._nearest(node, self.cards) for node in self.usable.keys() - self.cards.keys()}
+
+    def _nearest(self, node: int, others: Iterable[int]) -> tuple[int, ...]:
+        """Return those of other nodes at the smallest distance from a node."""
+        distances = {other: self.machine.distance(node, other) for other in others}
+        least = min(distances.values(), default=0)
+        return tuple(other for other, distance in distances.items() if distance == least)
 
     @cached_property
     def local(self) -> dict[int, int]:
-        """For every home, the CPUs that are local to its cards: its own and those of the nodes near to it, as a mask."""
-        local = {home: self.machine.nodes[home].cpus for home in self.cards}
-        for node, homes in self.near.items():
-            for home in homes:
-                local[home] |= self.machine.nodes[node].cpus
+        """For every node with cards, the CPUs that are local to these: its own, and those of the nodes without cards to which no other
+        card is nearer, as a mask, whether or not they may be divided. A card whose node is not known counts on its home.
+        """
+        nodes = self.machine.nodes
+        places = (own[0] if len(own := self._nodes(card)) == 1 else self.home.get(card) for card in self.machine.cards)
+        occupied = {place for place in places if place is not None}
+        local = {node: nodes[node].cpus for node in occupied}
+        for node in nodes.keys() - occupied:
+            for other in self._nearest(node, occupied):
+                local[other] |= nodes[node].cpus
         return local
 
     def divide(self, asked: Collection[Card], neighbours: bool, most: int | None = None) -> dict[Card, int]:
@@ -124,6 +130,33 @@ class Groups:
                 pools.update(of_group)
             elif any(card in asked for card in cards):
                 raise ValueError(self._too_few(home, of_group, small, neighbours))
+        return pools
+
+    def even_shares(self) -> dict[Card, int]:
+        """Return pools of equal numbers of cores for all cards of the host, which differ by at most one core.
+
+        Each gets the cores of its own node, then what is local to it, then the nearest of what the others leave.
+        """
+        machine = self.machine
+        cards = [card for card in machine.cards if card in self.home]
+        own = {card: card.numa if card.numa in machine.nodes else self.home[card] for card in cards}
+        order = sorted(
+            (node != own[card], not cpus & self.local.get(own[card], 0), machine.distance(own[card], node), place, node)
+            for place, card in enumerate(cards)
+            for node, cpus in self.usable.items()
+        )
+        pools = dict.fromkeys(cards, 0)
+        dealt = 0
+        for same in machine.by_size(machine.units(machine.usable)):
+            each, extra = divmod(len(same), len(cards))
+            wanted = [each + ((place - dealt) % len(cards) < extra) for place in range(len(cards))]
+            dealt += extra
+            alike = set(same)
+            left = {node: [unit for unit in machine.units(cpus) if unit in alike] for node, cpus in self.usable.items()}
+            for *_rank, place, node in order:
+                taken, left[node] = left[node][: wanted[place]], left[node][wanted[place] :]
+                wanted[place] -= len(taken)
+                pools[cards[place]] |= machine.joined(taken)
         return pools
 
     def _add_neighbours(self, shares: dict[int, list[int]]) -> None:
@@ -156,9 +189,10 @@ class Groups:
         return (
             f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
             f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
-            f"{sum(map(machine.least, pools))} in all. Allow more CPUs with cpus, keep fewer with housekeeping, or "
-            + ("make roles smaller" if roles else "lower min_cpus")
-            + ("; smt: threads divides single threads" if cores else "")
+            f"{sum(map(machine.least, pools))} in all. Allow more CPUs with npu_affinity_cpus, keep fewer with "
+            "npu_affinity_housekeeping, or "
+            + ("make npu_affinity_roles smaller" if roles else "lower npu_affinity_min_cpus")
+            + ("; npu_affinity_smt: threads divides single threads" if cores else "")
             + ("" if neighbours else "; strategy topo_affinity also uses the nodes without cards")
         )
 

@@ -69,7 +69,7 @@ def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:
             yield Violation("unusable", "<cards> has CPUs <cpus>, which are offline, not allowed or set aside", [card], cpus & unusable)
         count = cpus.bit_count()
         if 0 < count < machine.min_cpus:
-            yield Violation("few", f"<cards> has {count} CPUs (<cpus>), fewer than min_cpus {machine.min_cpus}", [card], cpus)
+            yield Violation("few", f"<cards> has {count} CPUs (<cpus>), fewer than npu_affinity_min_cpus {machine.min_cpus}", [card], cpus)
         elif 0 < count < machine.least(card):
             yield Violation("few", f"<cards> has {count} CPUs (<cpus>), too few for {machine.sizes(card)} and one for main", [card], cpus)
 

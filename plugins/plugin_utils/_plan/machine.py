@@ -295,9 +295,9 @@ def _restrict(machine: Machine, options: Options) -> None:
         asked = mask(options.cpus, "cpus")
         machine.usable &= asked
         if machine.exhausted:
-            raise ValueError(f"cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+            raise ValueError(f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
         if asked & ~machine.online:
-            machine.warnings.append(f"cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+            machine.warnings.append(f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
     if options.exclude_isolated:
         machine.usable &= ~machine.isolated
         if machine.exhausted:
@@ -320,21 +320,23 @@ def _set_aside(machine: Machine, options: Options) -> None:
                 short.append(node.id)
         if short:
             machine.warnings.append(
-                f"housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, for they have no more than "
+                f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, for they have no more than "
                 f"{options.housekeeping}."
             )
     elif options.housekeeping:
         asked = mask(options.housekeeping, "housekeeping")
         if asked & ~machine.online:
-            machine.warnings.append(f"housekeeping: {text_of(asked & ~machine.online)} are not online.")
+            machine.warnings.append(f"npu_affinity_housekeeping: {text_of(asked & ~machine.online)} are not online.")
         if asked & machine.online & ~allowed:
-            machine.warnings.append(f"housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out.")
+            machine.warnings.append(
+                f"npu_affinity_housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out."
+            )
         machine.housekeeping = asked & allowed
         if machine.smt == "cores":
             machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & allowed
     machine.usable &= ~machine.housekeeping
     if machine.exhausted:
         raise ValueError(
-            f"housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(allowed)}; "
+            f"npu_affinity_housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(allowed)}; "
             "keep fewer CPUs for the system"
         )

@@ -23,7 +23,8 @@ def machine_of(
     topology: Mapping[str, Any], cpus: object = None, housekeeping: object = "", smt: object = "cores", min_cpus: object = 1
 ) -> Machine:
     """Return the machine of a topology with the options of a plan. ``ValueError`` as a plan raises it."""
-    return _machine.read(topology, options.checked(planner.STRATEGIES, "auto", cpus, housekeeping, None, smt, min_cpus, True, True))
+    given = options.Given(cpus=cpus, housekeeping=housekeeping, smt=smt, min_cpus=min_cpus)
+    return _machine.read(topology, options.checked(planner.STRATEGIES, given))
 
 
 def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[str, Any]:

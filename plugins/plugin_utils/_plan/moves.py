@@ -35,14 +35,16 @@ def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
 
 
 def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequence[Any]]] = ()) -> list[str]:
-    """Return a sentence for every NPU, service, workload and vNPU that a bind of ``plan`` would move; none on a first bind.
+    """Return a sentence for the NPUs that a bind of ``plan`` would move, and one for every service, workload and vNPU.
+
+    None on a first bind.
 
     ``users`` are names with the NPUs that the settings name for them, which are resolved in both plans.
     """
     both = pairs(applied, plan)
     if not applied or not both:
         return []
-    sentences = [sentence for pair in both for sentence in of_npu(*pair)]
+    sentences = _together(step for pair in both for step in _steps(*pair))
     before = with_slices(applied)
     matched = {entry["slice"]: record for record, entry in both if entry}
     for user, names in users:
@@ -53,6 +55,14 @@ def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequenc
     return sentences
 
 
+def _together(steps: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what a bind does to all NPUs as one sentence: ``A bind moves NPU 0 …, NPU 1 …; adds NPU 2 …``; none where it does nothing."""
+    done: dict[str, list[str]] = {}
+    for verb, what in steps:
+        done.setdefault(verb, []).append(what)
+    return ["A bind " + "; ".join(f"{verb} {', '.join(whats)}" for verb, whats in done.items()) + "."] if done else []
+
+
 def with_slices(applied: Entry) -> Entry:
     """Return a plan in force whose entries all have a slice, which those of earlier versions have not."""
     npus = [{"slice": f"{entry.get('kind') or 'npu'}-{entry['id']}.slice", **entry} for entry in applied.get("npus") or ()]
@@ -61,23 +71,29 @@ def with_slices(applied: Entry) -> Entry:
 
 def of_npu(record: Entry | None, entry: Entry | None) -> Iterator[str]:
     """Yield the sentence on one of :func:`pairs`, where it differs."""
+    for step in _steps(record, entry):
+        yield from _together([step])
+
+
+def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str]]:
+    """Yield what a bind does to one of :func:`pairs`, as a verb and what follows it."""
     if entry is None:
         if record is not None:
-            yield f"A bind takes {title(record)} (PCI {record['pci']}, CPUs {record['pool']}) out of the plan."
+            yield "takes", f"{title(record)} (PCI {record['pci']}, CPUs {record['pool']}) out of the plan"
         return
     name = f"{title(entry)} (PCI {entry['pci']})"
     if record is None:
-        yield f"A bind adds {name} with CPUs {entry['pool']}."
+        yield "adds", f"{name} with CPUs {entry['pool']}"
         return
     known = [key for key in SETS if key in record or key == "kv"]
     changed = [key for key in known if (record.get(key) or "") != (entry.get(key) or "")]
     if record["slice"] != entry["slice"]:
-        yield f"A bind moves {name} from {record['slice']} with CPUs {record['pool']} to {entry['slice']} with CPUs {entry['pool']}."
+        yield "moves", f"{name} from {record['slice']} with CPUs {record['pool']} to {entry['slice']} with CPUs {entry['pool']}"
     elif "pool" in changed:
-        yield f"A bind moves {name} from CPUs {record['pool'] or 'of nobody'} to CPUs {entry['pool'] or 'of nobody'}."
+        yield "moves", f"{name} from CPUs {record['pool'] or 'of nobody'} to CPUs {entry['pool'] or 'of nobody'}"
     elif changed:
         then, now = (", ".join(f"{SETS[key]} {sets.get(key) or 'none'}" for key in changed) for sets in (record, entry))
-        yield f"A bind changes {name} from {then} to {now}."
+        yield "changes", f"{name} from {then} to {now}"
 
 
 def _places(entries: Iterable[Entry]) -> str:

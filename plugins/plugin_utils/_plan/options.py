@@ -50,7 +50,7 @@ class OfWorkload(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of a plan. ``housekeeping`` is a cpulist or a number of cores; ``npus`` None means all of the host."""
+    """The arguments of a plan, checked. ``housekeeping`` is a cpulist or a number of cores; ``npus`` None means all of the host."""
 
     strategy: str
     cpus: str
@@ -102,42 +102,46 @@ def _comparable(value: object) -> str:
     return "" if value is None or value == 0 and not isinstance(value, bool) else str(value)
 
 
-def checked(
-    strategies: Iterable[str],
-    strategy: object,
-    cpus: object,
-    housekeeping: object,
-    npus: object,
-    smt: object,
-    min_cpus: object,
-    repair: object,
-    replan: object,
-    roles: object = None,
-    exclude_isolated: object = False,
-    bound_by: object = HOST,
-    visible_npus: object = None,
-    workloads: object = None,
-) -> Options:
-    """Return the options in one form; ``ValueError`` names the option, what was found and what is expected."""
+@dataclass(frozen=True)
+class Given:
+    """The arguments of a plan as its caller gives them, in the order of the filter ``plan``, with their defaults."""
+
+    strategy: object = "auto"
+    cpus: object = None
+    housekeeping: object = ""
+    npus: object = None
+    smt: object = "cores"
+    min_cpus: object = 5
+    repair: object = True
+    replan: object = False
+    roles: object = None
+    exclude_isolated: object = False
+    bound_by: object = HOST
+    visible_npus: object = None
+    workloads: object = None
+
+
+def checked(strategies: Iterable[str], given: Given) -> Options:
+    """Return the options in one form; ``ValueError`` names the variable, what was found and what is expected."""
     options = Options(
-        strategy=_choice("strategy", strategy, ["auto", *sorted(strategies)]),
-        cpus="" if cpus is None else as_cpulist(cpus, "cpus"),
-        housekeeping=_housekeeping(housekeeping),
-        npus=None if npus is None else _ids("npus", npus),
-        smt=_choice("smt", smt, SMT),
-        min_cpus=_number("min_cpus", min_cpus, 1),
-        repair=flag("repair", repair),
-        replan=flag("replan", replan),
-        roles=_roles("roles", roles),
-        exclude_isolated=flag("exclude_isolated", exclude_isolated),
-        bound_by=_choice("bound_by", bound_by, BOUND_BY),
-        visible_npus=None if visible_npus is None else _ids("visible_npus", visible_npus),
+        strategy=_choice("npu_affinity_strategy", given.strategy, ["auto", *sorted(strategies)]),
+        cpus="" if given.cpus is None else as_cpulist(given.cpus, "npu_affinity_cpus"),
+        housekeeping=_housekeeping(given.housekeeping),
+        npus=None if given.npus is None else _ids("npu_affinity_npus", given.npus),
+        smt=_choice("npu_affinity_smt", given.smt, SMT),
+        min_cpus=_number("npu_affinity_min_cpus", given.min_cpus, 1),
+        repair=flag("npu_affinity_repair", given.repair),
+        replan=flag("npu_affinity_replan", given.replan),
+        roles=_roles("npu_affinity_roles", given.roles),
+        exclude_isolated=flag("npu_affinity_exclude_isolated", given.exclude_isolated),
+        bound_by=_choice("npu_affinity_bound_by", given.bound_by, BOUND_BY),
+        visible_npus=None if given.visible_npus is None else _ids("npu_affinity_visible_npus", given.visible_npus),
     )
-    options = replace(options, workloads=_of_workloads(workloads, options.roles))
+    options = replace(options, workloads=_of_workloads(given.workloads, options.roles))
     if not options.repair and (other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None)):
         raise ValueError(
-            f"roles: {other} is not what is published, which is {PUBLISHED}, and repair: false gives what is published; "
-            "leave roles out or use repair: true"
+            f"npu_affinity_roles: {other} is not what is published, which is {PUBLISHED}, and npu_affinity_repair: false gives what is "
+            "published; leave npu_affinity_roles out or use npu_affinity_repair: true"
         )
     return options
 
@@ -162,9 +166,13 @@ def _of_workloads(value: object, others: RoleSizes) -> tuple[OfWorkload, ...]:
     if value is None:
         return ()
     if not isinstance(value, Iterable) or isinstance(value, str | Mapping) or not all(isinstance(entry, Mapping) for entry in value):
-        raise ValueError(f"workloads: expected the list npu_affinity_workloads; got {value!r}")
+        raise ValueError(f"npu_affinity_workloads: expected a list of workloads; got {value!r}")
     return tuple(
-        OfWorkload(str(entry.get("name")), tuple(entry.get("npus") or ()), _roles(f"workload {entry.get('name')}: roles", roles, others))
+        OfWorkload(
+            str(entry.get("name")),
+            tuple(entry.get("npus") or ()),
+            _roles(f"npu_affinity_workloads: {entry.get('name')}: roles", roles, others),
+        )
         for entry in value
         if (roles := entry.get("roles"))
     )
@@ -196,8 +204,8 @@ def _housekeeping(value: object) -> str | int:
     if value is None or value == "":
         return ""
     if isinstance(value, int) or isinstance(value, str) and value.strip().isdecimal() and int(value):
-        return _number("housekeeping", value, 0) or ""
-    return as_cpulist(value, "housekeeping")
+        return _number("npu_affinity_housekeeping", value, 0) or ""
+    return as_cpulist(value, "npu_affinity_housekeeping")
 
 
 def _ids(name: str, value: object) -> tuple[int, ...]:

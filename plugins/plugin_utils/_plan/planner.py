@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import G
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.keep import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory_nodes, read
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, checked
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Given, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, cluster, discover
@@ -47,80 +47,39 @@ class Division(NamedTuple):
     violations: list[Violation]
 
 
-def plan(
-    topology: Mapping[str, Any],
-    strategy: str = "auto",
-    cpus: str | int | Iterable[int] | None = None,
-    housekeeping: str | int | Iterable[int] | None = "",
-    npus: Iterable[int] | str | None = None,
-    smt: str = "cores",
-    min_cpus: int = 5,
-    repair: bool = True,
-    replan: bool = False,
-    roles: Mapping[str, int] | None = None,
-    exclude_isolated: bool = False,
-    bound_by: str = "host",
-    visible_npus: Iterable[int] | str | None = None,
-    workloads: Iterable[Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Return the plan of a host, for the fact ``npu_affinity_plan``.
+def plan(topology: Mapping[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
+    """Return the plan of a host, for the fact ``npu_affinity_plan``. The arguments are the fields of :class:`Given`.
 
     Beside workers that bind themselves (``bound_by``) the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
     sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is
     not changed.
     """
-    options = checked(
-        STRATEGIES,
-        strategy,
-        cpus,
-        housekeeping,
-        npus,
-        smt,
-        min_cpus,
-        repair,
-        replan,
-        roles,
-        exclude_isolated,
-        bound_by,
-        visible_npus,
-        workloads,
-    )
+    return _planned(topology, checked(STRATEGIES, Given(*args, **options)))
+
+
+def _planned(topology: Mapping[str, Any], options: Options) -> dict[str, Any]:
     machine = read(topology, options)
     applied = _visible_npus.restrict(machine, topology, options)
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
     if beside_workers:
         options = _as_published(machine, options)
-    unlisted_functions = [device["pci"] for device in topology.get("unlisted") or ()]
-    kept = keep.keep(machine, applied, options, unlisted_functions)
-    if options.workloads:  # they name NPUs by the numbers of their slices, which keep() knows
-        machine.roles_of = _roles.of_workloads(machine, options, kept.numbers)
-        kept = keep.keep(machine, applied, options, unlisted_functions)
+    kept = _kept_of(machine, topology, applied, options)
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     name, reason = _choose(machine, options)
     groups = Groups(machine, STRATEGIES[name].INCLUDE_ALL)
-    if kept.entries is None:
-        followed = _followed(groups, name, reason, options, asked) if beside_workers else None
-        division = followed or _divided(groups, name, reason, options, asked, hidden)
-        for card, number in kept.numbers.items():
-            if card in division.entries:
-                division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
-    else:
+    if kept.entries is not None:
         division = _kept(kept.entries, (applied or {}).get("strategy") or name, beside_workers)
-    functions = {card.pci for card in hidden}
-    lost = [entry for entry in kept.lost if entry["pci"] not in functions]
-    lost += [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
-    result = quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost))
-    warnings = [
-        *machine.warnings,
-        *kept.warnings,
-        *unlisted.sentences(lost),
-        *division.warnings,
-        *_warnings.isolated(machine, division.pools),
-    ]
-    warnings += _warnings.workqueues(machine, {card: entry["irq"] for card, entry in division.entries.items()})
-    if options.repair and kept.entries is None:
-        warnings += _warnings.unmet(groups, division.pools, division.strategy, result["local"])
+    elif beside_workers:
+        division = _followed(groups, name, reason, options, asked)
+    else:
+        division = _divided(groups, name, reason, options, asked, hidden)
+    if kept.entries is None:
+        _number(division, kept)
+    lost = _lost(division, kept, hidden)
+    warnings = [*machine.warnings, *kept.warnings, *unlisted.sentences(lost), *division.warnings]
+    irqs = {card: entry["irq"] for card, entry in division.entries.items()}
+    warnings += _warnings.of_pools(groups, division.pools, division.strategy, irqs, options.repair and kept.entries is None)
     reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
     poll = _poll(machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair else [])
     return {
@@ -133,12 +92,36 @@ def plan(
         "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
         "repaired": division.repaired,
         "warnings": warnings,
-        "quality": result,
+        "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost)),
         "options": options.record(),
         "lost": lost,
         "violations": [f"{violation.sentence}." for violation in division.violations],
         **poll,
     }
+
+
+def _kept_of(machine: Machine, topology: Mapping[str, Any], applied: Mapping[str, Any] | None, options: Options) -> keep.Kept:
+    """Return what remains of the plan in force, and give the machine the roles of workloads."""
+    functions = [device["pci"] for device in topology.get("unlisted") or ()]
+    kept = keep.keep(machine, applied, options, functions)
+    if options.workloads:  # they name NPUs by the numbers of their slices, which keep() knows
+        machine.roles_of = _roles.of_workloads(machine, options, kept.numbers)
+        kept = keep.keep(machine, applied, options, functions)
+    return kept
+
+
+def _number(division: Division, kept: keep.Kept) -> None:
+    """Give cards that the plan in force knows their slices."""
+    for card, number in kept.numbers.items():
+        if card in division.entries:
+            division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
+
+
+def _lost(division: Division, kept: keep.Kept, hidden: Collection[Card]) -> list[Entry]:
+    """Return the entries of cards that are not there, and of those that npu-smi does not list."""
+    functions = {card.pci for card in hidden}
+    lost = [entry for entry in kept.lost if entry["pci"] not in functions]
+    return lost + [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
 
 
 def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> dict[str, str]:
@@ -153,7 +136,7 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[s
     if not cpus:
         warnings.append(
             "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "
-            "are, on CPUs of the pools as well. Keep some of that node out with cpus, or use strategy cluster."
+            "are, on CPUs of the pools as well. Keep some of that node out with npu_affinity_cpus, or use strategy cluster."
         )
     return {"poll": text_of(cpus)}
 
@@ -163,29 +146,33 @@ def _as_published(machine: Machine, options: Options) -> Options:
     rule, _reason = _choose(machine, replace(options, strategy="auto"))
     if options.strategy not in ("auto", rule):
         raise ValueError(
-            f"strategy: {options.strategy} is not what workers do that bind themselves (bound_by: workers), which is {rule} on this host; "
-            "use auto, or bound_by: host with in-process binding off"
+            f"npu_affinity_strategy: {options.strategy} is not what workers do that bind themselves (npu_affinity_bound_by: workers), "
+            f"which is {rule} on this host; use auto, or npu_affinity_bound_by: host with in-process binding off"
         )
     if other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None):
         raise ValueError(
-            f"roles: {other} is not what workers do that bind themselves (bound_by: workers), which is {PUBLISHED}; leave roles "
-            "out, or use bound_by: host with in-process binding off"
+            f"npu_affinity_roles: {other} is not what workers do that bind themselves (npu_affinity_bound_by: workers), which is "
+            f"{PUBLISHED}; leave npu_affinity_roles out, or use npu_affinity_bound_by: host with in-process binding off"
         )
     return replace(options, repair=False)
 
 
 def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
     """Return a published division beside the workers that make it: what is wrong with it is theirs, and to be looked at."""
-    instead = "use bound_by: host, with in-process binding off"
+    instead = "use npu_affinity_bound_by: host, with in-process binding off"
     try:
         division = _divided(groups, name, reason, options, asked, ())
     except ValueError as error:
-        raise ValueError(f"bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}") from error
+        raise ValueError(
+            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}"
+        ) from error
     if not division.entries:
         raise ValueError(
-            f"bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; {instead}"
+            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; "
+            f"{instead}"
         )
     told = [f"The workers bind themselves, and this is what they do: {violation.sentence}." for violation in division.violations]
+    told += _warnings.remote(groups, division.pools, division.strategy)
     if told:
         told.append(f"To repair that, {instead}.")
     return division._replace(warnings=[*division.warnings, *told], violations=[])
@@ -244,6 +231,8 @@ def _divided(groups: Groups, name: str, reason: str, options: Options, asked: fr
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:
         reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."
+    if made.kept:
+        reason = f"{reason[:-1]}; {made.kept}."
     broken = [] if options.repair else violations(groups, made.masks, asked)
     return Division(made.strategy, reason, made.masks, entries, [*repaired, *moved], [*made.warnings, *unmet], broken)
 
@@ -264,8 +253,8 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
     if without:
         raise ValueError(
             f"None of the CPUs on the NUMA nodes of {cards_named(without)} may be divided; that is {text_of(groups.machine.usable)}. "
-            "Allow some of them with cpus, keep fewer with housekeeping, leave these cards out with npus, or use strategy global_slice, "
-            "which does not look at nodes"
+            "Allow some of them with npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, leave these cards out with "
+            "npu_affinity_npus, or use strategy global_slice, which does not look at nodes"
         )
 
 

@@ -17,14 +17,15 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 
 
 def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[str, Any]:
-    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, balance, idle}``.
+    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, balance, smallest, idle}``.
 
     ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
-    pool CPUs that are local to their card (:func:`local_cpus`). ``balance``: CPUs of the largest minus the smallest pool. ``idle``:
-    the usable CPUs in no pool, nor ``held`` otherwise.
+    pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. Cards whose node is
+    not known count in neither. ``balance``: CPUs of the largest minus the smallest pool. ``smallest``: CPUs of that one. ``idle``: the
+    usable CPUs in no pool, nor ``held`` otherwise.
     """
     machine = groups.machine
-    union = inside = counted = 0
+    union = inside = own = counted = 0
     sizes = []
     whole = True
     for card, cpus in pools.items():
@@ -34,21 +35,34 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
         local = local_cpus(groups, card)
         if local is not None:
             inside += (cpus & local).bit_count()
+            own += (cpus & own_cpus(groups, card)).bit_count()
             counted += sizes[-1]
     return {
         "disjoint": sum(sizes) == union.bit_count(),
         "whole_cores": whole,
         "local": round(inside / counted, 3) if counted else 1.0,
+        "own_node": round(own / counted, 3) if counted else 1.0,
         "balance": max(sizes, default=0) - min(sizes, default=0),
+        "smallest": min(sizes, default=0),
         "idle": text_of(machine.usable & ~union & ~held),
     }
 
 
-def local_cpus(groups: Groups, card: Card) -> int | None:
-    """Return the CPUs that are local to a card as a mask; None where its NUMA node is not known, or has none to divide.
+def percent(share: float) -> str:
+    """Return a share as sentences and tables show it: 1 is 100%, and nothing less is."""
+    return f"{share * 100:g}%"
 
-    Those are the CPUs of its own node (where it has none, of the nearest with usable CPUs) and of the nodes without cards to which
-    no card is nearer.
+
+def local_cpus(groups: Groups, card: Card) -> int | None:
+    """Return the CPUs that are local to a card as a mask; None where its NUMA node is not known.
+
+    Those are the CPUs of its own node, and of the nodes without cards to which no other card is nearer. CPUs on the node of another card
+    are remote, even if none of its own may be divided.
     """
-    home = groups.home.get(card)
-    return groups.local[home] if home is not None and card.numa in groups.machine.nodes else None
+    return groups.local[card.numa] if card.numa in groups.machine.nodes else None
+
+
+def own_cpus(groups: Groups, card: Card) -> int:
+    """Return the CPUs of a card's own NUMA node as a mask, none where that is not known."""
+    node = groups.machine.nodes.get(card.numa) if card.numa is not None else None
+    return node.cpus if node else 0

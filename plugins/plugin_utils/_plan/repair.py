@@ -11,14 +11,17 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent, quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 
+BY_NODE = "the CPUs of every NUMA node were divided over its cards"
+EVENLY = "each card has an equal share of the host's CPUs, near ones first"
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are told one by one."""
 
@@ -44,14 +47,25 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     except ValueError as error:
         defects = [Violation("error", f"it fails: {str(error).rstrip('.')}", list(groups.home))]
     if not defects:
-        closer = _closer(groups, strategy, made) if near else None
-        return (closer or made), [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer else [])]
-    masks = groups.divide(asked, strategy.USE_ADJACENT_NODES, _most(machine, strategy))
+        closer = _closer(groups, strategy, made) if near else made
+        return closer, [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer.closer else [])]
+    masks, how = _divided(groups, strategy, asked)
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
     repaired = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
-    return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools)]
+    return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools, how)]
+
+
+def _divided(groups: Groups, strategy: Strategy, asked: Collection[Card]) -> tuple[dict[Card, int], str]:
+    """Return the division that replaces a broken one, and how it was made: by near nodes, unless the smallest of equal shares is larger."""
+    most = _most(groups.machine, strategy)
+    if strategy.INCLUDE_ALL:
+        near, even = groups.divide((), strategy.USE_ADJACENT_NODES, most), groups.even_shares()
+        shrinks = set(near) != set(groups.home) or quality(groups, near)["smallest"] < quality(groups, even)["smallest"]
+        if shrinks and not violations(groups, even, groups.home):
+            return even, EVENLY
+    return groups.divide(asked, strategy.USE_ADJACENT_NODES, most), BY_NODE
 
 
 def _most(machine: Machine, strategy: Strategy) -> int | None:
@@ -60,21 +74,31 @@ def _most(machine: Machine, strategy: Strategy) -> int | None:
     return strategy.MAX_CORES and max(strategy.MAX_CORES * units, *map(machine.least, machine.cards))
 
 
-def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools | None:
-    """Return a division of the near nodes over the same cards, whoever is asked for, where more of it is local; else None."""
-    published = quality(groups, made.masks)["local"]
-    if published == 1 or set(made.masks) != set(groups.home):
-        return None
-    try:
-        masks = groups.divide(frozenset(groups.home), strategy.USE_ADJACENT_NODES, _most(groups.machine, strategy))
-    except ValueError:
-        return None
-    local = quality(groups, masks)["local"]
-    if local <= published or violations(groups, masks, masks):
-        return None
-    pools = {card: masks[card] for card in groups.machine.cards if card in masks}
-    told = f"{published:.0%} of the CPUs would be local to their NPU. Instead the near nodes were divided, which gives {local:.0%}"
-    return Pools(made.strategy, pools, warnings=made.warnings, closer=told)
+def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools:
+    """Return the first division over the same cards, whoever is asked for, of which more is local and whose smallest pool is no smaller.
+
+    Without one, return the published pools. ``kept`` says what a more local division would cost.
+    """
+    published = quality(groups, made.masks)
+    if published["local"] == 1 or set(made.masks) != set(groups.home):
+        return made
+    divisions = {"the near nodes were divided": groups.divide((), strategy.USE_ADJACENT_NODES, _most(groups.machine, strategy))}
+    if strategy.INCLUDE_ALL:
+        divisions[EVENLY] = groups.even_shares()
+    kept = ""
+    for how, masks in divisions.items():
+        found = quality(groups, masks)
+        if found["local"] <= published["local"] or violations(groups, masks, groups.home):
+            continue
+        if found["smallest"] >= published["smallest"]:
+            pools = {card: masks[card] for card in groups.machine.cards if card in masks}
+            closer = f"{percent(published['local'])} of the CPUs would be local to their NPU. Instead {how}, which gives"
+            return Pools(made.strategy, pools, warnings=made.warnings, closer=f"{closer} {percent(found['local'])}", kept=kept)
+        kept = kept or (
+            f"a division with {percent(found['local'])} local CPUs would shrink the smallest pool from {published['smallest']} to "
+            f"{found['smallest']} CPUs"
+        )
+    return replace(made, kept=kept)
 
 
 def _fill_affinity(machine: Machine) -> list[Card]:
@@ -94,7 +118,7 @@ def _told(strategy: str, filled: list[Card]) -> list[str]:
     return [f"Published {strategy}: npu-smi prints no CPUs for {cards_named(filled)}. Instead those of the kernel's NUMA nodes were taken."]
 
 
-def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card, int]) -> Iterator[str]:
+def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card, int], how: str) -> Iterator[str]:
     """Yield what the published pools break and what was done instead; of many defects of one kind, the first with its numbers."""
     kinds: dict[str, list[Violation]] = {}
     for defect in defects:
@@ -102,14 +126,14 @@ def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card,
     for alike in kinds.values():
         told = alike if len(alike) < SHOWN else alike[:1]
         for defect in told:
-            yield f"Published {strategy}: {defect.sentence}. Instead {_outcome(defect.cards, pools)}."
+            yield f"Published {strategy}: {defect.sentence}. Instead {_outcome(defect.cards, pools, how)}."
         if others := {card: None for defect in alike[len(told) :] for card in defect.cards}:
-            yield f"Published {strategy}: the same holds for {cards_named(others)}. Instead {_outcome(others, pools)}."
+            yield f"Published {strategy}: the same holds for {cards_named(others)}. Instead {_outcome(others, pools, how)}."
 
 
-def _outcome(cards: Iterable[Card], pools: Mapping[Card, int]) -> str:
+def _outcome(cards: Iterable[Card], pools: Mapping[Card, int], how: str) -> str:
     told = [card for card in cards if card in pools]
     if len(told) <= SHOWN:
         return ", ".join(f"{card.name} has {text_of(pools[card])}" for card in told) or "they have no pool, because their node has too few"
     sizes = sorted({pools[card].bit_count() for card in told})
-    return f"the CPUs of every NUMA node were divided over its cards, {' or '.join(map(str, sizes))} each"
+    return f"{how}, {' or '.join(map(str, sizes))} each"

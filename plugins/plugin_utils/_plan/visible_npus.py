@@ -28,16 +28,19 @@ def restrict(machine: Machine, topology: Mapping[str, Any], options: Options) ->
     if options.visible_npus is None:
         return applied
     if options.bound_by != WORKERS:
-        raise ValueError("visible_npus: what workers see of a host counts where they bind themselves only; use bound_by: workers")
+        raise ValueError(
+            "npu_affinity_visible_npus: what workers see of a host counts where they bind themselves only; use "
+            "npu_affinity_bound_by: workers"
+        )
     if why := why_unbound(topology):
-        raise ValueError(f"visible_npus: workers of this host do not bind themselves: {why}; leave it out")
+        raise ValueError(f"npu_affinity_visible_npus: workers of this host do not bind themselves: {why}; leave it out")
     records = [*(applied or {}).get("npus", ()), *((applied or {}).get("lost") or ())]
     told = all(record.get("pci") for record in records) and all(card.pci for card in machine.cards)
     matched = keep.match(machine.cards, records) if told else {}
     numbers = keep.numbers_of(machine.cards, matched, records) if told else {card: card.id for card in machine.cards}
     known = {*numbers.values(), *map(keep.number_of, records)}
     if unknown := [number for number in options.visible_npus if number not in known]:
-        raise ValueError(f"visible_npus: the host has no NPU {unknown[0]}; it has {cards_named(machine.cards) or 'none'}")
+        raise ValueError(f"npu_affinity_visible_npus: the host has no NPU {unknown[0]}; it has {cards_named(machine.cards) or 'none'}")
     hidden = [card for card in machine.cards if numbers[card] not in options.visible_npus]
     machine.cards[:] = [card for card in machine.cards if card not in hidden]
     for place, card in enumerate(machine.cards):

@@ -15,7 +15,16 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import RoleSizes
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, own_cpus
+
+
+def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Mapping[Card, str], repaired: bool) -> Iterator[str]:
+    """Yield what to look at in pools; ``irqs`` are the CPUs of role irq. Less than was asked for is told of ``repaired`` ones only."""
+    yield from isolated(groups.machine, pools)
+    yield from workqueues(groups.machine, irqs)
+    if repaired:
+        yield from unmet(groups, pools, strategy)
+        yield from remote(groups, pools, strategy)
 
 
 def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
@@ -26,27 +35,27 @@ def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
         cpus = text_of(union(pools.values()) & machine.isolated)
         yield (
             f"CPUs {cpus} are isolated from the scheduler and in pools of {cards_named(cards)}, where threads do not spread over them by "
-            "themselves; exclude_isolated: true leaves them out."
+            "themselves; npu_affinity_exclude_isolated: true leaves them out."
         )
     if kept := machine.housekeeping & machine.isolated:
         yield (
             f"CPUs {text_of(kept)} are isolated from the scheduler and kept for the system, whose processes do not spread over them by "
-            "themselves; name others with housekeeping, or use exclude_isolated: true."
+            "themselves; name others with npu_affinity_housekeeping, or use npu_affinity_exclude_isolated: true."
         )
 
 
-def workqueues(machine: Machine, roles: Mapping[Card, str]) -> Iterator[str]:
-    """Yield which cards' workqueues the kernel will not run on the CPU of their SQ interrupt; ``roles`` are the CPUs of role irq."""
-    if cards := [card for card, cpus in roles.items() if cpus and not 1 << expand(cpus)[0] & machine.workqueues]:
+def workqueues(machine: Machine, irqs: Mapping[Card, str]) -> Iterator[str]:
+    """Yield which cards' workqueues the kernel will not run on the CPU of their SQ interrupt; ``irqs`` are the CPUs of role irq."""
+    if cards := [card for card, cpus in irqs.items() if cpus and not 1 << expand(cpus)[0] & machine.workqueues]:
         yield (
             f"The first IRQ CPU of {cards_named(cards)} is isolated (isolcpus, nohz_full): the kernel keeps the driver's send workqueue "
-            f"off it, on CPUs {text_of(machine.workqueues)}. Use exclude_isolated: true, name other CPUs, or add it to "
+            f"off it, on CPUs {text_of(machine.workqueues)}. Use npu_affinity_exclude_isolated: true, name other CPUs, or add it to "
             "/sys/devices/virtual/workqueue/cpumask."
         )
 
 
-def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float) -> Iterator[str]:
-    """Yield what a repaired plan could not do: keep whole cores together, and CPUs near to their cards."""
+def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
+    """Yield what a repaired plan could not do: keep whole cores together, and tell which CPUs are near."""
     machine = groups.machine
     held = union(pools.values())
     spare = machine.whole_cores(machine.cores(held)) & machine.online & ~held if machine.smt == "cores" and machine.threads else 0
@@ -63,14 +72,39 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str, local: float
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
     if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):
         yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so nothing tells whether the CPUs of a pool are near."
-    if local < 1:
-        far = [card for card, cpus in pools.items() if (near := local_cpus(groups, card)) is not None and cpus & ~near]
-        nearer = (
-            "topo_affinity takes near nodes, even_split the card's own alone"
-            if strategy == "global_slice"
-            else "even_split takes no others"
-        )
-        yield f"{strategy} gives {cards_named(far)} CPUs of other NUMA nodes (local: {local}); {nearer}."
+
+
+def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
+    """Yield which cards have remote CPUs, and which of these have no CPU of their own node, with numbers."""
+    far = {card: cpus & ~local for card, cpus in pools.items() if (local := local_cpus(groups, card)) is not None and cpus & ~local}
+    if not far:
+        return
+    without = [card for card in far if not pools[card] & own_cpus(groups, card)]
+    count, total = (sum(cpus[card].bit_count() for card in far) for cpus in (far, pools))
+    nearer = (
+        "topo_affinity takes near nodes, even_split the card's own alone" if strategy == "global_slice" else "even_split takes no others"
+    )
+    can_be_near = all(own_cpus(groups, card) & groups.machine.usable for card in far)
+    yield f"{strategy} gives {cards_named(far)} remote CPUs: {count} of {total} in these pools{'; ' + nearer if can_be_near else ''}."
+    for why, cards in _by_reason(groups, without).items():
+        nodes = sorted({card.numa for card in cards if card.numa is not None})
+        place = f"NUMA {'node' if len(nodes) == 1 else 'nodes'} {', '.join(map(str, nodes))}"
+        have = "has no CPU of its" if len(cards) == 1 else "have no CPU of their"
+        yield f"{cards_named(cards)} ({len(cards)} of {len(pools)}) {have} own {place}: {why}."
+
+
+def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]]:
+    """Return cards that have no CPU of their own node by the reason for that."""
+    found: dict[str, list[Card]] = {}
+    for card in cards:
+        if not (cpus := own_cpus(groups, card)):
+            why = "no CPU is online there"
+        elif not cpus & groups.machine.usable:
+            why = f"only CPUs {text_of(groups.machine.usable)} may be divided. Allow others with cpus, or keep fewer with housekeeping"
+        else:
+            why = "the CPUs there are in other pools"
+        found.setdefault(why, []).append(card)
+    return found
 
 
 def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:

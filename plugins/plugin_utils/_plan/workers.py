@@ -16,6 +16,7 @@ from typing import Any
 
 HOST, WORKERS = BOUND_BY = ("host", "workers")
 ARM = ("aarch64", "arm64")
+NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
 
 
 def why_unbound(topology: Mapping[str, Any]) -> str:
@@ -24,7 +25,7 @@ def why_unbound(topology: Mapping[str, Any]) -> str:
     if architecture and architecture not in ARM:
         return f"vLLM-Ascend's workers do so on Arm only, and this host is {architecture}"
     if any(npu.get("kind") == "gpu" for npu in topology["npus"]):
-        return "vLLM-Ascend's workers do so for NPUs only, and this host has GPUs"
+        return f"{NPUS_ONLY}, and this host has GPUs"
     return ""
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import svg
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import (
     HOUSEKEEPING,
@@ -385,7 +386,9 @@ def _quality(plan: Mapping[str, Any]) -> str:
         f"CPUs divided: {plan['cpus'] or 'none'}",
         f"housekeeping: {plan['housekeeping'] or 'none'}",
         f"idle: {quality['idle'] or 'none'}",
-        f"on the NPU's own or nearest NUMA node: {quality['local']:.0%}",
+        f"local to their NPU: {percent(quality['local'])}",
+        f"on its own NUMA node: {percent(quality['own_node'])}",
+        f"smallest pool: {quality['smallest']}",
         f"largest minus smallest pool: {quality['balance']}",
         "pools disjoint" if quality["disjoint"] else "pools OVERLAP",
         "cores whole" if quality["whole_cores"] else "cores SPLIT between NPUs",

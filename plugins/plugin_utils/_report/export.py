@@ -79,7 +79,7 @@ def _name(device: Mapping[str, Any]) -> str:
 
 
 def _local_shares(pools: Mapping[str, str], plan: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of CPUs on the own or nearest node by kind and id; none where plan and host do not fit any more."""
+    """Return the share of CPUs that are local to their NPU by kind and id; none where plan and host do not fit any more."""
     try:
         cards = measured(pools, topology, plan.get("cpus") or None)["npus"] if pools else []
     except ValueError:

@@ -705,7 +705,7 @@ function showHost(host) {
 
 function sentencesOf(shown, against) {
   const one = view => view ? [h("b", {}, view.label), view.strategy ? `: ${view.strategy}. ${view.kind === "kernel" ? "What the kernel was found to have." : view.reason}` : "",
-    view.kind === "plan" && typeof view.local === "number" ? ` ${percent(view.local)} of the CPUs on the NPU's own or nearest node.` : ""] : [];
+    view.kind === "plan" && typeof view.local === "number" ? ` ${percent(view.local)} of the CPUs are local to their NPU.` : ""] : [];
   const list = view => view ? [...view.violations.map(sentence => h("li", {class: "alarm"}, sentence)), ...view.warnings.map(sentence => h("li", {}, sentence)), ...view.repaired.map(sentence => h("li", {}, "Repaired: " + sentence))] : [];
   const details = list(shown);
   return [h("div", {}, one(shown)), against ? h("div", {}, one(against)) : "", details.length ? h("details", {open: details.length < 3}, h("summary", {}, many(details.length, "remark") + " on this plan"), h("ul", {class: "sentences"}, details)) : ""].filter(Boolean);

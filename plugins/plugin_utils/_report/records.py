@@ -167,7 +167,7 @@ class _Host:
         """Return what is to be looked at on a host that is as planned: remote CPUs, and warnings of its plan."""
         in_force = self._in_force() or {}
         local = (in_force.get("quality") or {}).get("local")
-        far = [f"{round(100 * (1 - local))} % of the CPUs are remote."] if local is not None and local < 1 else []
+        far = [f"{round(100 * (1 - local), 1):g} % of the CPUs are remote."] if local is not None and local < 1 else []
         return [str(sentence) for sentence in (*far, *(in_force.get("warnings") or ()))]
 
     def _in_force(self) -> Mapping[str, Any] | None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
+
 RESULTS = (
     "__npu_affinity_vnpu_result",
     "__npu_affinity_host_result",
@@ -65,18 +67,24 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     ("bind", {"verify", "report", "measure"}, {"never bound", "measured, not bound"}, "bind"),
     ("measure", {"measure"}, {"measured", "measured, not bound"}, "measure again and compare, after what you change"),
 )
-"""What to type next: the playbook, the same one where it is empty; after which playbooks; when a host has one of which states; what for."""
+"""The command to run next: the playbook, the same one where it is empty; after which playbooks; when a host has which states; why."""
+BACK = {
+    "rollback": "go back to the state before this run, which changed the host and then failed",
+    "unbind": "restore the state before the first bind, which changed the host and then failed",
+}
+"""The command for a host that failed after it was changed, by whether it was bound before."""
+REVIEWED = "bind what was reviewed, and nothing else"
+PURPOSES = [*BACK.values(), *(purpose for *_when, purpose in NEXT), REVIEWED]
+"""In the order in which they are shown."""
 
 Host = Mapping[str, Any]
 Judged = tuple[str, list[str]]
 
 
-def summary(
-    hosts: Mapping[str, Host], playbook: str, check: bool = False, stopped: str = "", command: str = "ansible-playbook npu.affinity.{}"
-) -> dict[str, Any]:
+def summary(hosts: Mapping[str, Host], playbook: str, check: bool = False, stopped: str = "", typed: Typed | None = None) -> dict[str, Any]:
     """Return the summary of a run as plain data.
 
-    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, and ``command`` is how a playbook is typed.
+    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, and ``typed`` is how it was started.
     """
     entries = {name: _entry(name, host, playbook, check) for name, host in hosts.items()}
     states = {state: [name for name, entry in entries.items() if entry["state"] == state] for state in STATES}
@@ -88,7 +96,7 @@ def summary(
         "plans": _plans(hosts, entries) if playbook in ("bind", "rollback", "verify") else [],
         "hosts": entries,
     }
-    return found | {"next": list(_next(found, command))}
+    return found | {"next": list(_next(found, hosts, typed or Typed()))}
 
 
 def _entry(name: str, host: Host, playbook: str, check: bool) -> dict[str, Any]:
@@ -235,12 +243,39 @@ def _plans(hosts: Mapping[str, Host], entries: Mapping[str, Mapping[str, Any]]) 
     return list(found.values())
 
 
-def _next(found: Mapping[str, Any], command: str) -> Iterable[dict[str, str]]:
-    """Yield what to type next, and what for."""
-    playbook, states = found["playbook"], set(found["states"])
+def _next(found: Mapping[str, Any], hosts: Mapping[str, Host], typed: Typed) -> Iterable[dict[str, str]]:
+    """Yield what to run next, and what for."""
+    playbook, check, states = found["playbook"], found["check"], set(found["states"])
+    for back, names in _to_take_back(found, hosts).items():
+        yield _step(typed, typed.line(back, limit=",".join(names), settings={TO: "-1"}), BACK[back])
+    reviewed = _plan_file(hosts) if playbook == "plan" else ""
     for own, of, wanted, purpose in NEXT:
         if playbook in of and states & wanted:
-            yield {"command": command.format(own or playbook), "purpose": purpose}
+            again = check and not own and "would change" not in wanted
+            given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {}
+            yield _step(typed, typed.line(own or playbook, check=again, settings=given), REVIEWED if given else purpose)
+
+
+def _step(typed: Typed, command: str, purpose: str) -> dict[str, str]:
+    names = ", ".join(typed.withheld)
+    return {"command": command, "purpose": f"{purpose}; add -e for {names}, whose values are not repeated here" if names else purpose}
+
+
+def _to_take_back(found: Mapping[str, Any], hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+    """Return the hosts that failed after a bind or a rollback had changed them, by the playbook that takes that back."""
+    names: dict[str, list[str]] = {}
+    for name in found["states"].get("failed", ()) if not found["check"] else ():
+        result = hosts[name].get("__npu_affinity_host_result") or {}
+        if result.get("changed"):
+            bound = (hosts[name].get("npu_affinity_topology") or {}).get("applied")
+            names.setdefault("rollback" if bound else "unbind", []).append(name)
+    return dict(sorted(names.items()))
+
+
+def _plan_file(hosts: Mapping[str, Host]) -> str:
+    """Return the file of plans that this run wrote, or an empty string."""
+    given = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
+    return f"{given.removesuffix('.json').removesuffix('.md')}.json" if given else ""
 
 
 def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -264,7 +299,7 @@ def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for plan in part["plans"]:
             shown = {key: value for key, value in plan.items() if key != "hosts"}
             plans.setdefault(repr(shown), {**shown, "hosts": []})["hosts"].extend(plan["hosts"])
-    steps = {step["purpose"]: step for part in parts for step in part["next"]}
+    steps = {step["command"]: step for part in parts for step in part["next"]}
     return {
         "playbook": parts[0]["playbook"],
         "check": parts[0]["check"],
@@ -272,5 +307,5 @@ def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "states": {state: names for state, names in states.items() if names},
         "plans": list(plans.values()),
         "hosts": hosts,
-        "next": [steps[purpose] for _own, _of, _wanted, purpose in NEXT if purpose in steps],
+        "next": sorted(steps.values(), key=lambda step: PURPOSES.index(step["purpose"].partition("; add -e")[0])),
     }

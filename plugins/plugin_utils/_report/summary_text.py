@@ -14,6 +14,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._table import count
+
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""
 WIDTH = 120
@@ -59,10 +61,6 @@ def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str
         for sentence in said:
             found.setdefault(sentence, []).append(name)
     yield from capped([f"{title} {folded(names)}: {sentence}" for sentence, names in found.items()], "sentence")
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def capped(found: Sequence[Any], noun: str) -> list[Any]:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
+from ansible_collections.npu.affinity.plugins.module_utils._outside import shown_lines
+
 TEXT, BOLD, MONO = 6.6, 7.8, 6.4
 """Width of a character in pixels in a wide font: which one a viewer has is not known."""
 
@@ -113,8 +115,9 @@ def group(kind: str, content: str) -> str:
 
 
 def clean(content: str) -> str:
-    """Return a text without characters that XML cannot hold, such as those of a name that was no UTF-8."""
-    return _NOT_XML.sub("\ufffd", content)
+    """Return a text without characters that XML cannot hold, such as those of a name that was no UTF-8, and with others that nobody sees
+    escaped."""
+    return shown_lines(_NOT_XML.sub("\ufffd", content))
 
 
 def fit(content: str, room: int, character: float) -> str:

@@ -33,13 +33,16 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def review_entry(state: Mapping[str, Any] | None, topology: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a host. ``state`` is its desired state; None where the plan has no NPU, so that nothing is applied."""
+def review_entry(
+    state: Mapping[str, Any] | None, topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the entry of a host. ``state`` is its desired state; None where the plan has no NPU, so that nothing is applied. ``settings``
+    are those that change what a bind does, by name, also where that is in no file (moving memory, waiting for busy cards)."""
     return {
         "machine": hardware(topology),
         "in_force": _decided(topology.get("applied")),
         "plan": _decided(plan),
-        "state": _digested(state) if state and plan["npus"] else None,
+        "state": _digested(state, settings or {}) if state and plan["npus"] else None,
     }
 
 
@@ -47,12 +50,13 @@ def _decided(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {key: plan[key] for key in PLAN if plan.get(key)} | {"npus": with_slices(plan)["npus"]} if plan else None
 
 
-def _digested(state: Mapping[str, Any]) -> dict[str, Any]:
+def _digested(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "features": state["features"],
         "files": {file["path"]: digest([file["content"], file["mode"]]) for file in state["files"]},
         "units": digest([state[name] for name in UNITS]),
         "live": {feature: digest(wanted) for feature, wanted in state["live"].items()},
+        "settings": {name: digest(value) for name, value in settings.items()},
     }
 
 
@@ -78,12 +82,14 @@ def differences(then: Entry, now: Entry) -> str:
     differ, so do files."""
     if (then["plan"], then["state"]) == (now["plan"], now["state"]):
         return ""
-    one, other = (found["state"] or {"features": {}, "files": {}, "units": "", "live": {}} for found in (then, now))
+    one, other = (found["state"] or {"features": {}, "files": {}, "units": "", "live": {}, "settings": {}} for found in (then, now))
     found = _changed(_words(then["plan"]), _words(now["plan"]))
     found += _changed(*({f"feature {name}": value for name, value in state["features"].items()} for state in (one, other)))
     if not found:
         found = [f"{path} {_word(one['files'].get(path), other['files'].get(path))}" for path in _differing(one["files"], other["files"])]
         found += [f"the settings of {feature} differ" for feature in _differing(one["live"], other["live"])]
+    if not found and one["units"] == other["units"]:
+        found = [f"{name} has another value" for name in _differing(one["settings"], other["settings"])]
     return _named(found) or "units differ"
 
 

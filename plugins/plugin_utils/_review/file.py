@@ -73,9 +73,14 @@ class Reviewed:
             raise ValueError(f"there is no file {path} on the controller")
         try:
             self.found = json.loads(content)
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             raise ValueError(f"{path} is not valid JSON ({error})") from error
-        if not isinstance(self.found, dict) or not {"schema", "version", "hosts", *TABLES.values()} <= self.found.keys():
+        tables = ("hosts", *TABLES.values())
+        if (
+            not isinstance(self.found, dict)
+            or not {"schema", "version", *tables} <= self.found.keys()
+            or not all(isinstance(self.found[name], dict) for name in tables)
+        ):
             raise ValueError(f"{path} is no file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
         if (self.found["schema"], self.found["version"]) != (SCHEMA, VERSION):
             raise ValueError(f"{path} was written by npu.affinity {self.found['version']}, and this is {VERSION}, which may bind otherwise")

@@ -9,16 +9,21 @@ This module is private to the collection.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._outside import shown
+from ansible_collections.npu.affinity.plugins.module_utils._table import count
 from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import count, folded
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import folded
 
 Host = Mapping[str, Any]
 HEADINGS = ("NPU", "PCI", "now", "new")
 ROLES = {"irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "mems": "memory", "slice": "slice"}
+_MARKDOWN = re.compile(r"[\\`*~]|!(?=\[)|\](?=[(\[:])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[+-](?=\s)|^#(?=#*\s)|(?<=^\d)[.)](?=\s)")
+"""What means something in Markdown. Brackets do so only where a link can follow: names of hosts, such as node[1:4], have them, too."""
 FIRST, MOVED, AS_IT_IS, NOTHING, REFUSED, SILENT = GROUPS = (
     "bound for the first time",
     "with other CPUs than now",
@@ -130,6 +135,5 @@ def _names(names: list[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a text on one line that Markdown shows as it is."""
-    escaped = html.escape(" ".join(str(value).split()), quote=False)
-    return "".join(f"\\{character}" if character in "\\`*" else character for character in escaped)
+    """Return a text on one line that Markdown shows as it is: no links and images, emphasis, headings or tags of HTML."""
+    return _MARKDOWN.sub(r"\\\g<0>", html.escape(shown(" ".join(str(value).split())), quote=False))

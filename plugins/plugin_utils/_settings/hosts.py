@@ -8,9 +8,13 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from ansible_collections.npu.affinity.plugins.module_utils._table import count
 
 GROUP = "npu_hosts"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 WITHOUT_MEANING = {"all", "untagged"}
 """Tags with which every task runs that has none."""
 
@@ -18,6 +22,22 @@ WITHOUT_MEANING = {"all", "untagged"}
 def pattern(given: str, groups: Collection[str]) -> str:
     """Return the pattern of hosts: that of the user, else the group of NPU hosts, else all."""
     return given or (GROUP if GROUP in groups else "all")
+
+
+def one_host(name: object, groups: Mapping[str, Collection[str]], matched: Collection[str]) -> str:
+    """Return the name of a host that is one of those ``matched``. Raises ``ValueError`` for everything else, names of groups and patterns
+    among it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        why = "it is not a name"
+    elif name in groups:
+        why = f"it is a group of {len(groups[name])} hosts"
+    elif name not in groups["all"]:
+        why = "the inventory has no host of that name"
+    elif name not in matched:
+        why = "it is not among the hosts of npu_affinity_hosts, or of the group npu_hosts"
+    else:
+        return name
+    raise ValueError(f"npu_affinity_host {name!r} is refused, because {why}: give the name of one host of the inventory.")
 
 
 def refusal(wanted: str, in_inventory: int, matched: Collection[str], limited: Collection[str] | None, sources: Iterable[str]) -> str:
@@ -28,9 +48,12 @@ def refusal(wanted: str, in_inventory: int, matched: Collection[str], limited: C
     if not in_inventory:
         return f"the inventory {', '.join(sources) or '(none is given)'} has no hosts: name a file or folder that has some, with -i."
     if not matched:
-        return f"no host of the inventory matches {wanted}, of {in_inventory}: correct npu_affinity_hosts, or the group in the inventory."
+        return (
+            f"{wanted} matches no host of the inventory, which has {count(in_inventory, 'host')}: correct npu_affinity_hosts, or the group "
+            "in the inventory."
+        )
     if limited is not None and not set(matched) & set(limited):
-        return f"--limit names {len(set(limited))} hosts, and none of them is in {wanted}: correct --limit or npu_affinity_hosts."
+        return f"--limit names {count(len(set(limited)), 'host')} and none of them is in {wanted}: correct --limit or npu_affinity_hosts."
     return ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 PREFIX = "npu_affinity_"
-FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "remarks", "summary", "topology"))
+FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "remarks", "state", "summary", "topology"))
 """What roles and playbooks set."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 
@@ -21,7 +21,7 @@ Specs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """The options of each role's argument specs, and of the playbooks: ``{role: {name: option}}``."""
 
 
-def refusals(host: str, names: Iterable[str], specs: Specs) -> list[str]:
+def refusals(names: Iterable[str], specs: Specs) -> list[str]:
     """Return one sentence for each variable that has the prefix of the collection and that nothing reads."""
     known = FACTS | {name for options in specs.values() for name in options}
     bare = {name.removeprefix(PREFIX): name for name in known - FACTS}
@@ -33,16 +33,16 @@ def refusals(host: str, names: Iterable[str], specs: Specs) -> list[str]:
             if near
             else f"leave it out, or call a variable of your own something that does not start with {PREFIX}."
         )
-        sentences.append(f"Host {host} has the variable {name}, which is not a setting of npu.affinity; {advice}")
+        sentences.append(f"the variable {name} is not a setting of npu.affinity; {advice}")
     return sentences
 
 
-def cut_off(host: str, rest: str) -> list[str]:
+def cut_off(rest: str) -> list[str]:
     """Return a sentence where values of ``-e`` were cut at a blank; ``rest`` is what Ansible kept of them as ``_raw_params``."""
     if not rest:
         return []
     advice = """write -e "name='two words'", or -e '{"name": "two words"}'."""
-    return [f"Host {host}: of an option -e, '{rest}' was not taken, because a value without quotes of its own ends at a blank; {advice}"]
+    return [f"of an option -e, '{rest}' was not taken, because a value without quotes of its own ends at a blank; {advice}"]
 
 
 def switches(specs: Specs) -> dict[str, str]:

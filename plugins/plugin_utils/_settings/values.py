@@ -11,11 +11,14 @@ This module is private to the collection.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.errors import ArgumentTypeError, ArgumentValueError, ElementError, UnsupportedError
+from ansible.module_utils.errors import ArgumentTypeError, ArgumentValueError, ElementError
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches
 
 KINDS = {
     "bool": "true or false",
@@ -29,7 +32,7 @@ KINDS = {
 }
 
 
-def refusals(host: str, given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return a sentence for each setting with a value of the wrong type, or another than its choices. ``given`` are templated values."""
     options = {name: option for of_role in specs.values() for name, option in of_role.items()}
     sentences = []
@@ -37,17 +40,59 @@ def refusals(host: str, given: Mapping[str, Any], specs: Mapping[str, Mapping[st
         option = options.get(name)
         if option is None or value is None:
             continue
-        errors = list(ArgumentSpecValidator({name: option}).validate({name: value}).errors)
+        wrong_keys = list(_wrong_keys(name, option, value))
+        errors = [] if wrong_keys else list(validated(name, option, {name: value}).errors)
         errors.sort(key=lambda error: not isinstance(error, ElementError))
-        sentences += [f"Host {host}: {_sentence(name, option, value, error)}" for error in errors[:1]]
+        sentences += wrong_keys + [_sentence(name, option, value, error) for error in errors[:1]]
+        if name in batches.SETTINGS and not errors:
+            try:
+                batches.checked(value, name)
+            except ValueError as refusal:
+                sentences.append(f"{refusal}.")
     return sentences
+
+
+def _wrong_keys(place: str, option: Mapping[str, Any], value: Any) -> Iterator[str]:
+    """Yield a sentence for each key that nothing reads or that is missing, of a dictionary and of those in a list and below them."""
+    options = option.get("options")
+    if options and isinstance(value, list | tuple):
+        for number, entry in enumerate(value, start=1):
+            yield from _wrong_keys(f"{place}: entry {number}", {"options": options}, entry)
+    if not options or not isinstance(value, Mapping):
+        return
+    aliases = {alias for of_key in options.values() for alias in of_key.get("aliases") or ()}
+    meant = []
+    for key in map(str, value):
+        if key not in options and key not in aliases:
+            near = difflib.get_close_matches(key, options, n=1)
+            meant += near
+            advice = f"did you mean {near[0]}?" if near else f"its keys are {', '.join(sorted(options))}."
+            yield f"{place} has the key {key}, which nothing reads; {advice}"
+    for key, of_key in options.items():
+        if of_key.get("required") and value.get(key) is None and key not in meant:
+            yield f"{place} lacks the key {key}."
+        elif of_key.get("type") == "list" and isinstance(value.get(key), str | int):
+            yield f"{place}: {key} is {value[key]!r}, which is not a list; write {_as_list(str(value[key]))}."
+        elif key in value:
+            yield from _wrong_keys(f"{place}, {key}", of_key, value[key])
+
+
+def _as_list(text: str) -> str:
+    """Return a text as the list that was probably meant: ``0-3`` as ``[0, 1, 2, 3]``."""
+    try:
+        return str(expand(text))
+    except ValueError:
+        return f"[{text}]"
+
+
+def validated(name: str, option: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """Return the ``ValidationResult`` of one setting by its argument spec; without a value, that of its default."""
+    return ArgumentSpecValidator({name: {**option, "required": False}}).validate(dict(given))
 
 
 def _sentence(name: str, option: Mapping[str, Any], value: Any, error: Exception) -> str:
     if isinstance(error, ElementError):
         return f"{name} takes a list, each entry {KINDS[option['elements']]}, and got {value!r}."
-    if isinstance(error, UnsupportedError):
-        return f"{name} has a key that it does not take: {error}"
     if isinstance(error, ArgumentTypeError) and not isinstance(value, Mapping | list):
         return f"{name} takes {KINDS[option['type']]}, and got {value!r}."
     if isinstance(error, ArgumentValueError):

@@ -85,8 +85,11 @@ def manifests(
     pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids)
     for container in (container for pod in pods for container in pod["spec"]["containers"] if limiter):
         container["lifecycle"] = _start_of(limiter)
-    per_node: dict[str, Any] = {"name": node, "hami-vnpu-core": soft}
-    per_node |= {"vDeviceCount": vdevice_count} if vdevice_count else {}
+    per_node: dict[str, Any] = {
+        "name": str(node),
+        "hami-vnpu-core": soft,
+    }
+    per_node |= {"vDeviceCount": int(vdevice_count)} if vdevice_count else {}
     npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
     calls, _failed = plugin_share_calls([{"card": npu["card"], "chip": npu["chip"] or 0} for npu in npus], soft)
     return {

@@ -1,103 +1,91 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A configuration of NRI's balloons policy whose balloons have exactly the CPUs of the plan, and the pod that runs in one of them.
+"""A configuration of NRI's balloons policy whose balloons lie close to the NPUs that their pods get, and such a pod.
 
-containers/nri-plugins, ``docs/resource-policy/policy/balloons.md``, ``cmd/plugins/balloons/policy/{balloons-policy,cputree}.go`` and
-``pkg/topology/topology.go``: no balloon type names CPUs. One of a fixed size takes them from those close to a device of sysfs, if these are
-enough. Close to a NUMA node are its CPUs (``cpulist``), close to the first cache of a core its threads (``shared_cpu_list``). A type with
-``components`` has their CPUs together and no device of its own. Types of one priority are filled in their order, ``reserved`` first.
+containers/nri-plugins@0705acc8, ``docs/resource-policy/policy/balloons.md`` and ``cmd/plugins/balloons/policy/balloons-policy.go`` (pull
+requests 720 and 722): with ``preferCloseToDevices: [podresourceapi:RESOURCE]`` a new balloon takes its CPUs from the NUMA nodes of the
+devices that the kubelet gave to its container. ``irqClaim`` moves interrupts, by name, to the CPUs of all balloons of a type; every other
+interrupt then goes to all CPUs, unless ``controllableInterrupts`` leaves it out. The balloon ``reserved`` takes the reserved CPUs only
+where ``minCPUs`` asks for as many.
 
 This module is private to the collection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import CQ, SQ
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import pod
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import numbered
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = pod.ON_A_NODE
+OPTIONS = pod.ON_A_NODE - {"devices"}
 ANNOTATION = "balloon.balloons.resource-policy.nri.io/pod"
-_ONCE = {"minBalloons": 1, "maxBalloons": 1, "allocatorPriority": "normal"}
+INTERRUPTS = [f"*{SQ}*", f"*{CQ}*"]
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
-    if not workload.topology:
-        raise ValueError(f"{workload.title}: balloons are made of cores and NUMA nodes, and a plan has neither; give topology")
+    if not workload.cards:
+        raise ValueError(f"{workload.title} names no NPU, and balloons lie close to NPUs; give npus")
     name = pod.name_of(workload)
     wanted = pod.only_without_cpu_manager(workload, "the balloons policy")
     reserved = pod.reserved(workload, options)
     if not reserved:
         raise ValueError(
-            f"{workload.title}: the policy needs reserved CPUs, and the plan has none for interrupts; give plan with housekeeping"
+            f"{workload.title}: the policy needs reserved CPUs, and the plan has none for interrupts; plan with npu_affinity_housekeeping"
         )
-    balloons = {name: pod.usable(workload, workload.cpus, reserved)}
-    for entry in _others(workload, options.plan):
-        balloons[str(entry["slice"]).removesuffix(".slice")] = pod.usable(workload, entry["pool"], reserved)
-    online = set(expand(workload.topology["cpus"]["online"]))
-    left = online.difference(reserved, *balloons.values())
-    made = pod.pod(workload, options, name, len(balloons[name]))
-    made["metadata"]["annotations"] = {ANNOTATION: name}
+    cpus = pod.usable(workload, workload.cpus, reserved)
+    made = pod.pod(workload, options, name, len(cpus))
+    made["metadata"]["annotations"] = {ANNOTATION: workload.kind}
     made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": options.node}
+    resource = pod.resource(workload, options)
+    claims = INTERRUPTS if any(entry.get("irq") for entry in _entries(workload, options)) else []
     notes = [
-        "A node has one policy, and applying it moves containers that run."
-        + ("" if options.plan else " Give plan, or add the balloon types of its other NPUs and their CPUs for interrupts."),
-        f"Compare: the balloon of this pod has CPUs {compress(balloons[name])} (kubectl logs of the plugin, or its metrics).",
+        "It needs nri-plugins of August 2026 or newer (pull requests 720 and 722). A node has one policy, and applying it moves containers "
+        "that run." + ("" if options.plan else " reservedResources must have the CPUs for interrupts of all other NPUs, too: give plan."),
+        f"The pod gets {len(cpus)} CPUs close to its NPU, not the set of the plan.",
         *wanted,
+        *_unhinted(workload),
+        pod.devices_elsewhere(resource),
     ]
-    if not left:
+    if claims:
         notes.append(
-            "No CPU is left for pods in no balloon of these, and they will not start on this node: plan with fewer CPUs, or let them run "
-            "on the reserved ones with reservedPoolNamespaces: ['*']."
+            f"The policy moves the interrupts of all NPUs to CPUs {compress(reserved)}, as it finds them when it starts: restart it after "
+            "a driver load, and set npu_affinity_irq_enabled: false for this host, or leave irqClaim and controllableInterrupts out."
         )
-    if options.devices:
-        notes += [pod.DEVICES_ELSEWHERE, f"The CPUs are those of {workload.title}; which NPU the pod gets, the device plugin decides."]
-    return Recipe(pod.documents(_policy(workload, options.node, reserved, balloons), made), notes)
+    return Recipe(pod.documents(_policy(workload, options.node, reserved, claims, resource), made), notes)
 
 
-def _others(workload: Workload, plan: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of the plan whose CPUs are not the workload's."""
-    own = set(expand(workload.cpus))
-    for entry in sorted(plan["npus"] if plan else (), key=lambda entry: kind_and_number(entry["slice"])):
-        if not own & set(expand(entry["pool"])):
-            yield entry
+def _entries(workload: Workload, options: Options) -> list[dict[str, Any]]:
+    return [{"irq": workload.irq}, *(options.plan["npus"] if options.plan else ())]
 
 
-def _policy(workload: Workload, node: str, reserved: set[int], balloons: Mapping[str, set[int]]) -> dict[str, Any]:
-    nodes = {frozenset(set(expand(numa["cpus"])) - reserved): numa["id"] for numa in workload.topology.get("numa") or ()}
-    cores = {frozenset(core): min(core) for core in numbered(workload.topology)}
-    types: list[dict[str, Any]] = [{"name": "reserved", "minCPUs": len(reserved)}]
-    parts: dict[str, dict[str, Any]] = {}
-    for name, cpus in balloons.items():
-        if (number := nodes.get(frozenset(cpus))) is not None:
-            types.append({"name": name, **_ONCE, **_close(f"node/node{number}", len(cpus))})
-            continue
-        held = {f"cpu-{first}": (first, core) for core, first in cores.items() if core <= cpus}
-        if split := cpus - {cpu for _first, core in held.values() for cpu in core}:
-            raise ValueError(
-                f"{workload.title}: other threads of the cores of CPUs {compress(split)} are in no balloon; plan with smt=cores"
-            )
-        types.append({"name": name, **_ONCE, "components": [{"balloonType": part} for part in held]})
-        parts |= {part: {"name": part, **_close(f"cpu/cpu{first}/cache/index0", len(core))} for part, (first, core) in held.items()}
+def _unhinted(workload: Workload) -> list[str]:
+    """Return a sentence where the device plugin tells the policy nothing about an NPU."""
+    silent = [str(npu) for npu, node in forecast.hints(workload.topology).items() if node is None] if workload.topology else []
+    apart = f" MindCluster's has none for NPU {', '.join(silent)}." if silent else ""
+    return [f"The device plugin must tell the NUMA nodes of its devices, which HAMi's does not.{apart}"] if workload.kind == "npu" else []
+
+
+def _policy(workload: Workload, node: str, reserved: set[int], claims: list[str], resource: str) -> dict[str, Any]:
+    close = {
+        "name": workload.kind,
+        "preferNewBalloons": True,
+        "preferSpreadingPods": True,
+        "preferCloseToDevices": [f"podresourceapi:{resource}"],
+    }
     return {
         "apiVersion": "config.nri/v1alpha1",
         "kind": "BalloonsPolicy",
         "metadata": {"name": f"node.{node}", "namespace": "kube-system"},
         "spec": {
+            "agent": {"podResourceAPI": True},
             "reservedResources": {"cpu": f"cpuset:{compress(reserved)}"},
-            "pinCPU": True,
-            "pinMemory": True,
-            "balloonTypes": [*types, *parts.values()],
+            **({"controllableInterrupts": list(claims)} if claims else {}),
+            "balloonTypes": [{"name": "reserved", "minCPUs": len(reserved), **({"irqClaim": list(claims)} if claims else {})}, close],
         },
     }
-
-
-def _close(device: str, cpus: int) -> dict[str, Any]:
-    return {"preferCloseToDevices": [f"/sys/devices/system/{device}"], "minCPUs": cpus, "maxCPUs": cpus}

@@ -44,7 +44,8 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         "Kubernetes 1.34 or newer with feature gate DRAConsumableCapacity. Memory nodes are not bound: the driver gives CPUs only.",
     ]
     if options.devices:
-        notes += [pod.DEVICES_ELSEWHERE, f"The CPUs are those of {workload.title}; which NPU the pod gets, the device plugin decides."]
+        notes.append(pod.devices_elsewhere(pod.resource(workload, options)))
+        notes.append(f"The CPUs are those of {workload.title}; which NPU the pod gets, the device plugin decides.")
     return Recipe(pod.documents(_claim(name, requests), made), notes)
 
 

@@ -26,7 +26,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     made = pod.pod(workload, options, name, len(pod.usable(workload, workload.cpus, reserved)))
     notes = ["The kubelet picks the CPUs: this is the number of CPUs, not their set."]
     if options.devices:
-        notes.append(pod.DEVICES_ELSEWHERE)
+        notes.append(pod.devices_elsewhere(pod.resource(workload, options)))
     if reserved:
         notes.append(f"The kubelet must have {compress(reserved)} in reservedSystemCPUs, and the CPUs for interrupts of all other NPUs.")
     return Recipe(pod.documents(made), [*notes, *(forecast.forecast(workload.topology) if workload.topology else [])])

@@ -106,7 +106,9 @@ def _inside(workload: Workload, card: Card, node: Node) -> list[int]:
     pool = set(expand(card.pool))
     whole = [number for number, core in enumerate(node.cores) if pool.issuperset(core)]
     if not whole:
-        raise ValueError(f"{workload.title}: CPUs {card.pool} have no whole core, and Slurm counts whole cores; plan with smt=cores")
+        raise ValueError(
+            f"{workload.title}: CPUs {card.pool} have no whole core, and Slurm counts whole cores; plan with npu_affinity_smt: cores"
+        )
     return whole
 
 

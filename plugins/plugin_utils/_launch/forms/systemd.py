@@ -8,6 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host, units
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
@@ -17,9 +18,8 @@ OPTIONS = frozenset({"visible_devices", "engine"})
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     unit = f"{workload.name or 'UNIT'}.service"
-    environment = [("Environment", f"{name}={value}") for name, value in host.environment(workload, options).items()]
     return Recipe(
-        units.text({"Service": [*units.settings(workload).items(), *environment]}),
+        slices.service_text(units.settings(workload), host.environment(workload, options)),
         [
             f"Paste it into the editor of: systemctl edit {unit}. It takes effect when the service is restarted.",
             *host.unsure(workload, options),

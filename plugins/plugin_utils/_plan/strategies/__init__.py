@@ -24,7 +24,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 
 @dataclass(eq=False)
 class Pools:
-    """What a strategy gives: pools as masks. ``strategy`` is the one that was used; ``closer`` says why near nodes were divided instead.
+    """What a strategy gives: pools as masks. ``strategy`` is the one that was used; ``closer`` says why others are taken
+    instead, and ``kept`` why others still are not.
 
     The order of a pool's CPUs decides their roles. It is ascending, except for the pools in ``printed``, which keep npu-smi's.
     """
@@ -34,6 +35,7 @@ class Pools:
     printed: dict[Card, list[int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     closer: str = ""
+    kept: str = ""
 
     def cpus(self, card: Card) -> list[int]:
         return self.printed.get(card) or cpus_of(self.masks[card])

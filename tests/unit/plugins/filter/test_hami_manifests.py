@@ -50,6 +50,20 @@ def test_two_containers_share_one_card_and_the_scheduler_will_say_so_on_the_pods
     assert found["values"] == {"devices": {"ascend": {"enabled": True}}}
 
 
+class Text(str):
+    """As Ansible has texts."""
+
+
+class Number(int):
+    """As Ansible has numbers."""
+
+
+def test_texts_and_numbers_of_ansible_are_written():
+    found = hami_manifests(host(), Text("node7"), [A], namespace=Text("kube-system"), vdevice_count=Number(4))
+    valid(found)
+    assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"])["nodes"][0]["vDeviceCount"] == 4
+
+
 def test_pods_of_the_published_layout_start_their_limiter():
     found = hami_manifests(host(), "node7", [A, B], limiter="/hami-vnpu-core/limiter")
     valid(found)

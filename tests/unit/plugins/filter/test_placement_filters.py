@@ -65,6 +65,16 @@ def test_chips_of_a_simulated_host_by_its_product(hosts):
     assert select_npus(hosts["duo-01"]["topology"], 2, mode="card")["chips"] == [2, 3]
 
 
+def test_the_fleet_has_topologies_among_facts_as_well_as_in_variables(hosts):
+    topology = hosts["a2-01"]["topology"]
+    facts = {"npu_affinity_topology": topology}
+    found = fleet(
+        {"facts": {"ansible_facts": facts}, "variable": facts, "neither": {"ansible_facts": {}}}, ["facts", "variable", "neither"]
+    )
+    assert found["facts"]["topology"] == found["variable"]["topology"] == topology
+    assert "gather it with npu.affinity.topology_facts" in found["neither"]["refused"]
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -96,8 +106,10 @@ def test_saved_facts_of_every_kind():
         "module.json": json.dumps({"ansible_facts": {"npu_affinity_topology": topology}, "changed": False}),
         "other.json": json.dumps({"ansible_hostname": "other"}),
         "list.json": "[]",
+        "inside.json": json.dumps({"ansible_facts": 7}),
+        "deep.json": "[" * 100_000,
     }
-    found = fleet({"plain": {"npu_affinity_superpod": 3}}, [], texts)
+    found = fleet({"plain": {"npu_affinity_superpod": 3, "npu_affinity_product": "atlas950"}}, [], texts)
     assert {name for name in found if "topology" in found[name]} == {"plain", "cached", "module"}
-    assert found["plain"]["labels"] == {"superpod": 3}
+    assert found["plain"]["labels"] == {"superpod": 3, "product": "atlas950"}
     assert found["other"]["refused"] == "its saved facts do not have npu_affinity_topology"

@@ -180,15 +180,37 @@ def wrong_report(seen, plan, pools):
         yield f"whole cores: {quality['whole_cores']}"
     if plan["npus"] and (cpu_set(quality["idle"]) != seen.usable - union or cpu_set(plan["cpus"]) != seen.usable):
         yield f"idle {quality['idle']} of {plan['cpus']}"
-    nodes = {node["id"]: cpu_set(node["cpus"]) for node in seen.topology["numa"]}
-    own = all(pools[name] <= nodes.get(card["numa"], frozenset()) for name, card in seen.cards.items() if name in pools)
-    if not 0 <= quality["local"] <= 1 or own and quality["local"] != 1:
-        yield f"local {quality['local']}"
+    if quality["smallest"] != min(sizes, default=0):
+        yield f"smallest {quality['smallest']} of {sizes}"
+    if (near := shares(seen, pools)) and (quality["local"], quality["own_node"]) != near:
+        yield f"local and own_node {quality['local']}, {quality['own_node']}; they are {near}"
     if plan["violations"]:
         yield f"violations {plan['violations']}"
     yield from (problem for key in ("repaired", "warnings") for sentence in plan[key] for problem in wrong_sentence(sentence))
     if not all(sentence.endswith(".") for key in ("repaired", "warnings") for sentence in plan[key]):
         yield "a sentence without its full stop"
+
+
+def shares(seen, pools):
+    """Return the shares of local CPUs and of those on the card's own node; None where the node of a card is not known."""
+    nodes = {node["id"]: node for node in seen.topology["numa"]}
+    with_cards = {card["numa"] for card in seen.cards.values()}
+    if not pools or not pools.keys() <= seen.cards.keys() or not with_cards <= nodes.keys():
+        return None
+
+    def distance(node, other):
+        return {int(key): value for key, value in nodes[node].get("distances", {}).items()}.get(other, 255)
+
+    own = local = 0
+    for name, members in pools.items():
+        home = seen.cards[name]["numa"]
+        for number, node in nodes.items():
+            count = len(members & cpu_set(node["cpus"]))
+            own += count * (number == home)
+            nearest = number not in with_cards and distance(number, home) == min(distance(number, other) for other in with_cards)
+            local += count * (number == home or nearest)
+    total = sum(map(len, pools.values()))
+    return round(local / total, 3), round(own / total, 3)
 
 
 def wrong_sentence(sentence) -> Iterator[str]:

@@ -8,7 +8,13 @@ import copy
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, driver_refusals, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import (
+    binding,
+    driver_refusals,
+    program_refusals,
+    refusals,
+    remarks,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
@@ -40,7 +46,15 @@ PLAN = {
     "repaired": [],
     "warnings": ["NPU 1 has no NUMA node."],
     "violations": [],
-    "quality": {"disjoint": True, "whole_cores": True, "local": 0.5, "balance": 0, "idle": "24-143,168-191"},
+    "quality": {
+        "disjoint": True,
+        "whole_cores": True,
+        "local": 0.5,
+        "own_node": 0.25,
+        "balance": 0,
+        "smallest": 24,
+        "idle": "24-143,168-191",
+    },
 }  # fmt: skip
 ONE = {"unit": "vllm@0.service", "npus": [0]}
 BOTH = {"unit": "big.service", "npus": [1, 0]}
@@ -418,8 +432,9 @@ def test_the_table_says_who_gets_what_and_why():
         "strategy   topo_affinity, auto was requested. npu-smi reports the",
         "           affinity of every NPU.",
         "CPUs       0-191 divided, idle 24-143,168-191",
-        "quality    pools disjoint, cores whole, 50% of the CPUs on the NPU's own",
-        "           or nearest NUMA node, largest minus smallest pool 0 CPUs",
+        "quality    pools disjoint, cores whole, 50% of the CPUs local to their",
+        "           NPU, 25% on its own NUMA node, smallest pool 24 CPUs, largest",
+        "           minus smallest pool 0 CPUs",
         "warning    NPU 1 has no NUMA node.",
         "bound      By slices.",
     ]
@@ -434,3 +449,11 @@ def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it():
 
 def test_the_table_of_a_host_without_npus():
     assert plan_table(changed(PLAN, npus=[]), changed(TOPOLOGY, npus=[]))[0] == "no NPU"
+
+
+def test_a_machine_without_a_program_that_units_need_is_refused():
+    topology = {"programs": {"python3": "/usr/bin/python3", "systemctl": None}}
+    assert program_refusals(topology) == [
+        "This host has no program systemctl, which the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs: "
+        "install it (usually package systemd), and bind again."
+    ]

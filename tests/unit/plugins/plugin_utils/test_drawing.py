@@ -57,7 +57,7 @@ def host(nodes, npus, pools, siblings=(), caches=(), offline="", kind="npu", rol
         "repaired": [],
         "warnings": [],
         "violations": [],
-        "quality": {"disjoint": True, "whole_cores": True, "local": 1.0, "balance": 0, "idle": ""},
+        "quality": {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "balance": 0, "smallest": 24, "idle": ""},
     }
     return {**plan, **changes}, topology
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import configparser
 import copy
+import fnmatch
 import http.server
 import json
 import os
@@ -22,6 +23,7 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import FORMS, launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
@@ -54,6 +56,7 @@ def changed(topology=None, **parts):
 
 V1 = changed(machine={"cgroup": "v1", "systemd": 249})
 OLD = changed(machine={"cgroup": "v1", "systemd": 239})
+X86 = changed(machine={"cgroup": "v2", "systemd": 252, "architecture": "x86_64"})
 WITH_STATIC_KUBELET = changed(kubelet={"policy": "static", "exclusive": {}})
 SMT = changed(
     cpus={"online": "0-31", "siblings": [f"{cpu},{cpu + 8}" for cpu in (*range(8), *range(16, 24))]},
@@ -248,7 +251,7 @@ def test_commands_arrive_word_by_word_through_a_shell(form):
     assert not text.endswith("\n"), "pasting it would run it"
 
 
-@pytest.mark.parametrize("form", sorted(set(FORMS) - {"slurm", "balloons"}))
+@pytest.mark.parametrize("form", sorted(set(FORMS) - {"slurm"}))
 def test_comments_do_not_disturb_who_splits_words(form):
     text = launch(ENTRY, form)
     assert text.startswith("# ")
@@ -331,12 +334,12 @@ def test_quadlet_is_accepted_by_its_generator(tmp_path):
 SERVICES = [
     ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"]}),
     ("a workload's slice", PAIR, TOPOLOGY, {"Slice": ["npu-pair.slice"]}),
-    ("a part of npu.slice", ALL_IN_ONE, None, {"Slice": ["npu.slice"], "AllowedCPUs": ["0-31"], "AllowedMemoryNodes": ["0-1"]}),
-    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["4-7"], "AllowedMemoryNodes": ["0"]}),
-    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["4-7"]}),
-    ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["1"]}),
-    ("old systemd", ENTRY, OLD, {"CPUAffinity": ["16-31"]}),
-    ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"AllowedCPUs": ["16-31"], "AllowedMemoryNodes": ["1"]}),
+    ("a part of npu.slice", ALL_IN_ONE, None, {"Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"]}),
+    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"]}),
+    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"]}),
+    ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["", "1"]}),
+    ("old systemd", ENTRY, OLD, {"CPUAffinity": ["", "16-31"]}),
+    ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"AllowedCPUs": ["", "16-31"], "AllowedMemoryNodes": ["", "1"]}),
 ]
 
 
@@ -351,6 +354,16 @@ def test_a_drop_in_says_what_the_host_obeys(tmp_path, entry, topology, settings)
     verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "x.service")]
     said = subprocess.run(verify, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True, check=False)
     assert "cpus.conf" not in said.stderr
+
+
+@pytest.mark.parametrize("topology", [TOPOLOGY, V1, OLD], ids=["cgroup v2", "cgroup v1", "old systemd"])
+@pytest.mark.parametrize("npus", [[0], [0, 1]], ids=["one NPU", "two NPUs"])
+def test_a_drop_in_is_that_of_role_slices(topology, npus):
+    made = plan(topology, strategy="even_split")
+    (service,) = binding.binding(topology, made, [{"unit": "vllm.service", "npus": npus}], "host")["services"]
+    entry = made["npus"][0] if npus == [0] else ALL_IN_ONE
+    written = slices.drop_in_text(service).split("\n", 1)[1]
+    assert launch(entry, "systemd", topology=topology, notes=False) == written
 
 
 def test_systemd_names_the_unit_to_edit():
@@ -427,7 +440,7 @@ def test_a_pod_asks_for_as_many_cpus_as_interrupts_leave():
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["run", "$$(X)"]
     assert container["resources"]["requests"] == container["resources"]["limits"]
-    assert container["resources"]["limits"] == {"cpu": "14", "memory": "64Gi", "huawei.com/Ascend910": "1"}
+    assert container["resources"]["limits"] == {"cpu": "14", "memory": "64Gi", "RESOURCE": "1"}
     assert "must have 16-17 in reservedSystemCPUs" in launch(ENTRY, "kubernetes")
 
 
@@ -616,6 +629,15 @@ REFUSALS = [
     ),
     ("an engine that is to bind", ALL_IN_ONE, "docker", {"engine": "vllm_ascend", "binding": "topo_affinity"}, "leave one of the two out"),
     ("an engine for a host's file", ENTRY, "kubelet", {"engine": "vllm"}, "form kubelet has no option engine"),
+    (
+        "in-process binding on x86_64",
+        ALL_IN_ONE,
+        "docker",
+        {"binding": "topo_affinity", "topology": X86},
+        "workload tp2 cannot bind itself by topo_affinity: .* on Arm only, and this host is x86_64; leave binding out",
+    ),
+    ("by slices on x86_64", ALL_IN_ONE, "systemd", {"binding": "global_slice", "topology": X86}, "cannot bind itself by global_slice"),
+    ("in-process binding of a GPU", GPU, "docker", {"binding": "topo_affinity", "total_npus": 1}, "GPU 3 cannot bind itself .* NPUs only"),
     ("an unknown binding", ENTRY, "docker", {"binding": "host"}, "binding: expected one of global_slice, topo_affinity, cluster"),
 ]
 
@@ -653,13 +675,12 @@ def test_what_to_switch_off_stands_above(entry, form, options, sentence):
 @pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].OPTIONS))
 def test_every_form_that_starts_a_program_switches_its_binding_off(form):
     off = "SGLANG_SET_CPU_AFFINITY"
-    host = {"topology": TOPOLOGY} if form == "balloons" else {}
-    plain, told = (launch(ENTRY, form, **options, **host) for options in ({}, {"engine": "sglang"}))
+    plain, told = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))
     assert off not in plain
     assert re.search(off + r"(?:=|: '|\n +value: ')0\b", told)
     assert "# SGLang: leave --numa-node out." in told
     assert "enable_cpu_binding" not in told
-    assert launch({**PAIR, "engine": "sglang"}, form, **host) == launch(PAIR, form, engine="sglang", **host)
+    assert launch({**PAIR, "engine": "sglang"}, form) == launch(PAIR, form, engine="sglang")
 
 
 @pytest.mark.parametrize(
@@ -816,50 +837,112 @@ def test_a_claim_has_a_request_for_every_npu_with_cpus_of_its_own():
     assert "give plan" in launch(PAIR, "dra", topology=TOPOLOGY, **NODE)
 
 
-def filled(policy, topology):
-    """Return the CPUs of each balloon as the balloons policy fills them: reserved first, then in order, close to their device."""
-    sysfs = {f"/sys/devices/system/node/node{node['id']}": set(expand(node["cpus"])) for node in topology["numa"]}
-    cores = [set(expand(core)) for core in topology["cpus"]["siblings"]]
-    for cpu in expand(topology["cpus"]["online"]):
-        sysfs[f"/sys/devices/system/cpu/cpu{cpu}/cache/index0"] = next((core for core in cores if cpu in core), {cpu})
-    types = {kind["name"]: kind for kind in policy["spec"]["balloonTypes"]}
-    reserved = set(expand(policy["spec"]["reservedResources"]["cpu"].removeprefix("cpuset:")))
-    assert next(iter(types.values())) == {"name": "reserved", "minCPUs": len(reserved)}
-    free, found = set(expand(topology["cpus"]["online"])) - reserved, {"reserved": reserved}
-    for name, kind in list(types.items())[1:]:
-        taken = set()
-        for part in [types[component["balloonType"]] for component in kind.get("components", ())] or [kind] * ("minBalloons" in kind):
-            (device,) = part["preferCloseToDevices"]
-            close = sysfs[device] & free
-            assert len(close) == part["minCPUs"] == part["maxCPUs"], "with more, the policy would choose"
-            free -= close
-            taken |= close
-        found |= {name: taken} if taken else {}
-    return {name: compress(cpus) for name, cpus in found.items()}
+def balloons(policy, interrupts):
+    """Return the CPUs that the policy keeps from pods, the interrupts that it moves there, and its type of balloons for NPUs.
+
+    As nri-plugins does it: only interrupts that ``controllableInterrupts`` names are looked at, all others would go to every CPU, and a
+    pattern is matched as a whole with what /proc/interrupts shows after the counters.
+    """
+    spec = policy["spec"]
+    reserved, close = spec["balloonTypes"]
+    cpus = set(expand(spec["reservedResources"]["cpu"].removeprefix("cpuset:")))
+    assert (reserved["name"], reserved["minCPUs"]) == ("reserved", len(cpus)), "without minCPUs the balloon takes none of them"
+    looked_at = {name for name in interrupts for pattern in spec.get("controllableInterrupts", ["*"]) if fnmatch.fnmatch(name, pattern)}
+    moved = {name for name in looked_at for pattern in reserved.get("irqClaim", ()) if fnmatch.fnmatch(name, pattern)}
+    assert moved == looked_at or "irqClaim" not in reserved, "what is not claimed would lose its affinity"
+    return compress(cpus), moved, close
+
+
+OF_NPUS = {"ITS-MSI 98304 Edge sq_send_trigger_irq", "ITS-PCI-MSIX-0000:81:00.0 2 Edge cq_update_irq"}
+INTERRUPTS = {*OF_NPUS, "ITS-MSI 524288 Edge eth0-TxRx-0", "ITS-MSI 98303 Edge trs-mbox-0-0"}
 
 
 @pytest.mark.parametrize(
-    "topology, balloons",
-    [
-        (TOPOLOGY, {"reserved": "0-1,16-17", "npu-0": "18-31", "npu-1": "2-15"}),
-        (SMT, {"reserved": "0-1,8-9,16-17,24-25", "npu-0": "18-23,26-31", "npu-1": "2-7,10-15"}),
-        (ROOMY, {"reserved": "0-1,6-7,24-25,30-31", "npu-0": "2-5,26-29", "npu-1": "8-11,32-35"}),
-    ],
+    "topology, reserved, cpus",
+    [(TOPOLOGY, "0-1,16-17", "14"), (SMT, "0-1,8-9,16-17,24-25", "12"), (ROOMY, "0-1,6-7,24-25,30-31", "8")],
     ids=["two nodes", "two threads a core", "one node"],
 )
-def test_balloons_have_the_cpus_of_the_plan(topology, balloons):
+def test_balloons_lie_close_to_the_npu_that_the_pod_gets(topology, reserved, cpus):
     made = plan(topology, strategy="even_split")
     found = objects(made["npus"][0], "balloons", topology=topology, plan=made, **NODE)
-    assert filled(found["BalloonsPolicy"], topology) == balloons
-    assert found["BalloonsPolicy"]["metadata"] == {"name": "node.node1", "namespace": "kube-system"}
-    assert found["Pod"]["metadata"]["annotations"] == {"balloon.balloons.resource-policy.nri.io/pod": "npu-0"}
-    told = launch(made["npus"][0], "balloons", topology=topology, plan=made, **NODE)
-    assert ("No CPU is left for pods in no balloon" in told) == (topology is not ROOMY)
+    policy, pod = found["BalloonsPolicy"], found["Pod"]
+    assert balloons(policy, INTERRUPTS) == (
+        reserved,
+        OF_NPUS,
+        {
+            "name": "npu",
+            "preferNewBalloons": True,
+            "preferSpreadingPods": True,
+            "preferCloseToDevices": ["podresourceapi:huawei.com/Ascend910"],
+        },
+    )
+    assert policy["spec"]["agent"] == {"podResourceAPI": True}
+    assert policy["metadata"] == {"name": "node.node1", "namespace": "kube-system"}
+    assert pod["metadata"]["annotations"] == {"balloon.balloons.resource-policy.nri.io/pod": "npu"}
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": cpus, "memory": "64Gi", "huawei.com/Ascend910": "1"}
 
 
-def test_a_balloon_of_a_workload_takes_the_place_of_those_of_its_npus():
-    found = objects(PAIR, "balloons", topology=TOPOLOGY, plan=PLAN, **NODE)
-    assert filled(found["BalloonsPolicy"], TOPOLOGY) == {"reserved": "0-1,16-17", "pair": "2-15,18-31"}
+def test_the_policy_of_a_node_is_short_and_the_same_for_each_of_its_npus():
+    texts = {
+        launch(entry, "balloons", topology=TOPOLOGY, plan=PLAN, notes=False, **NODE).split("---")[0] for entry in (*PLAN["npus"], PAIR)
+    }
+    (text,) = texts
+    assert len(text.splitlines()) <= 25
+
+
+def test_balloons_of_npus_without_interrupts_claim_none():
+    host = changed(npus=[{**npu, "family": "a5"} for npu in TOPOLOGY["npus"]])
+    made = plan(host, strategy="even_split", housekeeping=1)
+    policy = objects(made["npus"][0], "balloons", topology=host, plan=made, **NODE)["BalloonsPolicy"]
+    reserved, moved, close = balloons(policy, INTERRUPTS)
+    assert (reserved, moved, close["preferCloseToDevices"]) == ("0,16", set(), ["podresourceapi:huawei.com/npu"])
+    assert "controllableInterrupts" not in policy["spec"] and "irqClaim" not in policy["spec"]["balloonTypes"][0]
+    assert "npu_affinity_irq_enabled" not in launch(made["npus"][0], "balloons", topology=host, plan=made, **NODE)
+
+
+def test_balloons_say_what_the_policy_takes_over_and_what_it_is_not_told():
+    text = launch(ENTRY, "balloons", topology=TOPOLOGY, plan=PLAN, **NODE)
+    assert "moves the interrupts of all NPUs to CPUs 0-1,16-17" in text and "set npu_affinity_irq_enabled: false" in text
+    assert "14 CPUs close to its NPU, not the set of the plan" in text and "MindCluster's has none" not in text
+    blind = changed(npus=[{**npu, "affinity": None, "numa": None} for npu in TOPOLOGY["npus"]])
+    assert "MindCluster's has none for NPU 0, 1." in launch(ENTRY, "balloons", topology=blind, **NODE)
+    assert "give plan" in launch(ENTRY, "balloons", topology=TOPOLOGY, **NODE)
+
+
+RESOURCES = [
+    ("910", "huawei.com/Ascend910"),
+    ("a2", "huawei.com/Ascend910"),
+    ("a3", "huawei.com/Ascend910"),
+    ("a5", "huawei.com/npu"),
+    ("310p", "huawei.com/Ascend310P"),
+    ("310", "huawei.com/Ascend310"),
+]
+
+
+@pytest.mark.parametrize("family, name", RESOURCES)
+def test_pods_ask_for_npus_by_the_name_that_mindcluster_gives_their_family(family, name):
+    host = changed(npus=[{**npu, "family": family} for npu in TOPOLOGY["npus"]])
+    for form in ("dra", "balloons"):
+        found = objects(ENTRY, form, topology=host, **NODE)
+        assert found["Pod"]["spec"]["containers"][0]["resources"]["limits"][name] == "1"
+    assert found["BalloonsPolicy"]["spec"]["balloonTypes"][1]["preferCloseToDevices"] == [f"podresourceapi:{name}"]
+    by_node = {"name": "a", "cpus": "16-31", "devices": ["/dev/davinci4"]}
+    for entry in (ENTRY, by_node):
+        assert loaded(entry, "kubernetes", topology=host)["spec"]["containers"][0]["resources"]["limits"][name] == "1"
+
+
+@pytest.mark.parametrize("form", ["kubernetes", "dra", "balloons"])
+def test_a_resource_that_is_not_known_is_nothing_that_kubernetes_accepts(form):
+    text = launch(ENTRY, form)
+    assert "RESOURCE: '1'" in text and "Give topology, or resource" in text and "Ascend910" not in text
+    told = launch(ENTRY, form, resource="huawei.com/Ascend910B3")
+    assert "huawei.com/Ascend910B3: '1'" in told and "Give topology" not in told
+
+
+def test_npus_of_several_families_have_no_resource_in_common():
+    mixed = changed(npus=[{**npu, "family": family} for npu, family in zip(TOPOLOGY["npus"], ("310p", "a2"), strict=True)])
+    with pytest.raises(ValueError, match=r"offered as huawei.com/Ascend310P, huawei.com/Ascend910; name the one"):
+        launch(PAIR, "kubernetes", topology=mixed)
 
 
 @pytest.mark.parametrize(
@@ -869,10 +952,10 @@ def test_a_balloon_of_a_workload_takes_the_place_of_those_of_its_npus():
         (ENTRY, "balloons", {"topology": WITH_STATIC_KUBELET}, "static CPU manager, and the balloons policy must be alone"),
         (ENTRY, "dra", {"plan": PLAN}, "give topology along with plan"),
         (ENTRY, "dra", {"plan": PLAN["npus"]}, "plan: expected the fact npu_affinity_plan, with npus; got list"),
-        (ENTRY, "balloons", {}, "balloons are made of cores and NUMA nodes, and a plan has neither; give topology"),
+        ({"cpus": "16-31", "name": "a"}, "balloons", {}, "names no NPU, and balloons lie close to NPUs; give npus"),
+        (ENTRY, "balloons", {"devices": False}, "form balloons has no option devices"),
         ({**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
         ({**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "nothing of its CPUs 16-17 is left beside interrupts on 16-17"),
-        ({**ENTRY, "pool": "16-18,20-24"}, "balloons", {"topology": SMT}, "other threads of the cores of CPUs 18,20-23 are in no balloon"),
     ],
 )
 def test_what_neither_driver_nor_policy_can_do_is_refused(entry, form, options, words):

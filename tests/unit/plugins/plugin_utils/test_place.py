@@ -246,6 +246,58 @@ def test_superpods_give_whole_blocks():
     assert "names its SuperPod" in place({"h": a2()}, request)["message"]
 
 
+def a5(title, name="Ascend950DT", busy=(), **labels):
+    """Return a host with eight NPUs of a product with Ascend 950, and its labels."""
+    topology = host([0, 0, 0, 0, 1, 1, 1, 1], nodes=2, cores=64, family="a5")
+    topology["machine"]["product"] = title
+    topology["npus"] = [{**npu, "name": name, "busy": npu["id"] in busy} for npu in topology["npus"]]
+    return {"topology": topology, "labels": labels}
+
+
+def test_an_assumption_about_a_product_is_told_for_its_hosts_and_ends_when_the_product_is_named():
+    hosts = {
+        "pod": a5("Atlas 950 SuperPoD"),
+        "x1": a5("Server X", "Ascend950PR"),
+        "x2": a5("Server X", "Ascend950PR", product="atlas350_8"),
+    }
+    found = place(hosts, {"npus": 4})
+    assert {entry["host"]: entry["family"] for entry in found["hosts"]} == {"pod": "atlas950", "x1": "mesh4_8", "x2": "atlas350_8"}
+    (line,) = [line for line in found["table"] if "assumed" in line]
+    assert line.startswith("assumed for x1: The facts of the host (product Server X, NPUs Ascend950PR) fit mesh4_8 and atlas350_8")
+    found = place(hosts, {"npus": 4, "family": "atlas350_8"})
+    assert [(entry["host"], entry["family"], entry["assumed"]) for entry in found["hosts"]] == [
+        ("x1", "atlas350_8", ""),
+        ("x2", "atlas350_8", ""),
+    ]
+    assert reasons(found) == {"pod": "its product is Atlas 950 SuperPoD (atlas950), and atlas350_8 is wanted"}
+
+
+def test_a_refusal_that_rests_on_an_assumption_says_so():
+    found = place({"x": a5("Server X", "Ascend950PR", busy=(3, 4))}, {"npus": 4})
+    assert reasons(found)["x"].startswith("no fit: Atlas 350, 8 processors in meshes of 4 cannot give 4 NPUs to a task: free are 0-2,5-7, ")
+    assert "mesh4_8 is assumed; set npu_affinity_product in the inventory" in reasons(found)["x"]
+    assert place({"x": a5("Server X", "Ascend950PR", busy=(3, 4))}, {"npus": 4, "family": "atlas350_8"})["placed"]
+    wrong = place({"x": a5("Server X", "Ascend950PR", product="a3")}, {"npus": 4})
+    assert "npu_affinity_product is 'a3'; a host with 8 chips of the family a5 can be" in reasons(wrong)["x"]
+
+
+def test_tasks_of_a_job_in_a_superpod_of_ascend_950_have_whole_hosts():
+    hosts = {f"h{number}": a5("Atlas 950 SuperPoD", superpod=number // 3) for number in range(6)}
+    found = place(hosts, {"npus": 4, "replicas": 2})
+    assert "a task of a job with several tasks on Atlas 950 SuperPoD cannot have 4 NPUs; ask for 8" in reasons(found)["h0"]
+    found = place(hosts, {"npus": 8, "replicas": 2, "superpod": {"sp_block": 16}})
+    assert [task["host"] for task in found["tasks"]] == ["h0", "h1"]
+    assert place(hosts, {"npus": 3, "family": "atlas950", "superpod": {}})["placed"]
+    with pytest.raises(ValueError, match="a single task in a SuperPod has 1-2, 4, 8 NPUs, not 3"):
+        place(hosts, {"npus": 3, "family": "atlas850_superpod", "superpod": {}})
+
+
+def test_a_single_task_fills_a_host_in_use_before_it_looks_at_superpods():
+    hosts = {"a1": a5("Atlas 950 SuperPoD", superpod=0)}
+    hosts |= {f"b{number}": a5("Atlas 950 SuperPoD", busy=range(4) if number == 2 else (), superpod=1) for number in range(3)}
+    assert [task["host"] for task in place(hosts, {"npus": 4, "superpod": {}})["tasks"]] == ["b2"]
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

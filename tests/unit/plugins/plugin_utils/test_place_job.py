@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,9 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.place import place
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job as _job
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import search
 
 
 def a2(busy=()):
@@ -46,10 +49,28 @@ JOBS = [
         [*[("near", "h", [])] * 5, ("wide", "h", [0])],
     ),
     (
-        "and only that",
+        "and where that does, too, any other order",
         {"h": a2()},
         [{"name": "wide", "npus": 1, "cpus": 80}, EVERY_NODE],
-        [],
+        [("wide", "h", [0]), *[("near", "h", [])] * 5],
+    ),
+    (
+        "a fleet without one NPU to spare",
+        {"a": a2(), "b": a2(busy=(0, 1)), "c": a2(), "d": a2(busy=range(8))},
+        [
+            {"name": "five", "npus": 5, "replicas": 2},
+            {"name": "two", "npus": 2, "replicas": 3},
+            {"name": "three", "npus": 3, "replicas": 2},
+        ],
+        [
+            ("five", "a", [0, 1, 2, 3, 4]),
+            ("five", "c", [0, 1, 2, 3, 4]),
+            ("two", "b", [2, 3]),
+            ("two", "b", [4, 5]),
+            ("two", "b", [6, 7]),
+            ("three", "a", [5, 6, 7]),
+            ("three", "c", [5, 6, 7]),
+        ],
     ),
 ]
 
@@ -85,6 +106,78 @@ def test_all_or_nothing(tasks, message):
     found = place({"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"tasks": tasks})
     assert (found["placed"], found["tasks"], found["message"]) == (False, [], message)
     assert found["table"][0] == message
+
+
+FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)
+SIZES = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 3)), min_size=1, max_size=3)
+
+
+def fits_somehow(free, tasks):
+    """Return whether tasks of these sizes fit bins with so much room, by trying everything."""
+    if not tasks:
+        return True
+    return any(
+        room >= tasks[0] and fits_somehow([*free[:bin], room - tasks[0], *free[bin + 1 :]], tasks[1:]) for bin, room in enumerate(free)
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(free=FREE, sizes=SIZES)
+def test_a_job_cannot_run_only_if_no_host_is_left_for_a_task(free, sizes):
+    hosts = {f"h{number}": a2(busy=range(8 - room)) for number, room in enumerate(free)}
+    found = place(hosts, {"tasks": [{"npus": npus, "replicas": replicas} for npus, replicas in sizes]})
+    tasks = [npus for npus, replicas in sizes for _task in range(replicas)]
+    assert found["placed"] == fits_somehow(free, tasks), found["message"]
+    assert found["message"].startswith("The job can run: " if found["placed"] else "The job cannot run")
+
+
+NUMA_SHAPE = st.fixed_dictionaries(
+    {"npus": st.sampled_from([0, 1, 2, 4]), "cpus": st.sampled_from([4, 10, 20, 24, 30]), "replicas": st.integers(1, 2)},
+    optional={"policy": st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])},
+)
+
+
+def runs_somehow(hosts, requests):
+    """Return whether one task after the other finds room in some order on some hosts, by trying everything."""
+    if not requests:
+        return True
+    for place_, request in enumerate(requests):
+        if request in requests[:place_]:
+            continue
+        for name in hosts:
+            after = copy.deepcopy(hosts[name])
+            try:
+                _place.put(after, _place.Ranking(request, {}))
+            except ValueError:
+                continue
+            if runs_somehow({**hosts, name: after}, [*requests[:place_], *requests[place_ + 1 :]]):
+                return True
+    return False
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes=st.lists(NUMA_SHAPE, min_size=1, max_size=2), busy=st.lists(st.sets(st.integers(0, 3), max_size=3), min_size=1, max_size=2))
+def test_no_order_of_tasks_runs_that_the_search_does_not_find(shapes, busy):
+    hosts = {}
+    for number, taken in enumerate(busy):
+        hosts[f"h{number}"] = host([0, 0, 1, 1], nodes=2, cores=24)
+        for npu in hosts[f"h{number}"]["npus"]:
+            npu["busy"] = npu["id"] in taken
+    found = place(hosts, {"tasks": shapes})
+    known, _unreadable = _place.read_all(hosts)
+    requests = [shape.request for shape in _job._shapes({"tasks": shapes}) for _task in range(shape.request.replicas)]
+    assert found["placed"] == runs_somehow(known, requests), found["message"]
+
+
+def test_a_search_that_is_given_up_proves_nothing(monkeypatch):
+    monkeypatch.setattr(_job, "search", partial(search, limit=20))
+    tasks = [{"npus": 5, "replicas": 2}, {"npus": 2, "replicas": 3}, {"npus": 3, "replicas": 2}]
+    found = place({"a": a2(), "b": a2(busy=(0, 1)), "c": a2()}, {"tasks": tasks})
+    assert (found["placed"], found["tasks"]) == (False, [])
+    assert found["message"] == (
+        "No placement of the job was found within the limit of 100000 steps; it may have one. Tried first, 3 tasks task1 with 2 NPUs each "
+        "found room for 2 of 3. Ask for fewer tasks or shapes, or name fewer hosts."
+    )
 
 
 def test_the_summary_names_host_and_npus_of_every_task():

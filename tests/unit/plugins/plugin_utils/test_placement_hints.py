@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +19,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_man
     best_nodes,
     bits_of,
     least_nodes,
+    merge,
 )
-from tests.reference.topology_manager import cpu_hints, merge
 
 NEAR_PAIRS = [[10, 11, 12, 12], [11, 10, 12, 12], [12, 12, 10, 11], [12, 12, 11, 10]]
 
@@ -28,41 +30,52 @@ def hints(*texts):
     return [Hint(None if text[0] == "*" else sum(1 << int(node) for node in text[:-1]), text[-1] == "+") for text in texts]
 
 
+def cpu_hints(request, capacity, free):
+    """Return every set of nodes with enough free CPUs; preferred are those as wide as the CPUs of empty nodes allow."""
+    least = least_nodes(request, capacity)
+    hints = []
+    for width in range(1, len(capacity) + 1):
+        for nodes in combinations(range(len(capacity)), width):
+            if sum(free[node] for node in nodes) >= request:
+                hints.append(Hint(sum(1 << node for node in nodes), width == least))
+    return hints
+
+
 @pytest.mark.parametrize(
-    ("story", "providers", "policy", "nodes", "preferred"),
+    ("story", "resources", "policy", "nodes", "preferred"),
     [
-        ("nobody has an opinion", [None, {}], "best-effort", [0, 1, 2, 3], True),
+        ("nobody has an opinion", [None, None], "best-effort", [0, 1, 2, 3], True),
         ("nobody has an opinion, and one node is not a restriction", [None], "single-numa-node", None, True),
-        ("one resource, the narrower hint", [{"cpu": hints("0+", "01-")}], "restricted", [0], True),
-        ("both name node 1", [{"cpu": hints("0+", "1+")}, {"npu": hints("1+")}], "restricted", [1], True),
+        ("one resource, the narrower hint", [hints("0+", "01-")], "restricted", [0], True),
+        ("both name node 1", [hints("0+", "1+"), hints("1+")], "restricted", [1], True),
         (
             "a preferred wide match beats a narrow one that is not",
-            [{"cpu": hints("01+", "0-")}, {"npu": hints("01+", "0-")}],
+            [hints("01+", "0-"), hints("01+", "0-")],
             "best-effort",
             [0, 1],
             True,
         ),
-        ("nothing in common", [{"cpu": hints("0+")}, {"npu": hints("1+")}], "best-effort", [0, 1, 2, 3], False),
-        ("a resource that cannot be placed", [{"cpu": []}], "best-effort", [0, 1, 2, 3], False),
+        ("nothing in common", [hints("0+"), hints("1+")], "best-effort", [0, 1, 2, 3], False),
+        ("a resource that cannot be placed", [[]], "best-effort", [0, 1, 2, 3], False),
         (
             "the widest of the minima is aimed at",
-            [{"cpu": hints("012-", "01-")}, {"npu": hints("12-", "0-")}],
+            [hints("012-", "01-"), hints("12-", "0-")],
             "best-effort",
             [1, 2],
             False,
         ),
-        ("single: a wide hint is none", [{"cpu": hints("01+")}], "single-numa-node", None, False),
-        ("none does not look", [{"cpu": []}], "none", None, True),
+        ("single: a wide hint is none", [hints("01+")], "single-numa-node", None, False),
+        ("none does not look", [[]], "none", None, True),
     ],
 )
-def test_merging(story, providers, policy, nodes, preferred):
-    merged = merge(providers, 0b1111, policy)
+def test_merging(story, resources, policy, nodes, preferred):
+    merged = merge(resources, 0b1111, policy)
     assert (None if merged.nodes is None else bits_of(merged.nodes), merged.preferred) == (nodes, preferred), story
     assert admits(policy, merged) == (preferred or policy in ("none", "best-effort"))
 
 
 def test_the_closest_of_equally_wide_sets():
-    pairs = [{"cpu": hints("12+", "23+")}]
+    pairs = [hints("12+", "23+")]
     assert merge(pairs, 0b1111, "restricted").nodes == 0b0110
     assert merge(pairs, 0b1111, "restricted", Ranking(NEAR_PAIRS)).nodes == 0b1100
 
@@ -92,23 +105,14 @@ def machines(draw):
 
 @given(machines())
 @settings(max_examples=300, deadline=None)
-def test_the_short_cut_finds_what_merging_all_hints_finds(machine):
+def test_the_hints_that_decide_give_what_all_hints_give(machine):
     request, capacity, free, chips, distances = machine
     everything = (1 << len(capacity)) - 1
     ranking = Ranking(distances)
-    found = best_nodes(request, capacity, free, chips, ranking)
-    providers = [{"npu": [chips]} if chips else None]
-    if request:
-        cpus = cpu_hints(request, capacity, free)
-        assert (found is None) == (not cpus)
-        providers.append({"cpu": cpus})
-    if found is None:
-        return
-    merged = merge(providers, everything, "best-effort", ranking)
-    assert found == (Hint(None, True) if not request and not chips else merged)
-    for policy in POLICIES[2:]:
-        good = found.preferred and (policy == "restricted" or found.nodes is None or found.nodes.bit_count() == 1)
-        assert good == admits(policy, merge(providers, everything, policy, ranking)), policy
+    resources = [None if chips is None else [chips], cpu_hints(request, capacity, free) if request else None]
+    for policy in POLICIES[1:]:
+        found = best_nodes(request, capacity, free, policy, chips, ranking)
+        assert found == (merge(resources, everything, policy, ranking) if request or chips else Hint(None, True)), policy
 
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 9), min_size=1, max_size=6))

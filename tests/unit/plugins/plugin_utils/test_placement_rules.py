@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, job_sizes, select, soft_share, superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 
@@ -37,6 +38,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules impo
         ("odd without a half-used card", "300I_duo_distributed", "0-3", 3, False, [0, 1, 2]),
         ("the tightest mesh", "mesh4", "0-3,5-7", 3, False, [5, 6, 7]),
         ("two meshes", "mesh4", "0-7,9,12-15", 8, False, list(range(8))),
+        ("a mesh of eight processors", "mesh4_8", "1-7", 4, True, [4, 5, 6, 7]),
+        ("no links", "atlas350_8", "1,3-7", 4, True, [1, 3, 4, 5]),
+        ("a full mesh", "atlas850", "1,3-7", 4, True, [1, 3, 4, 5]),
         ("a number that meshes do not fit", "mesh4", "1,3-7,9", 5, False, [1, 3, 4, 5, 6]),
     ],
 )
@@ -68,17 +72,17 @@ def test_refusals_name_what_is_free_and_what_is_needed(family, free, count, mult
 
 
 def _groups(family, chips):
-    return {chip // RULES[family].GROUP for chip in chips}
+    return {chip // RULES[family].group for chip in chips}
 
 
 def _of_group(family, chips, group):
-    return [chip for chip in chips if chip // RULES[family].GROUP == group]
+    return [chip for chip in chips if chip // RULES[family].group == group]
 
 
 def _obeys(family, free, chosen, multi):
     """Say whether a rule allows these chips at all, written from the document's words and not from the code."""
     count = len(chosen)
-    size = RULES[family].GROUP
+    size = RULES[family].group
     whole = [chip for chip in chosen if len(_of_group(family, chosen, chip // size)) == size]
     if family in ("atlas800_9000", "half_910_x4", "300I_card", "300I_duo_card"):
         return count == 8 or len(_groups(family, chosen)) == 1
@@ -92,9 +96,9 @@ def _obeys(family, free, chosen, multi):
     if family == "300I_duo_distributed":
         rest = [chip for chip in chosen if chip not in whole]
         return len(rest) == count % 2
-    if family == "mesh4" and count < 4:
+    if family in ("mesh4", "mesh4_8") and count < 4:
         return len(_groups(family, chosen)) == 1
-    if family == "mesh4" and count % 4 == 0:
+    if family in ("mesh4", "mesh4_8") and count % 4 == 0:
         return len(whole) == count
     return True
 
@@ -105,13 +109,13 @@ def _cost(family, free, chosen):
     groups = _groups(family, chosen)
     left = [len(_of_group(family, free, group)) for group in groups]
     if family in ("atlas800_9000", "half_910_x4", "300I_card", "300I_duo_card") and len(chosen) < 8:
-        return rule.ORDER[len(chosen)].index(left[0]) if left[0] in rule.ORDER[len(chosen)] else 99
-    if family in ("box16", "mesh4") and len(groups) == 1:
+        return rule.way.order[len(chosen)].index(left[0]) if left[0] in rule.way.order[len(chosen)] else 99
+    if family in ("box16", "mesh4", "mesh4_8") and len(groups) == 1:
         return left[0]
     if family in ("a3", "a3_box8") and len(chosen) == 1:
         return left[0]
     if family in ("300I_chip", "300I_duo_chip", "300I_duo_distributed"):
-        return sum(number == rule.GROUP for number in left)
+        return sum(number == rule.group for number in left)
     return 0
 
 
@@ -119,7 +123,7 @@ def _cost(family, free, chosen):
 def hosts(draw):
     family = draw(st.sampled_from(sorted(RULES)))
     rule = RULES[family]
-    most = min(rule.CHIPS, 16 if family == "box16" else 8)
+    most = min(rule.chips, 16 if family == "box16" else 8)
     free = draw(st.sets(st.integers(0, most - 1), max_size=most))
     multi = draw(st.booleans())
     count = draw(st.sampled_from([size for size in rule.sizes(multi) if size <= most]))
@@ -145,7 +149,7 @@ def test_a_choice_obeys_the_rule_and_is_as_good_as_the_best_of_all_sets(host):
 def test_scores_are_0_or_more(host):
     family, free, count, multi = host
     rule = RULES[family]
-    assert rule.score(sorted(free), count, rule.CHIPS, multi) >= 0
+    assert rule.score(sorted(free), count, rule.chips, multi) >= 0
 
 
 @pytest.mark.parametrize(
@@ -161,13 +165,18 @@ def test_scores_are_0_or_more(host):
         ("box16", "0-15", 10, 16, 16 * (16 - 3)),
         ("300I_duo_card", "0-1,3", 1, None, 16),
         ("300I_duo_distributed", "0-3", 1, None, 8 * (16 - 10)),
-        ("mesh4", "0-3,5-7", 3, 8, 16 * (16 - 8 - 4)),
-        ("mesh4", "0-5", 5, 8, 8 * (8 - 1)),
+        ("mesh4_8", "0-3,5-7", 3, None, 16 * (16 - 8 - 4)),
+        ("mesh4_8", "0-5", 5, None, 8 * (8 - 1)),
+        ("mesh4", "0-3,5-7", 3, None, 64 * (64 - 16 - 4)),
+        ("mesh4", "0-5", 5, 6, 16 * (16 - 1)),
+        ("atlas350_16", "0-5", 5, 15, 1500 - 6),
+        ("atlas850", "2-7", 4, 8, 800 - 6),
+        ("atlas950", "2-7", 3, 8, 800 - 6),
     ],
 )
 def test_scores(family, free, count, allocatable, score):
     rule = RULES[family]
-    assert rule.score(expand(free), count, allocatable or rule.CHIPS, False) == score
+    assert rule.score(expand(free), count, allocatable or rule.chips, False) == score
 
 
 def _topology(family, count, **more):
@@ -190,14 +199,112 @@ def _topology(family, count, **more):
         ("a2", 16, {}, "chip", "box16"),
         ("a3", 16, {"chips_per_card": 2}, "chip", "a3"),
         ("a3", 8, {"chips_per_card": 2}, "chip", "a3_box8"),
-        ("a5", 8, {}, "chip", "mesh4"),
         ("310", 16, {}, "card", "300I_card"),
         ("310p", 8, {"chips_per_card": 2}, "distributed", "300I_duo_distributed"),
         ("310p", 8, {}, "chip", "300I_pro"),
     ],
 )
 def test_the_product_comes_from_the_facts(family, count, more, mode, rule):
-    assert choice.family_of(_topology(family, count, **more), mode) == rule
+    assert product_of(_topology(family, count, **more), mode) == (rule, "")
+
+
+TABLE = [  # MindCluster, "Affinity Based on Ascend AI Processors": the sizes of single tasks, then those of distributed ones
+    ("atlas350_8", "1-8", "1-8"),
+    ("atlas350_16", "1-16", "1-16"),
+    ("mesh4_8", "1-8", "1-8"),
+    ("mesh4", "1-16", "1-16"),
+    ("atlas850", "1-2,4,8", "1-2,4,8"),
+    ("atlas850_superpod", "1-2,4,8", "8"),
+    ("atlas950", "1-8", "8"),
+]
+
+
+@pytest.mark.parametrize(("family", "single", "distributed"), TABLE)
+def test_sizes_of_the_products_with_ascend_950(family, single, distributed):
+    assert [compress(RULES[family].sizes(multi)) for multi in (False, True)] == [single, distributed]
+
+
+def test_a_size_that_meshes_do_not_fit_is_said_to_have_no_guarantee():
+    assert compress(RULES["mesh4_8"].loose) == "5-7"
+    assert compress(RULES["mesh4"].loose) == "5-7,9-11,13-15"
+    assert "guarantees no affinity for 5 chips" in select.select_npus("0-7", 5, "mesh4_8")["reason"]
+    assert "guarantees" not in select.select_npus("0-7", 4, "mesh4_8")["reason"]
+
+
+def _of_950(count, product, name):
+    topology = _topology("a5", count)
+    return {"machine": {"product": product}, "npus": [{**npu, "name": name} for npu in topology["npus"]]}
+
+
+PR, DT = "Ascend950PR", "Ascend950DT"
+KNOWN = [
+    ("Atlas 950 SuperPoD", 8, DT, {}, "auto", "atlas950"),
+    ("Atlas 850 SuperPoD", 8, DT, {}, "auto", "atlas850_superpod"),
+    ("Atlas 850", 8, DT, {"superpod": 0}, "auto", "atlas850_superpod"),
+    ("Atlas 850", 8, DT, {"product": "atlas850"}, "auto", "atlas850"),
+    ("Atlas 850E", 8, DT, {}, "atlas850", "atlas850"),
+    ("Server X", 8, PR, {"product": "atlas350_8"}, "auto", "atlas350_8"),
+    ("Server X", 8, PR, {}, "atlas350_8", "atlas350_8"),
+    ("Server X", 6, PR, {}, "atlas350_16", "atlas350_16"),
+    ("Server X", 16, PR, {}, "mesh4", "mesh4"),
+]
+
+
+@pytest.mark.parametrize(("product", "count", "name", "labels", "wanted", "rule"), KNOWN)
+def test_a_product_with_ascend_950_is_told_by_facts_labels_or_the_request(product, count, name, labels, wanted, rule):
+    assert product_of(_of_950(count, product, name), "chip", labels, wanted) == (rule, "")
+
+
+ASSUMED = [
+    ("Atlas 350", 8, DT, {}, "mesh4_8", "fit mesh4_8 and atlas350_8, and mesh4_8 is assumed"),
+    ("Server X", 8, PR, {}, "mesh4_8", "(product Server X, NPUs Ascend950PR) fit mesh4_8 and atlas350_8, and mesh4_8 is assumed"),
+    ("Server X", 16, PR, {}, "mesh4", "fit mesh4 and atlas350_16, and mesh4 is assumed"),
+    ("Atlas 850", 8, DT, {}, "atlas850", "fit atlas850 and atlas850_superpod, and atlas850 is assumed"),
+    ("Server X", 8, DT, {}, "atlas850", "fit atlas850, atlas850_superpod and atlas950, and atlas850 is assumed"),
+    ("Server X", 8, DT, {"superpod": 1}, "atlas850_superpod", "fit atlas850_superpod and atlas950, and atlas850_superpod is assumed"),
+    ("PowerEdge R350", 8, DT, {}, "atlas850", "fit atlas850, atlas850_superpod and atlas950"),
+    ("", 8, "", {}, "mesh4_8", "(product unknown, NPUs without a name) fit mesh4_8, atlas350_8, atlas850, atlas850_superpod and atlas950"),
+    ("", 16, None, {}, "mesh4", "fit mesh4 and atlas350_16"),
+]
+
+
+@pytest.mark.parametrize(("product", "count", "name", "labels", "rule", "words"), ASSUMED)
+def test_what_the_facts_of_an_ascend_950_leave_open_is_said(product, count, name, labels, rule, words):
+    found = product_of(_of_950(count, product, name), "chip", labels)
+    assert found.rule == rule
+    assert words in found.assumed
+    assert "set npu_affinity_product in the inventory, or name the family" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("topology", "labels", "words"),
+    [
+        (_of_950(16, "Atlas 850", DT), {}, "No rule is known for 16 chips of the Ascend 950 (product Atlas 850, NPUs Ascend950DT)"),
+        (
+            _of_950(16, "Server X", PR),
+            {"product": "mesh4_8"},
+            "a host with 16 chips of the family a5 can be atlas350_16, mesh4",
+        ),
+        (
+            _of_950(8, "Server X", PR),
+            {"product": "a2"},
+            "npu_affinity_product is 'a2'; a host with 8 chips of the family a5",
+        ),
+        (_topology("a2", 16), {"product": "a2"}, "a host with 16 chips of the family a2 can be box16"),
+    ],
+)
+def test_a_product_that_cannot_be_is_refused(topology, labels, words):
+    with pytest.raises(ValueError, match=".") as refused:
+        product_of(topology, "chip", labels)
+    assert words in str(refused.value)
+
+
+def test_a_selection_says_what_it_assumes():
+    chosen = select.select_npus(_of_950(8, "Server X", PR), 4)
+    assert (chosen["family"], chosen["product"]) == ("mesh4_8", "Atlas 350, 8 processors in meshes of 4")
+    assert "and mesh4_8 is assumed" in chosen["assumed"]
+    assert select.select_npus(_of_950(8, "Server X", PR), 4, "atlas350_8")["assumed"] == ""
+    assert select.select_npus(_topology("a2", 8), 1)["assumed"] == ""
 
 
 def test_a_topology_gives_its_idle_npus_as_logic_ids_though_rules_go_by_physical_ids():
@@ -243,6 +350,8 @@ def test_a_shared_chip_is_the_fullest_that_has_room():
         ("a wide one only when needed", {0: 9, 1: 33}, 2, 8, 0, [0, 1]),
         ("the reserve goes last, the SuperPod with most left over first", {0: 4, 1: 5}, 2, 4, 2, [1, 0]),
         ("the reserve of one SuperPod can hold several blocks", {0: 4}, 2, 2, 3, [0, 0]),
+        ("the document: with 2 in reserve, 3 hosts left over go before 2", {0: 2, 1: 3}, 1, 1, 2, [1]),
+        ("the document: with 2 in reserve, 3 hosts left over go before 4", {0: 4, 1: 3}, 1, 1, 2, [1]),
     ],
 )
 def test_blocks_of_superpods(story, free, wanted, block, reserve, taken):
@@ -278,7 +387,8 @@ def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve
         ({"family": "superpod", "replicas": 3, "per_task": 16, "sp_block": 32}, "48 NPUs of the job are not a multiple of sp-block 32"),
         ({"family": "superpod", "replicas": 2, "per_task": 8, "sp_block": 16}, "have 16 NPUs each, not 8"),
         ({"family": "superpod", "replicas": 1, "per_task": 8, "sp_block": 8}, None),
-        ({"family": "superpod", "replicas": 1, "per_task": 3}, "1 NPU or an even number up to 16, not 3"),
+        ({"family": "superpod", "replicas": 1, "per_task": 3}, "a single task in a SuperPod has 1-2, 4, 6, 8, 10, 12, 14, 16 NPUs, not 3"),
+        ({"family": "atlas950", "replicas": 2, "per_task": 4}, "2 tasks with 4 NPUs each cannot run on Atlas 950 SuperPoD"),
     ],
 )
 def test_sizes_of_jobs(given_, words):

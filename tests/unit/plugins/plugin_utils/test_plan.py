@@ -49,7 +49,7 @@ def test_beside_workers_the_pools_are_as_published_and_what_is_wrong_with_them_i
     assert [entry["irq"] for entry in made["npus"]] == [entry["irq"] for entry in published["npus"]]
     assert made["violations"] == made["repaired"] == []
     assert f"The workers bind themselves, and this is what they do: {published['violations'][0]}" in made["warnings"]
-    assert made["warnings"][-1] == "To repair that, use bound_by: host, with in-process binding off."
+    assert made["warnings"][-1] == "To repair that, use npu_affinity_bound_by: host, with in-process binding off."
     alone = plan(host([0, 1, 2, 3], nodes=4, cores=8), bound_by="workers")
     assert alone["npus"][0]["mems"] == "0-1", "memory of the whole pool: the workers move their pages themselves"
     stock = plan(host(A2), bound_by="workers")
@@ -66,8 +66,12 @@ BESIDE_WORKERS = [
     (RING, {"strategy": "even_split"}, "even_split is not what workers do that bind themselves .*, which is topo_affinity on this host"),
     (RING, {"roles": {"irq": 4}}, "roles: irq 4, acl 1, release 1 is not what workers do that bind themselves"),
     (RING, {"workloads": [{"name": "a", "npus": [0], "roles": {"kv": 2}}]}, "roles: irq 2, acl 1, release 1, kv 2 is not what workers do"),
-    (RING, {"cpus": "0-47"}, "these will bind nothing on this host: NPU 2.*conflict with NUMA affinity.*; use bound_by: host"),
-    (host([0, 1], family="a5", nodes=2, cores=16), {}, "these will bind nothing on this host: .*insufficient CPU clusters.*; use bound_by"),
+    (RING, {"cpus": "0-47"}, "these will bind nothing on this host: NPU 2.*conflict with NUMA affinity.*; use npu_affinity_bound_by: host"),
+    (
+        host([0, 1], family="a5", nodes=2, cores=16),
+        {},
+        "these will bind nothing on this host: .*insufficient CPU clusters.*; use npu_affinity_bound_by",
+    ),
     (RING, {"bound_by": "nobody"}, "bound_by: expected one of host, workers"),
 ]
 
@@ -99,7 +103,52 @@ def test_auto_takes_near_cpus_where_the_published_ones_are_remote(topology, publ
 def test_auto_keeps_remote_cpus_where_near_ones_are_too_few():
     topology = host([0, 1], nodes=2, cores=[4, 28], family="a3")
     assert pools(plan(topology)) == {0: "0-15", 1: "16-31"}
-    assert pools(plan(topology, min_cpus=2)) == {0: "0-3", 1: "4-31"}
+    made = plan(topology, min_cpus=2)
+    assert pools(made) == {0: "0-15", 1: "16-31"}
+    assert made["reason"].endswith("; a division with 100% local CPUs would shrink the smallest pool from 16 to 4 CPUs.")
+    assert made["repaired"] == []
+
+
+def test_auto_takes_equal_shares_where_near_nodes_alone_shrink_a_pool():
+    made = plan(FAR_A3, cpus="0-319")
+    assert {len(expand(pool)) for pool in pools(made).values()} == {20}
+    assert [made["npus"][number]["pool"] for number in (0, 4, 8, 12)] == ["80-99", "240-259", "160-179", "0-19"]
+    assert (made["quality"]["local"], made["quality"]["own_node"], made["quality"]["smallest"]) == (0.5, 0.5, 20)
+    assert made["reason"] == (
+        "global_slice is the rule for the family a3, but 25% of the CPUs would be local to their NPU; instead each card has an equal "
+        "share of the host's CPUs, near ones first, which gives 50%; a division with 65% local CPUs would shrink the smallest pool from "
+        "20 to 12 CPUs."
+    )
+    assert made["warnings"] == [
+        "global_slice gives NPUs 0-7 remote CPUs: 160 of 160 in these pools.",
+        "NPUs 0-7 (8 of 16) have no CPU of their own NUMA nodes 4, 6: only CPUs 0-319 may be divided. Allow others with cpus, or keep "
+        "fewer with housekeeping.",
+    ]
+    assert pools(plan(FAR_A3, cpus="0-319", npus=[5])) == {5: pools(made)[5]}
+
+
+@pytest.mark.parametrize("options", [{"strategy": "global_slice"}, {"bound_by": "workers"}], ids=str)
+def test_published_pools_are_kept_with_a_warning_that_counts(options):
+    made = plan(FAR_A3, cpus="0-319", **options)
+    assert pools(made) == {number: f"{20 * number}-{20 * number + 19}" for number in range(16)}
+    assert (made["quality"]["local"], made["repaired"][:-1]) == (0.25, [])
+    assert [warning for warning in made["warnings"] if "own NUMA" in warning or "remote" in warning] == [
+        "global_slice gives NPUs 0-7, 12-15 remote CPUs: 240 of 240 in these pools.",
+        "NPUs 0-7 (8 of 16) have no CPU of their own NUMA nodes 4, 6: only CPUs 0-319 may be divided. Allow others with cpus, or keep "
+        "fewer with housekeeping.",
+        "NPUs 12-15 (4 of 16) have no CPU of their own NUMA node 0: the CPUs there are in other pools.",
+    ]
+
+
+def test_a_repair_of_slices_does_not_shrink_the_smallest_more_than_whole_cores_need():
+    topology = host([0] * 5 + [1] * 3, nodes=2, cores=32, threads=2, numbering="far", family="a3")
+    made = plan(topology)
+    assert (made["quality"]["smallest"], made["quality"]["balance"], made["quality"]["local"]) == (16, 0, 0.875)
+    assert made["repaired"][1] == (
+        "Published global_slice: the same holds for NPUs 1-3, 5-7. Instead each card has an equal share of the host's CPUs, near ones "
+        "first, 16 each."
+    )
+    assert defects(topology, made) == []
 
 
 def test_a_stock_a2_keeps_what_is_published():
@@ -127,7 +176,15 @@ def test_a_stock_a2_keeps_what_is_published():
         "cpus": "0-191",
         "housekeeping": "",
     }
-    assert made["quality"] == {"disjoint": True, "whole_cores": True, "local": 1.0, "balance": 0, "idle": ""}
+    assert made["quality"] == {
+        "disjoint": True,
+        "whole_cores": True,
+        "local": 1.0,
+        "own_node": 0.5,
+        "balance": 0,
+        "smallest": 24,
+        "idle": "",
+    }
     assert made["repaired"] == made["warnings"] == made["lost"] == made["violations"] == []
     assert made["options"] == {
         "strategy": "auto",
@@ -284,18 +341,19 @@ def test_what_is_published_is_mended(topology, options, expected, told):
 
 
 @pytest.mark.parametrize(
-    "strategy, local, nearer",
+    "strategy, nearer",
     [
-        ("topo_affinity", 0.929, "even_split takes no others"),
-        ("global_slice", 0.929, "topo_affinity takes near nodes, even_split the card's own alone"),
+        ("topo_affinity", "even_split takes no others"),
+        ("global_slice", "topo_affinity takes near nodes, even_split the card's own alone"),
     ],
 )
-def test_a_published_plan_that_holds_is_kept_wherever_it_lies(strategy, local, nearer):
+def test_a_published_plan_that_holds_is_kept_wherever_it_lies(strategy, nearer):
     made = plan(host([0, 0, 1, 1], nodes=2, cores=[12, 16]), strategy=strategy)
     assert pools(made) == {0: "0-6", 1: "7-13", 2: "14-20", 3: "21-27"}
     assert made["repaired"] == []
     assert made["npus"][1]["mems"] == "0-1"
-    assert made["warnings"] == [f"{strategy} gives NPU 1 CPUs of other NUMA nodes (local: {local}); {nearer}."]
+    assert made["warnings"] == [f"{strategy} gives NPU 1 remote CPUs: 2 of 7 in these pools; {nearer}."]
+    assert made["quality"]["local"] == 0.929
 
 
 def test_without_any_affinity_topo_affinity_slices_the_host():
@@ -449,7 +507,7 @@ def test_what_is_kept_for_the_system(topology, value, kept, first):
 def test_with_threads_a_reserved_thread_leaves_its_sibling():
     made = plan(host([0], nodes=1, cores=4, threads=2, numbering="far"), smt="threads", housekeeping="1-1")
     assert made["npus"][0]["pool"] == "0,2-7"
-    assert plan(host([0], nodes=1, cores=8), housekeeping="0-1,99")["warnings"] == ["housekeeping: 99 are not online."]
+    assert plan(host([0], nodes=1, cores=8), housekeeping="0-1,99")["warnings"] == ["npu_affinity_housekeeping: 99 are not online."]
 
 
 def test_a_plan_does_not_move_when_pods_come_and_go():
@@ -483,7 +541,7 @@ def test_only_the_cpus_asked_for_are_divided():
     made = plan(host([0, 1], nodes=2, cores=8), cpus="2-7,10-99")
     assert pools(made) == {0: "2-7", 1: "10-15"}
     assert made["cpus"] == "2-7,10-15"
-    assert made["warnings"] == ["cpus: 16-99 are not online and were left out."]
+    assert made["warnings"] == ["npu_affinity_cpus: 16-99 are not online and were left out."]
 
 
 def test_cards_of_another_socket_take_no_part_in_what_is_allowed():
@@ -588,28 +646,32 @@ def test_the_published_result_lists_what_is_wrong_with_it():
 REFUSED = [
     (
         {"strategy": "best"},
-        "strategy: expected one of auto, cluster, distributed, even_split, global_slice, packed, topo_affinity; got 'best'",
+        "npu_affinity_strategy: expected one of auto, cluster, distributed, even_split, global_slice, packed, topo_affinity; got 'best'",
     ),
-    ({"smt": "siblings"}, "smt: expected one of cores, threads; got 'siblings'"),
-    ({"cpus": "0-7,x"}, "cpus: 'x' in '0-7,x' is not a CPU number or range; expected e.g. 0-3,8"),
-    ({"cpus": {"online": "0"}}, "cpus: expected a cpulist such as 0-3,8, a CPU number or a list of CPU numbers; got {'online': '0'}"),
-    ({"cpus": ["0"]}, "cpus: '0' is not a CPU number between 0 and 65535"),
-    ({"cpus": "200-300"}, "cpus: none of 200-300 is online; online are 0-15"),
-    ({"housekeeping": "0-15"}, "housekeeping: 0-15 leaves nothing to divide of 0-15; keep fewer CPUs for the system"),
-    ({"housekeeping": -1}, "housekeeping: expected a whole number of 0 or more; got -1"),
-    ({"housekeeping": True}, "housekeeping: expected a whole number of 0 or more; got True"),
-    ({"housekeeping": "1-"}, "housekeeping: '1-' in '1-' is not a CPU number or range; expected e.g. 0-3,8"),
-    ({"npus": 3}, "npus: expected a list of logic ids such as [0, 1]; got 3"),
-    ({"npus": ["a"]}, "npus: expected a whole number of 0 or more; got 'a'"),
+    ({"smt": "siblings"}, "npu_affinity_smt: expected one of cores, threads; got 'siblings'"),
+    ({"cpus": "0-7,x"}, "npu_affinity_cpus: 'x' in '0-7,x' is not a CPU number or range; expected e.g. 0-3,8"),
+    (
+        {"cpus": {"online": "0"}},
+        "npu_affinity_cpus: expected a cpulist such as 0-3,8, a CPU number or a list of CPU numbers; got {'online': '0'}",
+    ),
+    ({"cpus": ["0"]}, "npu_affinity_cpus: '0' is not a CPU number between 0 and 65535"),
+    ({"cpus": "200-300"}, "npu_affinity_cpus: none of 200-300 is online; online are 0-15"),
+    ({"housekeeping": "0-15"}, "npu_affinity_housekeeping: 0-15 leaves nothing to divide of 0-15; keep fewer CPUs for the system"),
+    ({"housekeeping": -1}, "npu_affinity_housekeeping: expected a whole number of 0 or more; got -1"),
+    ({"housekeeping": True}, "npu_affinity_housekeeping: expected a whole number of 0 or more; got True"),
+    ({"housekeeping": "1-"}, "npu_affinity_housekeeping: '1-' in '1-' is not a CPU number or range; expected e.g. 0-3,8"),
+    ({"npus": 3}, "npu_affinity_npus: expected a list of logic ids such as [0, 1]; got 3"),
+    ({"npus": ["a"]}, "npu_affinity_npus: expected a whole number of 0 or more; got 'a'"),
     ({"npus": [9]}, "Invalid NPU id 9, total_npus=2. The option npus has it; the host has NPUs 0-1"),
-    ({"min_cpus": 0}, "min_cpus: expected a whole number of 1 or more; got 0"),
-    ({"min_cpus": 2.5}, "min_cpus: expected a whole number of 1 or more; got 2.5"),
-    ({"repair": "maybe"}, "repair: expected true or false; got 'maybe'"),
-    ({"replan": None}, "replan: expected true or false; got None"),
+    ({"min_cpus": 0}, "npu_affinity_min_cpus: expected a whole number of 1 or more; got 0"),
+    ({"min_cpus": 2.5}, "npu_affinity_min_cpus: expected a whole number of 1 or more; got 2.5"),
+    ({"repair": "maybe"}, "npu_affinity_repair: expected true or false; got 'maybe'"),
+    ({"replan": None}, "npu_affinity_replan: expected true or false; got None"),
     (
         {"min_cpus": 9, "strategy": "even_split"},
         "NUMA node 0 has 8 usable CPUs for NPU 0: 0-7. NPU 0 would get 8 where at least 9 are needed, 9 in all. Allow more CPUs with "
-        "cpus, keep fewer with housekeeping, or lower min_cpus; strategy topo_affinity also uses the nodes without cards",
+        "npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, or lower npu_affinity_min_cpus; strategy "
+        "topo_affinity also uses the nodes without cards",
     ),
     (
         {"repair": False, "cpus": "0-8", "strategy": "global_slice"},
@@ -753,9 +815,9 @@ WRONG_ROLES = [
         "roles: irq 2, acl 1, release 1, kv 2 is not what is published, which is irq 2, acl 1, release 1, and",
     ),
     ({"workloads": [DECODE], "repair": False}, "kv 2 is not what is published"),
-    ({"workloads": [{**DECODE, "roles": {"main": 2}}]}, "workload decode: roles: main cannot be sized"),
-    ({"workloads": [{**DECODE, "roles": {"irq": 0}}]}, "workload decode: roles.irq: expected a whole number of 1 or more"),
-    ({"workloads": "decode"}, "workloads: expected the list npu_affinity_workloads"),
+    ({"workloads": [{**DECODE, "roles": {"main": 2}}]}, "npu_affinity_workloads: decode: roles: main cannot be sized"),
+    ({"workloads": [{**DECODE, "roles": {"irq": 0}}]}, "npu_affinity_workloads: decode: roles.irq: expected a whole number of 1 or more"),
+    ({"workloads": "decode"}, "npu_affinity_workloads: expected a list of workloads"),
     (
         {"workloads": [DECODE, {"name": "prefill", "npus": [4, 5], "roles": {"kv": 1}}]},
         "decode and prefill both have NPU 4, with roles irq 2, acl 1, release 1, kv 2 and irq 2, acl 1, release 1, kv 1; give both",

@@ -158,6 +158,47 @@ def test_whatever_the_machine(shard):
     one_machine()
 
 
+A3_HOSTS = 120
+"""So many random A3 hosts on which ``auto`` leaves the published slices are looked at."""
+
+
+def a3_host(details):
+    """Return a random A3 host, and options that leave some of its CPUs."""
+    nodes = details.choice([2, 4, 8])
+    topology = host(
+        [details.randrange(nodes) for _card in range(details.choice([4, 8, 16]))],
+        nodes=nodes,
+        cores=details.choice([16, 24, 32, 40, 48]),
+        threads=details.choice([1, 2]),
+        numbering=details.choice(["adjacent", "far"]),
+        family="a3",
+    )
+    half = len(cpu_set(topology["cpus"]["online"])) // 2
+    return topology, details.choice([{}, {}, {}, {"cpus": f"0-{half - 1}"}, {"housekeeping": 1}])
+
+
+def test_auto_never_shrinks_the_smallest_pool_of_an_a3():
+    left = 0
+    for seed in range(1000):
+        topology, options = a3_host(Random(seed))
+        published, made = attempt(topology, strategy="global_slice", repair=False, **options), attempt(topology, **options)
+        if isinstance(published, str) or [e["pool"] for e in published["npus"]] == [e["pool"] for e in made["npus"]]:
+            continue
+        left += 1
+        smallest = published["quality"]["smallest"]
+        if published["violations"]:  # slices split cores, and whole ones may hold less
+            seen = look(topology, **options)
+            cores = seen.units(seen.usable)
+            smallest = min(smallest, len(cores) // len(seen.cards) * min(len(core & seen.usable) for core in cores))
+        else:
+            assert made["quality"]["local"] > published["quality"]["local"], (seed, options)
+        assert made["quality"]["smallest"] >= smallest, (seed, options, made["reason"], made["repaired"])
+        assert defects(topology, made, **options) == []
+        if left == A3_HOSTS:
+            return
+    raise AssertionError(f"only {left} of 1000 hosts left the slices")
+
+
 def the_refusal_is_a_sentence_and_right(topology, arguments, refusal):
     assert not list(wrong_sentence(refusal))
     assert any(character.isdigit() for character in refusal), f"no numbers in: {refusal}"

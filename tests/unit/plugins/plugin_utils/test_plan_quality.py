@@ -18,26 +18,54 @@ STOCK = host([6, 4, 6, 4, 0, 2, 0, 2])
 RING = host([0, 0, 1, 1], nodes=2, cores=8)
 SMT = host([0, 1], nodes=2, cores=4, threads=2, numbering="far")
 
+FAR_A3 = host([4] * 4 + [6] * 4 + [2] * 4 + [0] * 4, cores=40, threads=2, family="a3")
+"""Four NPUs on each of four nodes out of eight with 80 CPUs; node 1 is near to node 0, 3 to 2 and so on."""
+BY_NUMBER = [f"{20 * number}-{20 * number + 19}" for number in range(16)]
+
 POOLS = [
-    ("each its own half", RING, ["0-3", "4-7", "8-11", "12-15"], {}),
-    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {"local": 0.5}),
-    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {"local": 0.0}),
-    ("a node without NPUs is near to one of its socket", STOCK, ["168-191", *[""] * 7], {"local": 1.0, "balance": 24, "idle": "0-167"}),
-    ("and far from the others", STOCK, ["", "168-191", *[""] * 6], {"local": 0.0, "balance": 24, "idle": "0-167"}),
-    ("an overlap", RING, ["0-4", "4-7", "8-11", "12-15"], {"disjoint": False, "balance": 1}),
-    ("idle CPUs", RING, ["0-2", "4-7", "8-11", "12-15"], {"balance": 1, "idle": "3"}),
-    ("whole cores", SMT, ["0-3,8-11", "4-7,12-15"], {}),
-    ("halves of cores", SMT, ["0-3", "4-7"], {"whole_cores": False, "idle": "8-15"}),
-    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {}),
-    ("a node without CPUs: the nearest counts as its own", host([1], nodes=4, cores=[8, 0, 8, 8]), ["0-7"], {"idle": "8-23"}),
+    ("each its own half", RING, ["0-3", "4-7", "8-11", "12-15"], {"smallest": 4}),
+    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {"local": 0.5, "own_node": 0.5, "smallest": 4}),
+    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {"local": 0.0, "own_node": 0.0, "smallest": 4}),
+    (
+        "a node without NPUs is near to one of its socket",
+        STOCK,
+        ["168-191", *[""] * 7],
+        {"local": 1.0, "own_node": 0.0, "balance": 24, "idle": "0-167"},
+    ),
+    ("and far from the others", STOCK, ["", "168-191", *[""] * 6], {"local": 0.0, "own_node": 0.0, "balance": 24, "idle": "0-167"}),
+    ("an overlap", RING, ["0-4", "4-7", "8-11", "12-15"], {"disjoint": False, "balance": 1, "smallest": 4}),
+    ("idle CPUs", RING, ["0-2", "4-7", "8-11", "12-15"], {"balance": 1, "smallest": 3, "idle": "3"}),
+    ("whole cores", SMT, ["0-3,8-11", "4-7,12-15"], {"smallest": 8}),
+    ("halves of cores", SMT, ["0-3", "4-7"], {"whole_cores": False, "smallest": 4, "idle": "8-15"}),
+    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {"smallest": 4}),
+    (
+        "a node without CPUs: those without NPUs are local",
+        host([1], nodes=4, cores=[8, 0, 8, 8]),
+        ["0-7"],
+        {"own_node": 0.0, "smallest": 8, "idle": "8-23"},
+    ),
+    (
+        "a node without CPUs: those of another NPU are not",
+        host([0, 1], nodes=2, cores=[8, 0]),
+        ["0-3", "4-7"],
+        {"local": 0.5, "own_node": 0.5, "smallest": 4},
+    ),
+    (
+        "the node of another NPU is not local, even if nothing of the own one may be divided",
+        FAR_A3,
+        BY_NUMBER,
+        {"local": 0.25, "own_node": 0.25, "smallest": 20, "options": {"cpus": "0-319"}},
+    ),
 ]
 
 
 @pytest.mark.parametrize("topology, cpulists, expected", [row[1:] for row in POOLS], ids=[row[0] for row in POOLS])
 def test_the_quality_of_any_pools(topology, cpulists, expected):
-    machine = _machine.read(topology, options.Options("auto", "", "", None, "cores", 1, True, False))
+    expected = dict(expected)
+    given = {"cpus": "", **expected.pop("options", {})}
+    machine = _machine.read(topology, options.Options("auto", given["cpus"], "", None, "cores", 1, True, False))
     pools = {card: mask(cpulist) for card, cpulist in zip(machine.cards, cpulists, strict=True)}
-    perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "balance": 0, "idle": ""}
+    perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "balance": 0, "smallest": 0, "idle": ""}
     assert quality(Groups(machine), pools) == {**perfect, **expected}
 
 

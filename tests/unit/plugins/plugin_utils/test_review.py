@@ -35,7 +35,6 @@ SLICES = {
     "vnpu_shared_region": "",
     "vnpu_folder": "",
     "kubelet_becomes": "",
-    "to_be_placed": [],
     "python": "/usr/bin/python3",
 }
 IRQ = {
@@ -179,7 +178,9 @@ def edited(change):
 FILES = {
     "missing": ({FILE: None}, "there is no file plans/fleet.json on the controller."),
     "cut": ({FILE: "{"}, "plans/fleet.json is not valid JSON ("),
+    "deep": ({FILE: "[" * 100_000}, "plans/fleet.json is not valid JSON ("),
     "a plan": ({FILE: json.dumps(plan(FRESH))}, "plans/fleet.json is no file of plans that playbook npu.affinity.plan wrote"),
+    "with a list of hosts": ({FILE: edited(lambda found: found.update(hosts=["node1"]))}, "plans/fleet.json is no file of plans that"),
     "of another version": ({FILE: edited(lambda found: found.update(version="0.9.0"))}, "was written by npu.affinity 0.9.0, and this is "),
     "of others": ({FILE: review_file({"node2": variables()}, ["node2"])["json"]}, "plans/fleet.json has no plan of this host."),
     "of two": ({"a.json": edited(lambda found: None), "b.json": edited(lambda found: None)}, "a.json and b.json all have this host."),
@@ -249,3 +250,21 @@ def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it(roles, has_kv):
     assert ("| main | KV | ACL |" in heading) == has_kv
     assert heading.count("|") == first.count("|")
     assert ("| 164-165 | 166 |" in first) == has_kv
+
+
+HOSTILE = [
+    ("\x1b[2J![](//host)", "\\\\x1b[2J\\![\\](//host)"),
+    ("[a](//host) [b][c] [d]: //host", "[a\\](//host) [b\\][c] [d\\]: //host"),
+    ("<img src=//host>", "&lt;img src=//host&gt;"),
+    ("# heading", "\\# heading"),
+    ("_a_ ~~b~~ *c* `d` npu_affinity_x", "\\_a\\_ \\~\\~b\\~\\~ \\*c\\* \\`d\\` npu_affinity_x"),
+    ("a\n\n# b\u202ec", "a # b\\\\u202ec"),
+    ("node[1:4]", "node[1:4]"),
+]
+
+
+@pytest.mark.parametrize("text, shown", HOSTILE)
+def test_the_page_shows_names_of_a_host_as_they_are(text, shown):
+    hosts = {"node1": variables()}
+    hosts["node1"]["__npu_affinity_shown"]["remarks"] = [text]
+    assert f"* {shown}" in review_file(hosts, hosts)["md"].splitlines()

@@ -10,9 +10,11 @@ import re
 import pytest
 from ansible.parsing.splitter import parse_kv
 
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, hosts, names, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import refused_settings
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import applied, archived, features, hosts, limits, names, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
 
 ROLES = {"plan", "slices", "irq"}
@@ -32,10 +34,10 @@ def test_the_pattern_of_hosts(given, groups, expected):
         ("all", 2, ["a", "b"], None, ""),
         ("npu_hosts", 3, ["a", "b"], ["b", "c"], ""),
         ("all", 0, [], None, "the inventory /site/hosts.yml has no hosts"),
-        ("rakc1", 2, [], None, "no host of the inventory matches rakc1, of 2"),
+        ("rakc1", 2, [], None, "rakc1 matches no host of the inventory, which has 2 hosts"),
         ("npu_hosts", 0, [], ["a"], "the inventory /site/hosts.yml has no hosts"),
-        ("npu_hosts", 3, [], None, "no host of the inventory matches npu_hosts, of 3"),
-        ("npu_hosts", 3, ["a", "b"], ["c"], "--limit names 1 hosts, and none of them is in npu_hosts"),
+        ("npu_hosts", 3, [], None, "npu_hosts matches no host of the inventory, which has 3 hosts"),
+        ("npu_hosts", 3, ["a", "b"], ["c"], "--limit names 1 host and none of them is in npu_hosts"),
     ],
 )
 def test_why_there_is_no_host(wanted, in_inventory, matched, limited, sentence):
@@ -84,8 +86,8 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
     ],
 )
 def test_names_that_nothing_reads(name, advice):
-    (sentence,) = names.refusals("a2-01", [name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.settings())
-    assert sentence == f"Host a2-01 has the variable {name}, which is not a setting of npu.affinity; {advice}"
+    (sentence,) = names.refusals([name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.settings())
+    assert sentence == f"the variable {name} is not a setting of npu.affinity; {advice}"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,82 @@ def test_settings_of_roles_that_are_off(given, off, expected):
     assert names.remarks(given, off, specs.settings()) == expected
 
 
+OTHER = {"bool": lambda default: not default, "int": lambda default: (default or 0) + 7, "float": lambda default: (default or 0) + 0.5}
+
+
+def another(option):
+    """A value of an option's type that is not its default."""
+    default, kind = option.get("default"), option.get("type", "str")
+    if option.get("choices"):
+        return next(choice for choice in option["choices"] if choice != default)
+    if kind == "list":
+        return [7] if option.get("elements") in ("int", "raw") else ["another"] if option.get("elements") != "dict" else None
+    return OTHER.get(kind, lambda _default: "another")(default)
+
+
+def test_every_setting_of_the_roles_that_bind_belongs_to_what_is_reviewed():
+    options = {name: option for role in applied.FEATURES for name, option in specs.options()[role].items()}
+    given = {name: value for name, option in options.items() if name != applied.PLACE and (value := another(option)) is not None}
+    assert len(given) > 40
+    found = applied.applied(given, [], specs.options())
+    assert found.keys() == given.keys()
+    assert {"npu_affinity_threads_memory", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= found.keys()
+
+
+SAME = [
+    ({"npu_affinity_move_memory": "yes"}, {"npu_affinity_move_memory": True}, []),
+    ({"npu_affinity_move_memory": "no"}, {}, []),
+    ({"npu_affinity_irq_wait": "90"}, {"npu_affinity_irq_wait": 90}, []),
+    ({"npu_affinity_threads_memory": True}, {}, ["threads"]),
+]
+
+
+@pytest.mark.parametrize("one, other, off", SAME)
+def test_settings_that_mean_the_same_are_reviewed_as_the_same(one, other, off):
+    assert applied.applied(one, off, specs.options()) == applied.applied(other, off, specs.options())
+
+
+LIMITS = [
+    ("10min", 4, ""),
+    ("15min", "4", ""),
+    ("900", 4, ""),
+    ("20min", 4, "set the limit to 3 or less, or a shorter interval"),
+    ("1h 30min", 1, "set an interval of less than an hour"),
+    ("20min", 0, ""),
+    ("20min", 3, ""),
+    ("now and then", 4, ""),
+]
+
+
+@pytest.mark.parametrize("interval, limit, advice", LIMITS)
+def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
+    given = {"npu_affinity_irq_interval": interval, "npu_affinity_irq_rebind_limit": limit}
+    options = specs.options()["irq"]
+    defaults = {name: option.get("default") for name, option in options.items()}
+    found = limits.remarks(given, [], defaults)
+    assert len(found) == bool(advice) and advice in "".join(found)
+    if advice:
+        assert found[0].startswith(f"npu_affinity_irq_rebind_limit {limit} can never act with npu_affinity_irq_interval {interval}: ")
+    assert limits.remarks(given, ["irq"], defaults) == []
+
+
+SPANS = [
+    ("5min 20s", 320),
+    ("2 hours", 7200),
+    ("1h30min", 5400),
+    ("100ms", 0.1),
+    ("1 d", 86400),
+    ("", None),
+    ("5 parsecs", None),
+    ("x", None),
+]
+
+
+@pytest.mark.parametrize("span, expected", SPANS)
+def test_time_spans_of_systemd(span, expected):
+    assert limits.seconds(span) == expected
+
+
 def test_every_role_that_can_be_off_has_its_switch():
     assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "tuning", "vnpu"}
 
@@ -139,17 +217,38 @@ def test_the_role_takes_every_strategy_that_there_is():
         ({"npu_affinity_services": "vllm"}, "npu_affinity_services takes a list, each entry a dictionary, and got 'vllm'."),
         (
             {"npu_affinity_services": [{"npus": [0]}]},
-            "npu_affinity_services: missing required arguments: unit found in npu_affinity_services.",
+            "npu_affinity_services: entry 1 lacks the key unit.",
         ),
-        ({"npu_affinity_services": [{"unit": "a", "npus": [0], "cpus": 1}]}, "npu_affinity_services has a key that it does not take: "),
+        (
+            {"npu_affinity_services": [{"unit": "a", "npus": [0]}, {"unit": "b", "npu": [0]}]},
+            "npu_affinity_services: entry 2 has the key npu, which nothing reads; did you mean npus?",
+        ),
+        (
+            {"npu_affinity_services": [{"unit": "a", "npus": [0], "colour": 1}]},
+            "npu_affinity_services: entry 1 has the key colour, which nothing reads; its keys are engine, npus, unit.",
+        ),
+        (
+            {"npu_affinity_services": [{"unit": "a", "npus": "0-3"}]},
+            "npu_affinity_services: entry 1: npus is '0-3', which is not a list; write [0, 1, 2, 3].",
+        ),
+        (
+            {"npu_affinity_workloads": [{"name": "a", "npus": 0, "units": ["a.service"]}]},
+            "npu_affinity_workloads: entry 1: npus is 0, which is not a list; write [0].",
+        ),
+        (
+            {"npu_affinity_workloads": [{"name": "a", "npus": [0], "roles": {"aclx": 1}}]},
+            "npu_affinity_workloads: entry 1, roles has the key aclx, which nothing reads; did you mean acl?",
+        ),
+        ({"npu_affinity_roles": {"irqs": 2}}, "npu_affinity_roles has the key irqs, which nothing reads; did you mean irq?"),
+        ({"npu_affinity_batches": "0"}, "npu_affinity_batches: expected numbers of hosts from 1 on"),
         ({"npu_affinity_roles": {"irq": "many"}}, "npu_affinity_roles: argument 'irq' is of type str"),
         ({"npu_affinity_npus": "0,1", "npu_affinity_min_cpus": "5", "npu_affinity_irq_enabled": "no", "npu_affinity_cpus": None}, ""),
         ({"npu_affinity_site_contact": 5}, ""),
     ],
 )
 def test_values_that_no_role_takes_are_one_sentence(given, sentence):
-    found = values.refusals("a2-01", given, specs.settings())
-    assert [text.startswith(f"Host a2-01: {sentence}") and len(text) < 200 for text in found] == [True] * bool(sentence)
+    found = values.refusals(given, specs.settings())
+    assert [text.startswith(sentence) and len(text) < 200 for text in found] == [True] * bool(sentence)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +271,95 @@ def test_what_is_taken_of_the_settings_of_an_archive(settings, taken, sentence):
 
 
 def test_what_is_cut_off_a_value_is_told():
-    assert names.cut_off("a2-01", "") == []
-    (sentence,) = names.cut_off("a2-01", parse_kv("npu_affinity_reason=two CPUs for the system")["_raw_params"])
-    assert sentence.startswith("Host a2-01: of an option -e, 'CPUs for the system' was not taken, because")
+    assert names.cut_off("") == []
+    (sentence,) = names.cut_off(parse_kv("npu_affinity_reason=two CPUs for the system")["_raw_params"])
+    assert sentence.startswith("of an option -e, 'CPUs for the system' was not taken, because")
     assert parse_kv("name='two words'") == {"name": "two words"}, "what the sentence advises"
+
+
+def test_every_feature_has_all_of_its_settings():
+    found = features.of_features({})
+    assert list(found) == list(FEATURES)
+    assert {name: len(settings) for name, settings in found.items()} == {name: len(specs.options()[name]) for name in FEATURES}
+
+
+@pytest.mark.parametrize(
+    "given, feature, setting, expected",
+    [
+        ({}, "irq", "interval", "10min"),
+        ({"npu_affinity_irq_enabled": "no"}, "irq", "enabled", False),
+        ({"npu_affinity_irq_enabled": None}, "irq", "enabled", True),
+        ({"npu_affinity_threads_timer": "False"}, "threads", "timer", False),
+        ({"npu_affinity_swappiness": 0}, "tuning", "swappiness", "0"),
+        ({"npu_affinity_device_share": "off"}, "device_share", "device_share", False),
+        ({"npu_affinity_irq_wait": "90"}, "irq", "wait", 90),
+        ({"npu_affinity_python": "/opt/python"}, "metrics", "python", "/opt/python"),
+        ({"npu_affinity_services": [{"unit": "vllm.service", "npus": [0]}]}, "slices", "services", [{"unit": "vllm.service", "npus": [0]}]),
+        (
+            {"npu_affinity_workloads": [{"name": "tp4", "npus": [0, 1]}]},
+            "threads",
+            "workloads",
+            [{"name": "tp4", "npus": [0, 1], "share": False}],
+        ),
+    ],
+)
+def test_settings_are_converted_once(given, feature, setting, expected):
+    assert features.of_features(given)[feature][setting] == expected
+
+
+def test_every_switch_of_a_feature_means_what_its_text_says():
+    switches = {name for feature in FEATURES for name, option in specs.options()[feature].items() if option["type"] == "bool"}
+    for text, value in (("yes", True), ("False", False), ("0", False), ("on", True)):
+        found = features.of_features(dict.fromkeys(switches, text))
+        assert {setting for settings in found.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
+
+
+def test_a_value_that_cannot_be_converted_names_its_variable():
+    with pytest.raises(ValueError, match="^npu_affinity_irq_wait: .*soon"):
+        features.of_features({"npu_affinity_irq_wait": "soon"})
+
+
+GROUPS = {"all": ["node1", "node2", "both"], "npu_hosts": ["node1", "both"], "both": ["node2"]}
+NO_HOST = [
+    ("npu_hosts", "it is a group of 2 hosts"),
+    ("all", "it is a group of 3 hosts"),
+    ("both", "it is a group of 1 hosts"),
+    ("node3", "the inventory has no host of that name"),
+    ("node2", "it is not among the hosts of npu_affinity_hosts"),
+    *(
+        (name, "it is not a name")
+        for name in ("", "*", "node1,node2", "node1:node2", "!node1", "~node.*", "@file", "node1\n", "npu_hosts[0]", ["node1"], 1)
+    ),
+]
+
+
+@pytest.mark.parametrize("name, why", NO_HOST)
+def test_one_host_is_neither_a_group_nor_a_pattern(name, why):
+    assert hosts.one_host("node1", GROUPS, GROUPS["npu_hosts"]) == "node1"
+    with pytest.raises(ValueError, match=re.escape(why)):
+        hosts.one_host(name, GROUPS, GROUPS["npu_hosts"])
+
+
+FLEET = [f"a{number:03}" for number in range(1, 201)]
+GROUPS_OF_FLEET = {"all": FLEET, "a2": [*FLEET[:40], "elsewhere"], "ungrouped": FLEET[40:]}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "named"),
+    [
+        (FLEET, "All 200 hosts"),
+        (FLEET[:40], "Group a2 (40 hosts)"),
+        (FLEET[40:], "Hosts a[041:200]"),
+        (FLEET[:2], "Hosts a001, a002"),
+        (FLEET[:1], "Host a001"),
+    ],
+)
+def test_settings_of_a_fleet_are_refused_once_with_their_hosts(hosts, named):
+    found = refused_settings.fleet(dict.fromkeys(hosts, ["the variable x is not a setting."]), FLEET, GROUPS_OF_FLEET)
+    assert found["lines"] == [f"{named}: the variable x is not a setting."]
+    assert found["everywhere"] == (hosts == FLEET)
+    assert list(found["refused"]) == hosts
+
+
+def test_one_host_is_not_called_all_hosts():
+    assert refused_settings.fleet({"a": ["x."]}, ["a"], {"g": ["a"]})["lines"] == ["Host a: x."]

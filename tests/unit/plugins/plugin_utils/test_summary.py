@@ -13,6 +13,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.npu.affinity.plugins.filter import progress as progress_filter
 from ansible_collections.npu.affinity.plugins.filter.merge_summaries import merge_summaries
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 
 NPU = {"id": 0, "busy": False}
 PLAN = {
@@ -91,8 +92,82 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
 
 @pytest.mark.parametrize(("host", "steps"), [(PLANNED, ["bind", "measure"]), (IN_FORCE, ["measure"])])
 def test_a_host_that_is_bound_is_not_to_be_bound_after_a_measurement(host, steps):
-    found = summary.summary({"a": {**host, "__npu_affinity_measured": {"workloads": []}}}, "measure", command="{}")
-    assert [step["command"] for step in found["next"]] == steps
+    found = summary.summary({"a": {**host, "__npu_affinity_measured": {"workloads": []}}}, "measure")
+    assert [step["command"].rpartition(".")[2] for step in found["next"]] == steps
+
+
+LIMITED = Typed(limit="npu_a", extra=(("npu_affinity_strategy", "even_split"), ("npu_affinity_to", "-1")))
+AS_BEFORE = "--limit npu_a -e npu_affinity_strategy=even_split"
+DONE = {**PLANNED, RESULT: {"changed": True}}
+FAILED = {"__npu_affinity_failure": {"state": "failed", "reason": "x"}}
+REBOUND = {**DONE, "npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": PLAN}}
+AGAIN = "again, once that is corrected; hosts that are done stay as they are"
+
+
+@pytest.mark.parametrize(
+    ("playbook", "check", "hosts", "lines"),
+    [
+        ("plan", False, {"a": PLANNED}, [f"bind {AS_BEFORE}  # bind; with --check --diff see what would change"]),
+        (
+            "plan",
+            False,
+            {"a": {**PLANNED, "npu_affinity_plan_file": "plans/fleet.md"}},
+            [f"bind {AS_BEFORE} -e npu_affinity_reviewed=plans/fleet.json  # bind what was reviewed, and nothing else"],
+        ),
+        (
+            "bind",
+            False,
+            {"a": DONE},
+            [f"verify {AS_BEFORE}  # compare the plans with the kernels", f"unbind {AS_BEFORE}  # put everything back"],
+        ),
+        ("bind", True, {"a": DONE}, [f"bind {AS_BEFORE}  # without --check it is done"]),
+        ("bind", True, {"a": {"__npu_affinity_refused": ["No."]}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
+        (
+            "bind",
+            False,
+            {"a": {**DONE, **FAILED}, "b": PLANNED},
+            [
+                "unbind --limit a -e npu_affinity_strategy=even_split  # restore the state before the first bind, which changed the host "
+                "and then failed",
+                f"bind {AS_BEFORE}  # {AGAIN}",
+            ],
+        ),
+        (
+            "bind",
+            False,
+            {"a": {**REBOUND, **FAILED}, "b": {**REBOUND, **FAILED}},
+            [
+                "rollback --limit a,b -e npu_affinity_strategy=even_split -e npu_affinity_to=-1  # go back to the state before this run, "
+                "which changed the host and then failed",
+                f"bind {AS_BEFORE}  # {AGAIN}",
+            ],
+        ),
+        ("bind", False, {"a": {**PLANNED, **FAILED, RESULT: {"changed": False, "failed": True}}}, [f"bind {AS_BEFORE}  # {AGAIN}"]),
+        ("bind", True, {"a": {**REBOUND, **FAILED}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
+        ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=-1  # without --check it is done"]),
+        (
+            "rollback",
+            True,
+            {"a": {"__npu_affinity_refused": ["No."]}},
+            [f"rollback --check {AS_BEFORE} -e npu_affinity_to=-1  # {AGAIN}"],
+        ),
+        ("verify", False, {"a": {VERIFIED: {"drift": DRIFT}}}, [f"bind {AS_BEFORE}  # put it right"]),
+        ("unbind", True, {"a": {"__npu_affinity_unbound": {"changed": True}}}, [f"unbind {AS_BEFORE}  # without --check it is done"]),
+    ],
+)
+def test_what_is_offered_next_is_for_the_same_hosts_and_settings(playbook, check, hosts, lines):
+    found = summary_text.lines(summary.summary(hosts, playbook, check, typed=LIMITED))
+    assert [line for line in found if line.startswith("next")] == [f"next: ansible-playbook npu.affinity.{line}" for line in lines]
+
+
+def test_variables_that_are_not_repeated_are_named():
+    (step,) = summary.summary({"a": PLANNED}, "plan", typed=Typed(withheld=("token",)))["next"]
+    assert step["purpose"].endswith("; add -e for token, whose values are not repeated here")
+
+
+def test_parts_of_a_fleet_with_limits_of_their_own_keep_them():
+    parts = [summary.summary({name: PLANNED}, "plan", typed=Typed(limit=name)) for name in ("a", "b")]
+    assert [step["command"].rpartition(" ")[2] for step in merge_summaries(parts)["next"]] == ["a", "b"]
 
 
 def test_units_that_wait_for_a_restart_are_those_of_a_bind_a_comparison_and_an_unbind():
@@ -105,7 +180,7 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
     hosts = {f"node{number:02}": {**PLANNED, **changed} for number in range(1, 41)}
     hosts["node07"] = {"__npu_affinity_refused": ["Too few CPUs."]}
     hosts["odd"] = {**PLANNED, **changed, "__npu_affinity_notes": ["/trees/x/etc differs."]}
-    found = summary.summary(hosts, "bind", command="make {}")
+    found = summary.summary(hosts, "bind", typed=Typed(made=True))
     assert summary_text.lines(found) == [
         "SUMMARY of bind, 41 hosts",
         "40 changed: node[01:06], node[08:40], odd",

@@ -72,7 +72,7 @@ REFUSED = [
     ({"visible_npus": ["x"]}, A2, "visible_npus: expected a whole number"),
     ({"visible_npus": 5}, A2, "visible_npus: expected a list of logic ids"),
     ({"visible_npus": [0, 1], "npus": [2]}, A2, "Invalid NPU id 2"),
-    ({"visible_npus": [0], "bound_by": "host"}, A2, "visible_npus: .* use bound_by: workers"),
+    ({"visible_npus": [0], "bound_by": "host"}, A2, "visible_npus: .* use npu_affinity_bound_by: workers"),
     ({"visible_npus": [0]}, {**A2, "machine": {"architecture": "x86_64"}}, "workers of this host do not bind themselves: .*x86_64"),
 ]
 

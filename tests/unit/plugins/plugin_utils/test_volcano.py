@@ -103,20 +103,87 @@ def test_the_scheduler_has_the_numa_aware_plugin_with_its_weight():
     assert {"name": "numa-aware", "arguments": {"weight": 7}} in [plugin for tier in tiers for plugin in tier["plugins"]]
 
 
-def test_a_managed_cluster_keeps_the_configuration_elsewhere():
+CCE_CONFIG_MAP = """
+actions: "allocate, backfill, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: nodeorder
+- plugins:
+  - name: cce-gpu-topology-predicate
+  - name: cce-gpu-topology-priority
+  - name: cce-gpu
+- plugins:
+  - name: nodelocalvolume
+  - name: nodeemptydirvolume
+  - name: nodeCSIscheduling
+  - name: networkresource
+    arguments:
+      NetworkType: vpc-router
+  - name: numa-aware
+    arguments:
+      weight: 10
+"""
+"""What the page "NUMA Affinity Scheduling" of Huawei Cloud CCE shows for Volcano before 1.7.1."""
+
+
+def test_the_config_map_of_a_managed_cluster_is_that_of_its_page():
     made = volcano({"a2-01": NODE}, cluster="cce")
     kubernetes(made["scheduler"])
     assert made["scheduler"]["metadata"] == {"name": "volcano-scheduler-configmap", "namespace": "kube-system"}
-    configuration = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])
-    assert configuration == made["addon"]["default_scheduler_conf"]
-    names = [[plugin["name"] for plugin in tier["plugins"]] for tier in configuration["tiers"]]
-    assert names == [
+    assert yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"]) == yaml.safe_load(CCE_CONFIG_MAP)
+
+
+def test_the_parameter_of_a_managed_cluster_is_that_of_its_page():
+    """From 1.7.1 on the page has other tiers: no overcommit, no argument, and the plugin beside those for GPUs."""
+    parameter = volcano({"a2-01": NODE}, cluster="cce")["addon"]["default_scheduler_conf"]
+    assert parameter["actions"] == "allocate, backfill, preempt"
+    assert [[plugin["name"] for plugin in tier["plugins"]] for tier in parameter["tiers"]] == [
         ["priority", "gang", "conformance"],
         ["drf", "predicates", "nodeorder"],
-        ["cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"],
-        ["nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource", "numa-aware"],
+        ["cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu", "numa-aware"],
+        ["nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"],
     ]
+    assert [plugin["arguments"] for tier in parameter["tiers"] for plugin in tier["plugins"] if "arguments" in plugin] == [{"weight": 10}]
     assert "addon" not in volcano({"a2-01": NODE})
+
+
+def test_plugins_have_tiers_arguments_and_switches():
+    plugins = [
+        ["priority", {"name": "gang", "enablePreemptable": False}],
+        {"plugins": ["predicates", {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}}]},
+    ]
+    before = copy.deepcopy(plugins)
+    made = volcano({"a2-01": NODE}, cluster="cce", plugins=plugins)
+    tiers = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])["tiers"]
+    assert tiers == [
+        {"plugins": [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}]},
+        {
+            "plugins": [
+                {"name": "predicates"},
+                {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}},
+                {"name": "numa-aware", "arguments": {"weight": 10}},
+            ]
+        },
+    ]
+    assert made["addon"]["default_scheduler_conf"]["tiers"] == tiers
+    assert plugins == before
+
+
+def test_the_tiers_that_are_returned_can_be_given_back():
+    tiers = volcano({"a2-01": NODE}, cluster="cce", weight=3)["addon"]["default_scheduler_conf"]["tiers"]
+    assert volcano({"a2-01": NODE}, cluster="cce", plugins=tiers)["addon"]["default_scheduler_conf"]["tiers"] == tiers
+
+
+def test_arguments_of_the_numa_aware_plugin_go_before_its_weight():
+    made = volcano({"a2-01": NODE}, plugins=[["gang", {"name": "numa-aware", "arguments": {"weight": 4}}]], weight=7)
+    assert "weight: 4" in made["scheduler"]["data"]["volcano-scheduler.conf"]
 
 
 def test_namespace_and_plugins_are_the_users():
@@ -183,9 +250,21 @@ def test_the_schemas_are_strict():
         ({"a": NODE}, {"policy": "strict"}, "policy: expected one of none"),
         ({"a": NODE}, {"name": "Big Job"}, "'Big Job' cannot be the name of a Deployment"),
         ({}, {"npus": 1}, "resource: the hosts have no NPUs"),
-        ({"a": NODE, "d": host([0], family="310p")}, {"npus": 1}, "the hosts have huawei.com/Ascend310P, huawei.com/Ascend910"),
+        ({"a": host([0], family=None)}, {"npus": 1}, "resource: the hosts have NPUs of an unknown family"),
+        ({"a": NODE, "d": host([0], family="310p")}, {"npus": 1}, "offered as huawei.com/Ascend310P, huawei.com/Ascend910"),
         ({"a": NODE}, {"cluster": "aks"}, "cluster: expected one of volcano, cce; got 'aks'"),
-        ({"a": NODE}, {"plugins": ["gang"]}, "plugins: expected a list of tiers, each a list of names of plugins; got ['gang']"),
+        ({"a": NODE}, {"plugins": ["gang"]}, "plugins: expected a list of tiers, each a list of plugins, which are names or dictionaries"),
+        ({"a": NODE}, {"plugins": "gang"}, "plugins: expected a list of tiers, "),
+        ({"a": NODE}, {"plugins": []}, "there is a tier without plugins, or no tier"),
+        ({"a": NODE}, {"plugins": [["gang"], []]}, "there is a tier without plugins, or no tier"),
+        ({"a": NODE}, {"plugins": [["gang", 5]]}, "plugins: expected a name such as 'gang', or a dictionary with name; got 5"),
+        ({"a": NODE}, {"plugins": [[{"arguments": {}}]]}, "plugins: expected a name such as 'gang', or a dictionary with name"),
+        ({"a": NODE}, {"plugins": [["gang"], ["gang"]]}, "plugins: gang is named more than once"),
+        ({"a": NODE}, {"plugins": [[{"name": "gang", "weight": 5}]]}, "plugins: gang has no 'weight'; it has name, arguments and switches"),
+        ({"a": NODE}, {"plugins": [[{"name": "gang", "enableJobOrder": "no"}]]}, "enableJobOrder of gang is true or false; got 'no'"),
+        ({"a": NODE}, {"plugins": [[{"name": "gang", "arguments": ["a"]}]]}, "the arguments of gang are a dictionary; got ['a']"),
+        ({"a": NODE}, {"plugins": [[{"name": "gang", "arguments": {"a": None}}]]}, "as arguments of gang; got None"),
+        ({"a": NODE}, {"plugins": [[{"name": "gang", "arguments": {1: 2}}]]}, "the names of the arguments of gang are texts; got 1"),
         ({"a": NODE}, {"gpus": 1}, "unexpected keyword argument 'gpus'"),
     ],
 )

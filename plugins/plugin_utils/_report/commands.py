@@ -1,0 +1,156 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line of a run, and the command line of the next one: the same hosts, inventory, connection and settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import yaml
+from ansible import constants
+from ansible.parsing.splitter import parse_kv
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
+
+TO = PREFIX + "to"
+PLAYBOOKS = specs.ROLES.parent / "playbooks"
+CONNECTION = frozenset(
+    f"ansible_{name}"
+    for name in ("become", "become_method", "become_user", "connection", "host", "port", "python_interpreter", "remote_user", "user")
+)
+"""Variables that say how hosts are reached and that hold no secret."""
+OPTIONS = (
+    ("connection", "-c", "DEFAULT_TRANSPORT"),
+    ("remote_user", "-u", "DEFAULT_REMOTE_USER"),
+    ("private_key_file", "--private-key", "DEFAULT_PRIVATE_KEY_FILE"),
+    ("become", "-b", "DEFAULT_BECOME"),
+    ("become_method", "--become-method", "DEFAULT_BECOME_METHOD"),
+    ("become_user", "--become-user", "DEFAULT_BECOME_USER"),
+    ("ask_pass", "-k", "DEFAULT_ASK_PASS"),
+    ("become_ask_pass", "-K", "DEFAULT_BECOME_ASK_PASS"),
+    ("ask_vault_pass", "-J", "DEFAULT_ASK_VAULT_PASS"),
+    ("vault_ids", "--vault-id", ""),
+    ("vault_password_files", "--vault-password-file", ""),
+    ("forks", "-f", "DEFAULT_FORKS"),
+)
+"""Options that the next command repeats: the name in ``context.CLIARGS``, how it is typed, and the constant with its default."""
+_PLAIN = re.compile(r"[^\s'\"\\{}\[\]=]+")
+
+Extra = tuple[str, Any]
+"""The name and the value of a variable; the name is empty for the ``@file`` of an option ``-e``."""
+
+
+class Typed(NamedTuple):
+    """How a run was started.
+
+    ``playbook`` is how a playbook is named, with ``{}`` for its name; ``options`` are words; ``limit`` is the pattern of ``--limit``;
+    ``withheld`` are variables of ``-e`` whose values are not repeated, because they can be secrets; ``made``: whether it was ``make``.
+    """
+
+    playbook: str = "npu.affinity.{}"
+    options: tuple[str, ...] = ()
+    limit: str = ""
+    extra: tuple[Extra, ...] = ()
+    withheld: tuple[str, ...] = ()
+    made: bool = False
+    inventory: str = ""
+
+    def line(self, playbook: str, limit: str = "", check: bool = False, settings: Mapping[str, Any] | None = None) -> str:
+        """Return the command that runs a playbook in the same way, with ``settings`` in addition, quoted for a shell."""
+        added = settings or {}
+        extra = [
+            pair for pair in [*(pair for pair in self.extra if pair[0] not in added), *added.items()] if _is_read_by(pair[0], playbook)
+        ]
+        words = [*(["--check"] if check else []), *(["--limit", limit or self.limit] if limit or self.limit else [])]
+        if not self.made:
+            words += [word for name, value in extra for word in ("-e", _extra(name, value))]
+            return shlex.join(["ansible-playbook", *self.options, self.playbook.format(playbook), *words])
+        to = [str(value) for name, value in extra if name == TO]
+        words += [word for name, value in extra if name != TO for word in ("-e", _extra(name, value))]
+        given = {"INVENTORY": self.inventory, "TO": to[-1] if to else "", "ARGS": shlex.join([*self.options, *words])}
+        return shlex.join(["make", playbook]) + "".join(
+            f" {name}={shlex.quote(value.replace('$', '$$'))}" for name, value in given.items() if value
+        )
+
+
+def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed:
+    """Return how a run was started, from ``context.CLIARGS`` and the variables of its environment."""
+    made = bool(environment.get("MAKELEVEL"))
+    words = _words(environment.get("ARGS", ""))
+    texts = [f"@{_near(text[1:])}" if text.startswith("@") else text for text in map(str, arguments.get("extra_vars") or ())]
+    given = [pair for text in texts for pair in _given(text, not made or text in words)]
+    kept = [(name, value) for name, value in given if not name or name.startswith(PREFIX) or name in CONNECTION]
+    sources = list(arguments.get("inventory") or ())
+    inventory = [] if made or sources == list(constants.config.get_config_value("DEFAULT_HOST_LIST")) else sources
+    return Typed(
+        playbook=_named(str(next(iter(arguments.get("args") or ()), ""))),
+        options=(*(word for source in inventory for word in ("-i", _near(source))), *_options(arguments)),
+        limit=str(arguments.get("subset") or ""),
+        extra=tuple(kept),
+        withheld=tuple(sorted({pair[0] for pair in given if pair not in kept})),
+        made=made,
+        inventory=environment.get("INVENTORY", "") if made else "",
+    )
+
+
+def _words(text: str) -> str:
+    """Return the words of a shell's line, one a line."""
+    try:
+        return "\n".join(shlex.split(text))
+    except ValueError:
+        return ""
+
+
+def _given(text: str, by_user: bool) -> Iterator[Extra]:
+    """Yield the variables of one option ``-e``; of what the Makefile adds itself only the state to go back to."""
+    if text.startswith("@"):
+        yield from [("", text)] if by_user else []
+        return
+    found = yaml.load(text, Loader=specs.LOADER) if text[:1] in ("{", "[") else parse_kv(text)
+    for name, value in found.items() if isinstance(found, Mapping) else ():
+        if (by_user or name == TO) and name != "_raw_params":
+            yield str(name), value
+
+
+def _options(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name, option, default in OPTIONS:
+        value = arguments.get(name)
+        if not value or value == getattr(constants, default, None):
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            yield from [option] if one is True else [option, str(one)]
+
+
+def _named(playbook: str) -> str:
+    """Return how playbooks are named: by their collection, or by their path where this run's is one of this collection."""
+    path = pathlib.Path(playbook)
+    ours = path.suffix in (".yml", ".yaml") and path.resolve().parent == PLAYBOOKS
+    return str(path.with_name("{}.yml")) if ours else "npu.affinity.{}"
+
+
+def _near(source: str) -> str:
+    """Return an inventory as somebody types it who is in the folder of this run."""
+    here = f"{os.getcwd()}{os.sep}"
+    return source.removeprefix(here) if source.startswith(here) else source
+
+
+def _is_read_by(name: str, playbook: str) -> bool:
+    """Whether a playbook reads a variable, as far as only some of them do."""
+    of_page = name in specs.options()["report"]
+    readers = ("report", "inspect") if of_page else specs.of_playbooks().get(name, {}).get("playbooks")
+    return readers is None or playbook in readers
+
+
+def _extra(name: str, value: Any) -> str:
+    """Return what follows ``-e``: ``name=value`` where that is the same text again, else JSON."""
+    if not name:
+        return str(value)
+    return f"{name}={value}" if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps({name: value}, ensure_ascii=False)

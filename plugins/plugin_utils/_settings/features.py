@@ -1,0 +1,67 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of all features of one host: complete, and converted to their types once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
+
+Settings = dict[str, dict[str, Any]]
+"""``{feature: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the feature."""
+
+
+def names() -> set[str]:
+    """Return the variables that :func:`of_features` reads."""
+    return {name for options in _options().values() for name in options}
+
+
+def of_features(given: Mapping[str, Any]) -> Settings:
+    """Return the settings of every feature by the values that somebody ``given``, and by the defaults of the argument specs otherwise.
+
+    Raises ``ValueError`` with a sentence for a value of another type. A value of None counts as not given.
+    """
+    found = {name: dict(options) for name, options in _defaults().items()}
+    for feature, options in _options().items():
+        for name, option in options.items():
+            if given.get(name) is not None:
+                found[feature][_short(feature, name)] = _converted(name, option, given[name])
+    return found
+
+
+def _short(feature: str, name: str) -> str:
+    return name.removeprefix(PREFIX).removeprefix(feature + "_")
+
+
+@functools.cache
+def _options() -> Mapping[str, specs.Options]:
+    return {feature: specs.options()[feature] for feature in FEATURES}
+
+
+@functools.cache
+def _defaults() -> Settings:
+    return {
+        feature: {_short(feature, name): _converted(name, option, option.get("default")) for name, option in options.items()}
+        for feature, options in _options().items()
+    }
+
+
+def _converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
+    result = validated(name, option, {name: value})
+    if result.error_messages:
+        raise ValueError(f"{name}: {result.error_messages[0]}")
+    return _given(result.validated_parameters[name])
+
+
+def _given(value: Any) -> Any:
+    """Return a value without the keys that validation adds to dictionaries for what nobody set."""
+    if isinstance(value, dict):
+        return {key: _given(inner) for key, inner in value.items() if inner is not None}
+    return [_given(inner) for inner in value] if isinstance(value, list) else value

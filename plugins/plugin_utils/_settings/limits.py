@@ -1,0 +1,55 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Limits that can never act, because of another setting.
+
+This module is private to the collection.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Container, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._irq.rebinds import WITHIN
+
+_LIMIT, _INTERVAL = "npu_affinity_irq_rebind_limit", "npu_affinity_irq_interval"
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)")
+_SECONDS = {
+    **dict.fromkeys(("usec", "us", "µs"), 1e-6),
+    **dict.fromkeys(("msec", "ms"), 1e-3),
+    **dict.fromkeys(("", "seconds", "second", "sec", "s"), 1),
+    **dict.fromkeys(("minutes", "minute", "min", "m"), 60),
+    **dict.fromkeys(("hours", "hour", "hr", "h"), 3600),
+    **dict.fromkeys(("days", "day", "d"), 86400),
+    **dict.fromkeys(("weeks", "week", "w"), 604800),
+}
+"""Units of time spans: systemd.time(7)."""
+
+
+def seconds(span: str) -> float | None:
+    """Return a time span of systemd in seconds; None for one that is not understood."""
+    parts = list(_PART.finditer(span))
+    if not parts or "".join(part.group() for part in parts) != span.rstrip() or any(part.group(2) not in _SECONDS for part in parts):
+        return None
+    return sum(float(part.group(1)) * _SECONDS[part.group(2)] for part in parts)
+
+
+def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str, Any]) -> list[str]:
+    """Return a sentence where the timer of role irq comes too seldom to reach its limit of rebinds within an hour."""
+    if "irq" in off:
+        return []
+    limit, span = (given.get(name, defaults[name]) for name in (_LIMIT, _INTERVAL))
+    interval = seconds(str(span))
+    if not interval or not str(limit).isdecimal() or not int(limit):
+        return []
+    most = math.ceil(WITHIN / interval) if interval < WITHIN else 0
+    if int(limit) <= most:
+        return []
+    advice = f"set the limit to {most} or less, or a shorter interval" if most else "set an interval of less than an hour"
+    return [
+        f"{_LIMIT} {limit} can never act with {_INTERVAL} {span}: the timer comes too seldom to put something back {limit} times within an "
+        f"hour, and goes on for ever when another program moves interrupts; {advice}. 0 says that no limit is meant."
+    ]

@@ -1,0 +1,122 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command that a summary offers next: it repeats how this run was started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import pytest
+from ansible.cli.playbook import PlaybookCLI
+from ansible.utils import context_objects
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands
+
+MADE = {"MAKELEVEL": "1"}
+
+
+def started(line, environment=None):
+    """How a run was started by a command line, as ansible-playbook parses it."""
+    cli = PlaybookCLI(shlex.split(line))
+    cli.init_parser()
+    options = cli.post_process_args(cli.parser.parse_args(cli.args[1:]))
+    return commands.typed(context_objects.CLIArgs.from_options(options), environment or {})
+
+
+@pytest.mark.parametrize(
+    ("line", "playbook", "found"),
+    [
+        ("ansible-playbook npu.affinity.plan", "bind", "ansible-playbook npu.affinity.bind"),
+        (
+            "ansible-playbook -i hosts.yml npu.affinity.plan --limit a2-01 -e npu_affinity_strategy=even_split",
+            "bind",
+            "ansible-playbook -i hosts.yml npu.affinity.bind --limit a2-01 -e npu_affinity_strategy=even_split",
+        ),
+        (
+            "ansible-playbook -i a -i b, npu.affinity.bind -l 'npu_a:!x' -b -K -u root --vault-id prod@prompt -f 50",
+            "unbind",
+            "ansible-playbook -i a -i b, -u root -b -K --vault-id prod@prompt -f 50 npu.affinity.unbind --limit 'npu_a:!x'",
+        ),
+        (
+            """ansible-playbook npu.affinity.bind -e "npu_affinity_reason='a b' ansible_user=me" """
+            """-e '{"npu_affinity_batches": [1, "5%"]}'""",
+            "bind",
+            """ansible-playbook npu.affinity.bind -e '{"npu_affinity_reason": "a b"}' -e ansible_user=me """
+            """-e '{"npu_affinity_batches": [1, "5%"]}'""",
+        ),
+        (
+            "ansible-playbook npu.affinity.bind -e @group.yml -e ansible_become_pass=s3cret -e token=s3cret",
+            "verify",
+            "ansible-playbook npu.affinity.verify -e @group.yml",
+        ),
+        (
+            "ansible-playbook npu.affinity.plan -e npu_affinity_pictures=p -e npu_affinity_plan_file=f -e npu_affinity_report=r",
+            "bind",
+            "ansible-playbook npu.affinity.bind",
+        ),
+        (
+            "ansible-playbook npu.affinity.rollback --check -e npu_affinity_to=-1",
+            "rollback",
+            "ansible-playbook npu.affinity.rollback -e npu_affinity_to=-1",
+        ),
+        ("ansible-playbook npu.affinity.rollback -e npu_affinity_to=-1", "bind", "ansible-playbook npu.affinity.bind"),
+        ("ansible-playbook site.yml -l x", "bind", "ansible-playbook npu.affinity.bind --limit x"),
+        (f"ansible-playbook {commands.PLAYBOOKS}/plan.yml", "bind", f"ansible-playbook {commands.PLAYBOOKS}/bind.yml"),
+        (
+            'ansible-playbook npu.affinity.bind -e npu_affinity_health=\'["a","$b;c"]\'',
+            "bind",
+            """ansible-playbook npu.affinity.bind -e '{"npu_affinity_health": "[\\"a\\",\\"$b;c\\"]"}'""",
+        ),
+    ],
+)
+def test_the_next_command_repeats_how_this_one_was_typed(line, playbook, found):
+    assert started(line).line(playbook) == found
+
+
+@pytest.mark.parametrize("value", ["a b", "it's", '"x"', "back\\slash", "$HOME", "a=b", "{{ x }}", "[1]", "ä", "x;y&z", "'a b'"])
+def test_a_value_survives_being_repeated(value):
+    """The command that is offered, run and asked again, says the same."""
+    typed = started("ansible-playbook npu.affinity.plan")._replace(extra=(("npu_affinity_reason", value),))
+    assert started(typed.line("bind")).extra == typed.extra
+
+
+ARGS = "--limit a2-01 -e npu_affinity_strategy=even_split"
+
+
+@pytest.mark.parametrize(
+    ("args", "added", "environment", "playbook", "found"),
+    [
+        ("", "-e npu_affinity_pictures=/b", {}, "bind", "make bind"),
+        (ARGS, "-e npu_affinity_pictures=/b", {}, "bind", f"make bind ARGS='{ARGS}'"),
+        ("-l x", "", {"INVENTORY": "my hosts"}, "verify", "make verify INVENTORY='my hosts' ARGS='--limit x'"),
+        ("--check", """-e '{"npu_affinity_to": "-1"}'""", {}, "rollback", "make rollback TO=-1"),
+        ("-e npu_affinity_reason=x", "-e npu_affinity_reports=/r", {}, "bind", "make bind ARGS='-e npu_affinity_reason=x'"),
+        ("-e npu_affinity_reports=mine", "", {}, "bind", "make bind ARGS='-e npu_affinity_reports=mine'"),
+    ],
+)
+def test_a_run_of_make_is_followed_by_one_of_make(args, added, environment, playbook, found):
+    typed = started(f"ansible-playbook -i {os.getcwd()}/f.yml {args} {added} playbooks/x.yml", {**MADE, "ARGS": args, **environment})
+    assert typed.line(playbook) == found
+
+
+def test_a_dollar_survives_make():
+    typed = commands.Typed(made=True, extra=(("npu_affinity_reason", "$x"),))
+    assert typed.line("bind") == """make bind ARGS='-e '"'"'npu_affinity_reason=$$x'"'"''"""
+
+
+def test_hosts_and_settings_of_a_step_come_before_those_of_the_run():
+    typed = started("ansible-playbook npu.affinity.bind --limit npu_a -e npu_affinity_reviewed=old.json")
+    assert typed.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == (
+        "ansible-playbook npu.affinity.rollback --limit a1,a2 -e npu_affinity_to=-1"
+    )
+    assert typed.line("bind", check=True, settings={"npu_affinity_reviewed": "new.json"}) == (
+        "ansible-playbook npu.affinity.bind --check --limit npu_a -e npu_affinity_reviewed=new.json"
+    )
+
+
+def test_secrets_are_named_and_not_repeated():
+    typed = started("ansible-playbook npu.affinity.bind -e 'token=s3cret ansible_password=s3cret'")
+    assert typed.withheld == ("ansible_password", "token")
+    assert "s3cret" not in repr(typed)
