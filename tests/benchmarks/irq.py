@@ -20,7 +20,7 @@ import tempfile
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.pci import accelerators
-from ansible_collections.npu.affinity.plugins.module_utils._runtime import sources
+from ansible_collections.npu.affinity.plugins.module_utils._runtime import archive
 from tests.simulator.generate import generate
 
 RUNS = 7
@@ -47,16 +47,14 @@ def plan_of(tree: pathlib.Path) -> dict:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        tree, package = pathlib.Path(folder, "tree"), pathlib.Path(folder, "lib/npu_affinity")
+        tree, package = pathlib.Path(folder, "tree"), pathlib.Path(folder, "npu_affinity.zip")
         generate(MACHINE, tree)
-        package.mkdir(parents=True)
-        for name, text in sources().items():
-            (package / name).write_text(text)
+        package.write_bytes(archive())
         plan = plan_of(tree)
         (tree / "etc/npu-affinity").mkdir(parents=True)
         (tree / "etc/npu-affinity/plan.json").write_text(json.dumps(plan))
-        as_unit = dict(os.environ, PYTHONPATH=str(package.parent), PYTHONDONTWRITEBYTECODE="1")
-        program = [sys.executable, "-m", "npu_affinity._irq", "--root", str(tree)]
+        as_unit = dict(os.environ, PYTHONPATH=str(package), PYTHONDONTWRITEBYTECODE="1")
+        program = [sys.executable, "-m", "npu_affinity", "irq", "--root", str(tree)]
         start = min(cpu_time([sys.executable, "-c", "pass"], as_unit)[0] for _run in range(RUNS))
         first, printed = cpu_time(program, as_unit)
         timed = {"first run, everything moves": first}

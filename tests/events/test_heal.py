@@ -153,6 +153,7 @@ def rulebook(programs, tmp_path_factory):
     fleet.copy(*HOSTS)
     inventory = yaml.safe_load(fleet.inventory.read_text())
     inventory["all"]["vars"].update(VARIABLES)
+    inventory["all"]["children"] = {"npu_hosts": {"hosts": dict.fromkeys(HOSTS, {})}}
     fleet.inventory.write_text(yaml.safe_dump(inventory))
     started = Rulebook(programs, fleet)
     yield started
@@ -190,6 +191,11 @@ NOT_BOUND = [
     ("what a bind does not heal", alert("node3", cause="fought over"), "node3: not bound because of NpuAffinityDrift: node3: 1 objects"),
     ("an alert without a host", alert(""), "An alert without a host: not bound because of NpuAffinityDrift"),
     ("a pattern in place of a host", alert("node*"), "An alert without a host: not bound because of NpuAffinityNotBound"),
+    (
+        "a group in place of a host",
+        alert("npu_hosts", cause="irqbalance"),
+        "An alert without a host: not bound because of NpuAffinityDrift: npu_hosts: 1 objects",
+    ),
 ]
 
 

@@ -38,6 +38,7 @@ ON_CONTROLLER = {
     "say",
     "save",
     "fail",
+    "refuse",
     "set_stats",
     "meta",
     "include_role",
@@ -62,9 +63,10 @@ class Run:
         return sum(bool(entry["result"].get("changed")) for entry in self.of(host, "ok"))
 
     def failure(self, host):
-        """Why the host failed; where the play noted that and went on to its end, its last word."""
+        """Why the host failed: what the summary says of it, or else the last task that failed."""
         *_noted, entry = self.of(host, "failed")
-        return entry["result"]["msg"]
+        said = entry["result"]["msg"]
+        return " ".join(self.summary["hosts"][host]["reasons"]) if said.endswith("the summary says why") else said
 
     @property
     def summary(self):

@@ -32,7 +32,8 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     collected = hosts.play("collect", npu_affinity_archives=str(tmp_path / "archives"))
     assert collected.status == 0 and collected.summary["states"] == {"collected": ["limping"]}
     assert touched(before, hosts.snapshot("limping")) == set()
-    assert [path.name for path in (tmp_path / "archives").iterdir()] == ["limping.tar.gz"]
+    assert [(path.name, path.stat().st_mode & 0o777) for path in (tmp_path / "archives").iterdir()] == [("limping.tar.gz", 0o600)]
+    (tmp_path / "archives/bad.tar.gz").write_bytes(b"no tar")
 
     root, pages = hosts.tree("limping"), tmp_path / "page.html"
     hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))

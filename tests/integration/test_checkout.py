@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_ansible_playbook_from_a_checkout(fleet):
     done = ansible_playbook("-i", str(hosts.inventory), "bind.yml", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed=0" in done.stdout
-    assert "no group npu_hosts, so that all its 1 hosts are taken" in done.stderr
+    assert "no group npu_hosts, so that all of it is taken: 1 host." in done.stderr
 
 
 @pytest.mark.long
@@ -68,6 +69,26 @@ def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("measures/node001/*")) == ["after.json", "before.json"]
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert {path for path in touched(before, hosts.snapshot("node001")) if path.startswith(("/etc", "/usr"))} == set()
+
+
+def test_the_tarball_of_a_checkout_is_installed_as_the_readme_says(tmp_path):
+    checkout, home = tmp_path / "npu.affinity", tmp_path / "home"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if os.path.lexists(REPOSITORY / name):
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, checkout / name, follow_symlinks=False)
+    home.mkdir()
+    (row,) = re.findall(r"^\| a tarball \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_") and name != "PYTHONPATH"}
+    environment |= {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
+    command = " && ".join(re.findall(r"`(.*?)`", row)).replace("collection install", "collection install --offline")
+    done = subprocess.run(["sh", "-c", command], cwd=checkout, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing to do" not in done.stdout
+    assert (home / ".ansible/collections/ansible_collections/npu/affinity/MANIFEST.json").is_file()
 
 
 NOTHING = [

@@ -22,7 +22,7 @@ import yaml
 
 from tests.integration.conftest import REPOSITORY, Fleet
 from tests.integration.test_fleet import UNITS
-from tests.integration.test_unbind import state
+from tests.integration.test_unbind import shared, state
 from tests.integration.test_verify import MACHINE
 
 STUMBLE = Path(__file__).parent / "stumble"
@@ -106,7 +106,7 @@ def assert_whole(tree, before, after, when):
 @pytest.fixture(scope="module")
 def bound(tmp_path_factory):
     """Equal hosts, the first of them bound in one go: its states before and after, the number of steps that it took, and its modules."""
-    names = ["straight", "played", *(f"{fault}{number}" for fault in ("killed", "full") for number in range(HOSTS))]
+    names = ["straight", "played", "off", "kept", *(f"{fault}{number}" for fault in ("killed", "full") for number in range(HOSTS))]
     hosts = Fleet(tmp_path_factory.mktemp("faults"), dict.fromkeys(names, MACHINE))
     before = compared(hosts.tree("straight"))
     run = hosts.play("bind", *stumbling(hosts, {"straight": ("", [])}), **VARIABLES, ansible_inject_invocation=True)
@@ -174,3 +174,43 @@ def test_what_somebody_edited_is_put_right_and_nothing_else_is_written(bound):
     assert differing(compared(tree), bound.after) == []
     again = bound.hosts.play("bind", "--limit", "straight", **VARIABLES)
     assert again.changed("straight") == 0
+
+
+OFF = {f"npu_affinity_{name}_enabled": False for name in ("irq", "tuning", "device_share", "metrics")}
+TUNED = {"npu_affinity_tuning_enabled": True, "npu_affinity_swappiness": 0, "npu_affinity_metrics_enabled": True}
+FAILURES = 12
+
+
+def test_features_off_in_a_bind_that_fails_stay_as_they_were(bound):
+    hosts, tree = bound.hosts, bound.hosts.tree("off")
+    (tree / "var/lib/prometheus/node-exporter").mkdir(parents=True)
+    (tree / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
+    (tree / "proc/sys/vm/swappiness").write_text("60\n")
+    run = hosts.play("bind", "--limit", "off", **{**VARIABLES, **TUNED})
+    assert run.status == 0, run.output
+    look = hosts.play("bind", "--limit", "off", "--check", **{**VARIABLES, **TUNED, **OFF}, ansible_inject_invocation=True)
+    module = [(entry["action"], entry["result"]["invocation"]["module_args"]) for entry in look.of("off") if entry["action"] == CHANGING[0]]
+    before = state(tree)
+    hosts.copy("off", "kept")
+    done = run_modules(tree, module, "once")
+    assert done["changed"] and not done.get("failed"), done
+    entry = json.loads((tree / HISTORY[1:] / f"{done['history']}.json").read_text())
+    assert [name for name, found in entry["state"]["features"].items() if f"npu_affinity_{name}_enabled" in OFF and found != "absent"] == []
+    sections = json.loads((tree / RECORD[1:]).read_text()).keys()
+    assert not {"interrupts", "irqbalance.service", "tuning", "device_share", "metrics"} & sections
+    count, after = steps_of(tree), compared(tree)
+    assert count > 60 and (tree / "proc/sys/vm/swappiness").read_text() == "60\n" and shared(tree) == []
+    hosts.copy("kept", "off")
+    failures = 0
+    for moment in range(1, count + 1, max(1, count // FAILURES)):
+        Path(f"{tree}.steps").unlink(missing_ok=True)
+        result = run_modules(tree, module, "once", [moment])
+        if not result.get("failed"):
+            assert [path for path in differing(compared(tree), after) if path != LOCK] == [], moment
+            hosts.copy("kept", "off")
+            continue
+        failures += 1
+        now = {path: found for path, found in state(tree).items() if path != LOCK}
+        assert {path: (now.get(path), before.get(path)) for path in differing(now, before)} == {}, (moment, result["msg"])
+        assert len(shared(tree)) == 2
+    assert failures > FAILURES / 2

@@ -128,10 +128,10 @@ def test_what_moves_is_listed_before_and_after_when_a_host_is_planned_anew(fleet
     assert hosts.play("bind", **variables).status == 0
     lose_card(hosts.tree("a2"), 0)
     expected = [
-        "A bind moves NPU 0 (PCI 0000:02:00.0) from npu-1.slice with CPUs 16-31 to npu-0.slice with CPUs 0-31.",
-        "A bind moves NPU 1 (PCI 0000:03:00.0) from npu-2.slice with CPUs 32-47 to npu-1.slice with CPUs 32-47.",
-        "A bind moves NPU 2 (PCI 0000:04:00.0) from npu-3.slice with CPUs 48-63 to npu-2.slice with CPUs 48-63.",
-        "A bind takes NPU 0 (PCI 0000:01:00.0, CPUs 0-15) out of the plan.",
+        "A bind moves NPU 0 (PCI 0000:02:00.0) from npu-1.slice with CPUs 16-31 to npu-0.slice with CPUs 0-31, "
+        "NPU 1 (PCI 0000:03:00.0) from npu-2.slice with CPUs 32-47 to npu-1.slice with CPUs 32-47, "
+        "NPU 2 (PCI 0000:04:00.0) from npu-3.slice with CPUs 48-63 to npu-2.slice with CPUs 48-63; "
+        "takes NPU 0 (PCI 0000:01:00.0, CPUs 0-15) out of the plan.",
         "A bind moves vllm@0.service from NPU 0 (PCI 0000:01:00.0, CPUs 0-15) to NPU 0 (PCI 0000:02:00.0, CPUs 0-31).",
         "vllm@0.service and vllm@1.service all use NPU 0, and share its CPUs.",
     ]
@@ -200,7 +200,7 @@ def test_a_lost_card_and_an_offline_cpu_in_its_pool_do_not_block_a_bind(fleet):
     plan = json.loads((tree / "etc/npu-affinity/plan.json").read_text())
     assert any(warning.startswith("CPUs 17 of npu-1.slice are offline; it does without them") for warning in plan["warnings"])
     assert hosts.play("bind").changed("a2") == 0
-    assert remarks(run, "a2")[0].startswith("A bind moves NPU 1 (PCI 0000:02:00.0) from CPUs 16-31 to CPUs 16,18-31.")
+    assert remarks(run, "a2")[0].startswith("A bind moves NPU 1 (PCI 0000:02:00.0) from CPUs 16-31 to CPUs 16,18-31, NPU 0")
 
 
 def test_workers_get_interrupts_by_the_published_pools_or_are_told_that_nobody_binds_them(fleet):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 
-from ansible_collections.npu.affinity.plugins.module_utils._installed import FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._installed import LIBRARY
 from tests.integration.conftest import touched
 from tests.integration.test_fleet import UNITS
 from tests.integration.test_verify import MACHINE
@@ -68,7 +68,7 @@ def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
     bound = hosts.play("bind", **variables)
     assert bound.status == 0, bound.output
     written = {path for path in touched(before, hosts.snapshot("gpus")) if path.startswith(("/etc", "/usr"))}
-    names = {path.rpartition("/")[2] for path in written if not path.startswith(FOLDER)}
+    names = {path.rpartition("/")[2] for path in written if not path.startswith(LIBRARY)}
     slices = {"gpu.slice", "gpu-0.slice", "gpu-1.slice", "50-npu-affinity.conf"}
     assert names == {"plan.json", "previous.json", "1.json", "npu-affinity"} | slices, written
     verified = hosts.play("verify", **variables)

@@ -69,3 +69,22 @@ def test_a_role_without_what_it_needs_says_what_to_do(fleet, tmp_path):
     for sentence, (role, remedy) in zip(said, NEEDS.items(), strict=True):
         assert sentence.startswith(f"Role npu.affinity.{role} ") and remedy in sentence and "host a2" in sentence
     assert run.modules("a2") == []
+
+
+def test_a_role_says_in_one_line_what_it_did(fleet, tmp_path):
+    hosts = fleet(a="i310_pro")
+    roles = ["plan", "slices", "irq", "tuning", "metrics", "device_share", "vnpu"]
+    play = {"hosts": "all", "gather_facts": False, "roles": [f"npu.affinity.{role}" for role in roles]}
+    (tmp_path / "own.yml").write_text(yaml.safe_dump([play]))
+    on = {f"npu_affinity_{name}_enabled": True for name in ("metrics", "tuning")}
+
+    def lines(*arguments):
+        run = hosts.play(str(tmp_path / "own.yml"), *arguments, **on)
+        assert run.status == 0, run.output
+        return [line for line in run.output.splitlines() if line.startswith("a: role ")]
+
+    first, second = lines(), lines()
+    assert re.fullmatch(r"a: role plan found (\d) of \1 accelerators to bind, strategy \w+", first[0])
+    assert [line.split()[2] for line in first] == ["plan", "slices", "irq", "tuning", "metrics"]
+    assert re.fullmatch(r"a: role slices changed the host: \d+ files written", first[1])
+    assert second[1:] == [f"a: role {role} changed nothing, the host is as it should be" for role in roles[1:5]]

@@ -42,7 +42,7 @@ def start_boot_unit(tree):
     unit = (tree / UNITS[1:] / "npu-affinity-irq.service").read_text()
     (line,) = (line for line in unit.splitlines() if line.startswith("ExecStart="))
     arguments = line.split()[1:]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "usr/local/lib/npu-affinity"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree / "usr/local/lib/npu-affinity/npu_affinity.zip"), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *arguments, "--root", str(tree)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -58,7 +58,7 @@ def test_poll_threads_are_bound_kept_compared_and_put_back(fleet):
     poll = json.loads((tree / PLAN[1:]).read_text())["poll"]
     assert places(tree) == [poll, poll] != EVERYWHERE
     assert predicted.files("a5") == run.files("a5")
-    written = {path for path in run.files("a5")[0] if not path.endswith((".slice", ".py", PLAN, "/npu-affinity"))}
+    written = {path for path in run.files("a5")[0] if not path.endswith((".slice", ".zip", PLAN, "/npu-affinity"))}
     assert written == {UNITS + "npu-affinity-irq.service", UNITS + "npu-affinity-irq.timer"}, "no udev rule, nothing for irqbalance"
     assert hosts.play("bind").changed("a5") == 0
 

@@ -33,6 +33,10 @@ def test_what_was_reviewed_is_bound_and_what_moved_since_is_refused(fleet, tmp_p
         assert "is not there any more. Write the file anew" in run.failure("moved")
         assert "fleet.json has no plan of this host" in run.failure("forgotten")
     assert touched(before, hosts.snapshot("moved")) == set()
+    run = hosts.play("bind", "--check", "--limit", "steady", **reviewed, npu_affinity_move_memory=True, npu_affinity_irq_interval="20min")
+    assert "npu_affinity_move_memory" not in run.failure("steady") and "/npu-affinity-irq.timer would differ" in run.failure("steady")
+    run = hosts.play("bind", "--check", "--limit", "steady", **reviewed, npu_affinity_move_memory=True)
+    assert "fleet.json says: npu_affinity_move_memory has another value" in run.failure("steady"), run.output
     back = hosts.play("rollback", "--limit", "steady", npu_affinity_to="-1", **reviewed)
     assert "npu_affinity_reviewed is not read here" in back.output
     gone = hosts.play("unbind", "--limit", "steady", **reviewed)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import yaml
+
 from tests.integration.conftest import touched
 from tests.simulator.generate import load
 
@@ -114,3 +116,21 @@ def test_a_host_that_does_not_answer_is_listed_and_the_others_are_bound(fleet):
     assert back.status != 0 and back.summary["states"] == {"unchanged": ["there"], "unreachable": ["gone"]}, back.output
     alone = hosts.play("bind", "--limit", "gone")
     assert "1 unreachable: gone" in alone.output, "also where nobody is left"
+
+
+def test_one_host_by_name_is_never_a_group(fleet):
+    hosts = fleet(node1="i310_pro", node2="i310_pro")
+    inventory = yaml.safe_load(hosts.inventory.read_text())
+    inventory["all"]["children"] = {"npu_hosts": {"hosts": dict.fromkeys(hosts.hosts, {})}}
+    hosts.inventory.write_text(yaml.safe_dump(inventory))
+    before = {host: hosts.snapshot(host) for host in hosts.hosts}
+    for name, why in (
+        ("npu_hosts", "it is a group of 2 hosts"),
+        ("node*", "it is not a name"),
+        ("node3", "the inventory has no host of that name"),
+    ):
+        refused = hosts.play("bind", npu_affinity_host=name)
+        assert refused.status != 0 and why in " ".join(refused.output.split()), refused.output
+        assert {host: hosts.snapshot(host) for host in hosts.hosts} == before
+    bound = hosts.play("bind", npu_affinity_host="node1")
+    assert bound.status == 0 and bound.summary["states"] == {"changed": ["node1"]}, bound.output

@@ -78,7 +78,7 @@ def test_workers_are_placed_watched_and_released(fleet):
         assert placed(tree, pid) == (npu["main"], npu["acl"], npu["release"], npu.get("kv", npu["main"]))
     assert placed(tree, 6000) == ("0-31",) * 4
     assert (tree / "etc/systemd/system/timers.target.wants/npu-affinity-threads.timer").is_symlink()
-    assert "-m npu_affinity._processes" in (tree / (UNIT + "service")).read_text()
+    assert "-m npu_affinity threads" in (tree / (UNIT + "service")).read_text()
     assert json.loads((tree / "etc/npu-affinity/threads.json").read_text())["processes"] == [
         {"npus": []},
         {"npus": [2, 3], "slice": "npu-llm.slice"},
@@ -136,7 +136,7 @@ def test_memory_follows_the_threads_within_its_limit(fleet):
 
     refused = hosts.play("bind", **migrate, npu_affinity_threads_memory_limit=100)
     assert refused.status != 0
-    assert "512 MiB of memory would move, and memory_limit is 100 MiB" in refused.failure("a2")
+    assert "512 MiB of memory would move, and npu_affinity_threads_memory_limit is 100 MiB" in refused.failure("a2")
     assert placed(tree, 4000) == ("0-31",) * 4 and "N1=" in maps.read_text()
     bound = hosts.play("bind", **migrate)
     assert bound.status == 0, bound.output

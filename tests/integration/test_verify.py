@@ -177,3 +177,11 @@ def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet,
     assert suite_of(reports, "refused").find("testcase/error").get("message") == refused["msg"] == said(run, "refused")[0]
     assert said(run, "limping")[-1] == "remark: A bind moves NPU 1 (PCI 0000:01:00.0) from CPUs 1-15 to CPUs 1-9,11-15."
     assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")
+
+
+def test_after_a_bind_with_other_settings_nobody_is_blamed(fleet):
+    hosts = fleet(a="i310_pro")
+    assert hosts.play("bind", npu_affinity_irq_enabled=False).status == 0
+    run = hosts.play("verify")
+    assert run.summary["hosts"]["a"]["reasons"] == ["differs from its plan, likely changed settings"]
+    assert "manual change" not in run.output and "driver reload" not in run.output

@@ -4,7 +4,10 @@
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
 ``python -m tests.lab.image`` builds it in a minute or two where none is kept that is made of the same files. ``LAB_ARCH`` is amd64
-(default) or arm64, ``LAB_IMAGE`` lab (default) or engines. Needs root, for mmdebstrap keeps file owners.
+(default) or arm64, ``LAB_IMAGE`` lab (default) or engines, ``LAB_SUITE`` the release of Debian: one of :data:`SUITES`, by default that of
+the kind of image. Needs root, for mmdebstrap keeps file owners.
+
+Packages come from the Debian mirror that this machine's apt uses, and where it uses none from the one that mmdebstrap takes by default.
 
 Nothing of the guest runs while its image is built, so that one of another architecture takes no longer. What packages write when they are
 set up is the same on all of them: they are set up with the programs of this machine, and those of the guest take their place.
@@ -12,6 +15,7 @@ set up is the same on all of them: they are set up with the programs of this mac
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import struct
@@ -53,8 +57,15 @@ class Kind:
 ENGINES = ("docker.io", "docker-cli", "docker-compose", "containerd", "podman", "crun", "runc", "busybox-static")
 KINDS = {"lab": Kind("bookworm"), "engines": Kind("trixie", ENGINES, "4G")}
 NAME = os.environ.get("LAB_IMAGE", "lab")
-KIND = KINDS[NAME]
+SUITES = ("bullseye", "bookworm", "trixie", "testing")
+"""Debian 11 (kernel 5.10, systemd 247, no merged /usr), 12 (6.1, 252), 13 (6.12, 257) and the next one (7.2, 262)."""
+WITH_SECURITY = ("bookworm", "trixie")
+"""Those whose security suite is complete: what Debian 11 needs is in its last point release."""
+SUITE = os.environ.get("LAB_SUITE") or KINDS[NAME].suite
+KIND = dataclasses.replace(KINDS[NAME], suite=SUITE)
 MACHINE_OF_ELF = {"amd64": 62, "arm64": 183}
+APT_OPTIONS = ['--aptopt=Acquire::Check-Valid-Until "false"']
+"""A mirror that is kept back has lists of the testing release that are out of date."""
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
 KEPT = 4
 """Images of a kind that stay in the cache, of 700 MB each."""
@@ -73,6 +84,8 @@ def missing():
     """Return a sentence that says what this machine lacks for the lab, or '' when it lacks nothing."""
     if not QEMU:
         return f"LAB_ARCH is {ARCHITECTURE}; it must be amd64 or arm64."
+    if SUITE not in SUITES:
+        return f"LAB_SUITE is {SUITE}; it must be one of {', '.join(SUITES)}."
     programs = [QEMU, "qemu-img", "ssh", "ssh-keygen", "setpriv"]
     if not cache.is_made(FOLDER):
         programs += ["mmdebstrap", "mke2fs", "cpio", "gzip", "xz"]
@@ -110,11 +123,12 @@ def _build(folder, output):
     def extract(target, suite, *packages):
         """Unpack packages of the guest's architecture, and all that they depend on."""
         includes = [f"--include={words}" for words in packages]
-        run("mmdebstrap", "--variant=extract", f"--architectures={ARCHITECTURE}", *_left_out(), *includes, suite, target)
+        options = ["--variant=extract", f"--architectures={ARCHITECTURE}", *_left_out(), *APT_OPTIONS]
+        run("mmdebstrap", *options, *includes, suite, target, *_mirrors(suite))
 
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", KEY)
     extract(parts, KIND.suite, ",".join(KERNEL_PACKAGES), *(["?essential", ",".join(PROGRAMS)] if FOREIGN else []))
-    (kernel,) = (parts / "boot").glob("vmlinuz-*")
+    (kernel,) = [*(parts / "boot").glob("vmlinuz-*"), *(parts / "usr/lib/modules").glob("*/vmlinuz")]
     shutil.copy(kernel, KERNEL)
     (kernel_tools,) = (parts / "usr/lib").glob("linux-kbuild-*")
     tools = [*TOOLS, kernel_tools.name]
@@ -124,9 +138,11 @@ def _build(folder, output):
         "--variant=minbase",
         f"--include={','.join([*PROGRAMS, *KIND.programs, *tools])}",
         *_left_out(),
+        *APT_OPTIONS,
         f'--customize-hook="{HERE}/guest/customize" "$1"',
         KIND.suite,
         root,
+        *_mirrors(KIND.suite),
     )
     if FOREIGN:
         _replace_programs(root, parts, run)
@@ -140,6 +156,16 @@ def _build(folder, output):
     run("mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", root, DISK, KIND.size)
     shutil.rmtree(root)
     IDENTITY.write_text(uuid.uuid4().hex)
+
+
+def _mirrors(suite):
+    """The lines of apt for a suite: from the mirrors of Debian that this machine's apt knows, or none."""
+    lines = []
+    for label, name in [("Debian", suite), *([("Debian-Security", f"{suite}-security")] if suite in WITH_SECURITY else [])]:
+        command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Label: {label}"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+        lines += [f"deb {found[0]} {name} main"] if found else []
+    return lines
 
 
 def _left_out():

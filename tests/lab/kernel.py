@@ -12,6 +12,8 @@ from tests.lab.machine import PATIENCE
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 DRIVER = "/sys/bus/pci/drivers/davinci_mock"
 SETTLE = f"udevadm settle --timeout={PATIENCE}"
+MANAGED = ("Input/output error", "Operation not permitted")
+"""How kernels refuse to move an interrupt that they manage: EIO, and from 6.12 on EPERM."""
 
 
 def numbers(cpulist):
@@ -64,6 +66,19 @@ def in_their_slices(claims, machine, plan, look=None):
 
 def pin(machine, interrupts, cpu):
     machine.run(f"for n in {' '.join(map(str, interrupts))}; do echo {cpu} >/proc/irq/$n/smp_affinity_list; done")
+
+
+def refused(claims, machine, interrupts):
+    """Claim that the kernel refuses to move each of the interrupts, because it manages them itself."""
+    answers = machine.run(f"for n in {' '.join(map(str, interrupts))}; do echo 1 2>&1 >/proc/irq/$n/smp_affinity_list || true; done")
+    named = {line.rpartition(": ")[2] for line in answers.splitlines()}
+    claims.true(f"the kernel refuses to move {len(interrupts)} of them: {named}", named and named <= set(MANAGED), answers)
+
+
+def words_of_irqbalance(machine):
+    """The command line of irqbalance, which runs; systemd may have said so before it executed the program."""
+    ask = "pid=$(systemctl show --property=MainPID --value irqbalance); until [ $(cat /proc/$pid/comm) = irqbalance ]; do sleep 0.3; done"
+    return machine.run(f"{ask}; tr '\\0' ' ' </proc/$pid/cmdline")
 
 
 def await_another_place(machine, interrupts, cpu):

@@ -12,7 +12,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 
-from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU
+from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU, SUITE
 
 VECTORS = 80
 """Interrupt vectors of each NPU: more than its driver requests, as on a real one, and enough to fill a CPU from three of them."""
@@ -20,6 +20,8 @@ VECTORS = 80
 # Five levels of page tables, checks of accesses to user memory, and instructions that are quick on a CPU and slow where they are emulated:
 # vectors, and copies of one byte after the other.
 SLOW = "la57=off,smap=off,smep=off,umip=off,pku=off,pks=off,avx=off,avx2=off,xsave=off,erms=off,fsrm=off"
+if SUITE in ("trixie", "testing"):
+    SLOW += ",cx16=off"  # kernel 6.12 panics at an emulated cmpxchg16b now and then
 
 IDLE = ("systemd-sysusers", "systemd-random-seed", "systemd-update-utmp", "systemd-update-utmp-runlevel")
 """Units of a boot that nothing here needs; each takes an emulated guest a second or more."""

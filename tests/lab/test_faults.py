@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.lab.conftest import ALONE, changes, kill, plan_of, success
-from tests.lab.kernel import in_their_slices, on_their_cpus
+from tests.lab.kernel import in_their_slices, on_their_cpus, words_of_irqbalance
 from tests.lab.shapes import A2
 from tests.simulator.generate import generate
 
@@ -21,11 +21,10 @@ OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-23", "npu_affinity_smt": "threads", "
 UNITS = "/etc/systemd/system"
 RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/run/npu-affinity.lock")
 HISTORY = "/etc/npu-affinity/history"
-CODE = "/usr/local/lib/npu-affinity/npu_affinity"
-GLOBS = f"{UNITS}/npu* {CODE}/*.py {CODE}/*/*.py /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
+CODE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
+GLOBS = f"{UNITS}/npu* {CODE} /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
 COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
 """Files of a bind that are there, in a shell's ``n``. Without a process, which would take 0.1 s."""
-POLICY = "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value irqbalance)/cmdline"
 KILL_MODULES = f"pkill -KILL -xf {ALONE} || true"
 """The program comes to a module's Python through a pipe, so that its command line is no longer than this."""
 FILL = "fallocate -l $(df --output=avail -B 1 / | tail -n 1) /fill; dd if=/dev/zero of=/fill2 bs=64k; dd if=/dev/zero of=/fill3 bs=4k; sync"
@@ -95,7 +94,7 @@ def test_a_bind_that_is_killed_again_and_again(lab, claims, wanted):
         sound(claims, machine, wanted)
     claims.equal("exit status of the next bind", success(lab.play(machine, "bind")), (0, ""))
     as_bound(claims, machine, wanted)
-    claims.true("irqbalance runs with the policy", "--policyscript=" in machine.run(POLICY))
+    claims.true("irqbalance runs with the policy", "--policyscript=" in words_of_irqbalance(machine))
     claims.equal("exit status and changes of one more", changes(lab.play(machine, "bind")), (0, []))
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     claims.equal("files that differ from before", differing(machine.files(), before), [])
@@ -188,6 +187,7 @@ def test_unit_files_that_were_edited_by_hand(lab, claims, wanted):
     machine = lab.bound(A2).machine
     machine.run(f"sed -i s/^AllowedCPUs=.*/AllowedCPUs=0/ {UNITS}/npu-1.slice && rm {UNITS}/npu-2.slice")
     machine.run(f"sed -i s/^ExecStart=.*/ExecStart=false/ {UNITS}/npu-affinity-irq.service && systemctl daemon-reload")
+    machine.run("systemctl restart npu-1.slice")  # with systemd 256 and 257 a reload leaves the slice as it was
     claims.equal("npu-1.slice cpuset.cpus.effective", machine.look()["slices"]["npu-1.slice"]["cpus"], "0")
     run = lab.play(machine, "bind")
     claims.equal("exit status of bind", success(run), (0, ""))

@@ -8,7 +8,19 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.conftest import PLAY_SECONDS, plan_of, success
-from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, await_another_place, in_their_slices, irqs, on_their_cpus, pin, where
+from tests.lab.kernel import (
+    CQ,
+    DRIVER,
+    SETTLE,
+    SQ,
+    await_another_place,
+    in_their_slices,
+    irqs,
+    on_their_cpus,
+    pin,
+    where,
+    words_of_irqbalance,
+)
 from tests.lab.shapes import A2
 
 UNITS = "npu-affinity-irq@*.service"
@@ -114,7 +126,7 @@ def test_irqbalance_leaves_them_alone(lab, claims):
     pin(machine, others, 7)
     machine.run("systemctl start irqbalance")
     pid = machine.run("systemctl show --property=MainPID --value irqbalance").strip()
-    claims.true("irqbalance was told so by --policyscript", "--policyscript=" in machine.run(f"tr '\\0' ' ' </proc/{pid}/cmdline"))
+    claims.true("irqbalance was told so by --policyscript", "--policyscript=" in words_of_irqbalance(machine))
     await_another_place(machine, others, 7)
     claims.true("irqbalance moved interrupts of the network card, which were pinned to CPU 7", True)
     await_passes(machine, pid, 3)

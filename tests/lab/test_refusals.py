@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.conftest import changes, plan_of, said, success
 from tests.lab.image import ARCHITECTURE
-from tests.lab.kernel import CQ, DRIVER, SQ, allowed_to, irqs, main_process, numbers, on_their_cpus, run_service, where
+from tests.lab.kernel import CQ, DRIVER, SQ, allowed_to, irqs, main_process, numbers, on_their_cpus, refused, run_service, where
 from tests.lab.shapes import A2
 
 HOLDER = "import time\ndevice = open('/dev/davinci0', 'rb')\nopen('/run/engine', 'w').close()\ntime.sleep(3600)\n"
@@ -34,17 +34,17 @@ def npus(run):
 
 
 def test_interrupts_that_the_kernel_manages(lab, claims):
-    """A2-like machine: completion queues whose interrupts the kernel places itself (EIO)"""
+    """A2-like machine: completion queues whose interrupts the kernel places itself (EIO or EPERM)"""
     machine = lab.fresh(A2)
     machine.run("rmmod davinci_mock && modprobe davinci_mock managed=1 vectors=18")
     before = machine.look()
     pci = next(iter(before["functions"]))
-    refused = machine.run(f"echo 1 2>&1 >/proc/irq/{irqs(before['functions'][pci], CQ)[0]}/smp_affinity_list || true")
-    claims.true(f"the kernel refuses a write: {refused.strip().rpartition(': ')[2]}", "Input/output error" in refused)
+    refused(claims, machine, irqs(before["functions"][pci], CQ)[:1])
     run = lab.play(machine, "bind")
     claims.equal("exit status of bind", run.status, 0)
     states = {(entry["name"], entry["state"]) for _pci, entry in interrupts(run)}
-    claims.equal("reported as", sorted(states), [(CQ, "managed"), (SQ, "changed")])
+    there = (CQ, "bound")  # the kernel may have placed one where the plan has it
+    claims.equal("the others are reported as", sorted(states - {there}), [(CQ, "managed"), (SQ, "changed")])
     claims.true(f"bind says it of every {CQ}", run.output.count(f"{CQ} is placed by the kernel itself") >= len(before["functions"]))
     plan, look = plan_of(machine), machine.look()
     for npu in plan["npus"]:

@@ -49,6 +49,8 @@ def run():
 for number in range({threads}):
     threading.Thread(target=run).start()
 """
+STATUS = "until npu-affinity status >/run/status || [ $? != 4 ]; do sleep 1; done; cat /run/status"
+"""4: the timer's unit is at work."""
 HELD = 40
 """MiB."""
 WORKER = BUSY.format(before=f"device = open('/dev/davinci0', 'rb')\nheld = b'x' * ({HELD} << 20)", busy=0.01, idle=0.07, threads=2)
@@ -86,7 +88,7 @@ def test_threads_of_workers(lab, claims):
 def the_command_of_the_host(claims, machine, worker):
     """Claim that ``npu-affinity`` says how the host stands, explains the worker and a CPU, and starts a command where it belongs."""
     first, second = plan_of(machine)["npus"][:2]
-    status = machine.run("npu-affinity status")
+    status = machine.run(STATUS)
     claims.true("npu-affinity status says bound", status.startswith("bound: 4 NPUs, "), status)
     ask = "cat /proc/self/status /proc/self/cgroup; echo devices=$ASCEND_RT_VISIBLE_DEVICES; exit 7"
     told = machine.run(f"npu-affinity run {second['id']} -- sh -c '{ask}'; echo status=$?")

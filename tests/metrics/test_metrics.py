@@ -91,8 +91,12 @@ class SimulatedHost:
 
     def run(self, program):
         """Run what a unit runs, with the code and the interpreter that the host has."""
-        environment = {**os.environ, "PYTHONPATH": str(self.folder / "usr/local/lib/npu-affinity"), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = ["/usr/bin/python3", "-m", f"npu_affinity.{program}", "--root", str(self.folder)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder / "usr/local/lib/npu-affinity/npu_affinity.zip"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        command = ["/usr/bin/python3", "-m", "npu_affinity", program, "--root", str(self.folder)]
         done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -191,14 +195,14 @@ def host(tmp_path):
 
 @pytest.fixture
 def monitoring(root, tmp_path, host):
-    host.run("_metrics")
+    host.run("metrics")
     running = Monitoring(root, tmp_path)
     yield running
     running.close()
 
 
 def test_promtool_takes_rules_and_metrics(root, tmp_path, host):
-    host.run("_metrics")
+    host.run("metrics")
     for path in (SHIPPED / "rules.yml", HERE / "rules_test.yml"):
         (tmp_path / path.name).write_text(path.read_text())
     checks = f"promtool check rules rules.yml; promtool test rules rules_test.yml; promtool check metrics < host{TEXTFILE}"
@@ -213,22 +217,22 @@ def test_an_alert_fires_when_an_interrupt_was_moved_and_ends_when_it_is_back(hos
     assert monitoring.alerts() == {}
 
     host.break_an_interrupt()
-    host.run("_metrics")
+    host.run("metrics")
     monitoring.until(monitoring.alerts, {"NpuAffinityDrift": "pending"}, "drift that is new")
     monitoring.until(monitoring.alerts, {"NpuAffinityDrift": "firing"}, "drift that stays")
     assert monitoring.next_notice() == ("firing", "NpuAffinityDrift", "npu01", "irqbalance")
     assert monitoring.value("job:npu_affinity_drifted_hosts:count") == 1
 
-    assert "sq_send_trigger_irq moved from CPUs 0-191" in host.run("_irq")
-    host.run("_metrics")
+    assert "sq_send_trigger_irq moved from CPUs 0-191" in host.run("irq")
+    host.run("metrics")
     monitoring.until(monitoring.alerts, {}, "what the timer's program has put back")
     assert monitoring.next_notice() == ("resolved", "NpuAffinityDrift", "npu01", "irqbalance")
     assert monitoring.value('npu_affinity_interrupts_rebound_total{trigger="check"}') == 1
 
     for _time in range(3):
         host.break_an_interrupt()
-        host.run("_irq")
-        host.run("_metrics")
+        host.run("irq")
+        host.run("metrics")
         time.sleep(1.5)
     assert monitoring.next_notice()[:3] == ("firing", "NpuAffinityInterruptsMovedAgain", "npu01")
 

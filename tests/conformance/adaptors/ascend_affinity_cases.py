@@ -55,7 +55,7 @@ def pick(given: dict, expected: dict) -> None:
 def score(given: dict, expected: dict) -> None:
     family = FAMILIES.get(given["family"], given["family"])
     rule = RULES[family]
-    allocatable = given.get("allocatable", given.get("healthy")) or rule.CHIPS
+    allocatable = given.get("allocatable", given.get("healthy")) or rule.chips
     assert rule.score(sorted(given["free"]), given["n"], allocatable, given.get("multi", False)) == expected["score"]
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One plan in the terms of every engine, statements about container sets, and what CCE reserves."""
+"""One plan in the terms of every engine, and statements about container sets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pathlib
 import shlex
 from collections.abc import Callable, Iterator
 
+import pytest
 import yaml
-from adaptors._reservation import cce_cpu_reservation
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import check
@@ -21,7 +21,6 @@ ENTRY = {"id", "note", "input", "expected", "origin"}
 CHECK_INPUT = {"cgroup_parent", "driver", "container_cpus", "slice_cpus", "host_cpus", "cgroup", "kubelet", "binding", "total_npus"}
 KUBELET = {"policy", "reservedSystemCPUs", "exclusive"}
 CHECK_EXPECTED = {"ok", "message", "effective"}
-CCE_EXPECTED = {"reserved_cores", "static_policy_reserved_cpus"}
 
 
 def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -148,7 +147,4 @@ def statement(case: dict) -> None:
 
 def reservation(case: dict) -> None:
     known(case, ENTRY, case["id"])
-    known(case["input"], {"cpus"}, f"{case['id']} input")
-    known(case["expected"], CCE_EXPECTED, f"{case['id']} expected")
-    made = cce_cpu_reservation(**case["input"])
-    assert {key: made[key] for key in case["expected"]} == case["expected"]
+    pytest.skip("the collection reads what a node's kubelet reserves and does not compute what CCE would reserve")

@@ -1,18 +1,18 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which CPUs the kubelet's static CPU manager hands out. Of resizing, the size, what is kept and where CPUs come from."""
+"""Which CPUs the kubelet's static CPU manager hands out."""
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterator
 
+import pytest
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus as kubelet
-from tests.reference import resizing
 
 LISTS = ("allocation", "free_units", "resize", "reserved_and_checks")
 TOPOLOGY = {"cpus", "cores", "numa_nodes", "sockets", "last_level_caches", "upstream_name"}
@@ -50,6 +50,8 @@ def units(table: dict) -> kubelet.Units:
 def check(name: str, case: dict, table: dict) -> None:
     _topology.require_known(case["input"], FIELDS[name][0], "input")
     _topology.require_known(case["expected"], FIELDS[name][1], "expected")
+    if name == "resize":
+        pytest.skip("the collection does not resize containers: the cases are those of a branch of the kubelet, of no release")
     given, expected, machine = case["input"], case["expected"], units(table)
     if name == "free_units":
         found = free_units(machine, FREE_UNITS[given["function"]], mask(given["available"]))
@@ -60,21 +62,12 @@ def check(name: str, case: dict, table: dict) -> None:
     except ValueError as refused:
         chosen, error = None, str(refused)
     assert error == expected["error"]
-    if name == "resize" and chosen is not None:
-        reusable, keep = mask(given["reusable"]), mask(given["must_keep"])
-        assert chosen.bit_count() == given["n"] == mask(expected["cpus"]).bit_count()
-        assert not keep & ~chosen, f"{text_of(keep & ~chosen)} had to be kept"
-        assert not chosen & ~(mask(given["available"]) | reusable), "CPUs that were not available"
-        assert given["n"] < reusable.bit_count() or not reusable & ~chosen, "what grows keeps all it has"
-        return
     assert (None if chosen is None else text_of(chosen)) == expected["cpus"]
 
 
 def free_units(machine: kubelet.Units, level: str, available: int) -> list[int]:
     choice = kubelet.Choice(machine, available, 0)
-    if level == "cpus":
-        return [cpu for core in choice.order("cores") for cpu in cpus_of(machine.of["cores"][core] & choice.free)]
-    return choice.whole(level)
+    return choice.threads(kubelet.CORES) if level == "cpus" else choice.whole(level)
 
 
 def options(given: dict) -> dict:
@@ -91,13 +84,6 @@ def distributed(machine: kubelet.Units, given: dict) -> int:
     return kubelet.distributed(machine, mask(given["available"]), given["n"], given.get("cpu_group_size", 1), **options(given))
 
 
-def resized(machine: kubelet.Units, given: dict) -> int:
-    group = given.get("cpu_group_size", 1) if given["function"] == "distributed_resize" else None
-    sets = (mask(given["available"]), given["n"], mask(given["reusable"]), mask(given["must_keep"]))
-    by_cache = given.get("prefer_align_by_uncore_cache", False)
-    return resizing.resized(machine, *sets, group=group, by_cache=by_cache, **options(given))
-
-
 def reserved(machine: kubelet.Units, given: dict) -> int:
     chosen = kubelet.reserve(machine, given["reserved_cpu_quantity"])
     assert chosen.bit_count() == given["n"]
@@ -111,8 +97,6 @@ def full_pcpus_only(machine: kubelet.Units, given: dict) -> int:
 RUN = {
     "packed": packed,
     "distributed": distributed,
-    "packed_resize": resized,
-    "distributed_resize": resized,
     "reserved_for_static_policy": reserved,
     "full_pcpus_only": full_pcpus_only,
 }

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import topology_manager
-from tests.reference.topology_manager import merge
 
 INPUT = {"numa_nodes", "policies", "prefer_closest_numa", "distances", "providers"}
 
@@ -26,15 +25,14 @@ def check(given: dict, expected: dict) -> None:
     _topology.require_known(given, INPUT, "input")
     _topology.require_known(expected, {"nodes", "preferred", "admit"}, "expected")
     bits = {node: 1 << position for position, node in enumerate(given["numa_nodes"])}
-    providers = [
-        None
-        if provider is None
-        else {name: None if hints is None else [hint(bits, one) for one in hints] for name, hints in provider.items()}
+    resources = [
+        None if hints is None else [hint(bits, one) for one in hints]
         for provider in given["providers"]
+        for hints in (provider or {"any": None}).values()
     ]
     ranking = topology_manager.Ranking(given["distances"] if given["prefer_closest_numa"] else None)
     for policy in given["policies"]:
-        merged = merge(providers, sum(bits.values()), policy, ranking)
+        merged = topology_manager.merge(resources, sum(bits.values()), policy, ranking)
         nodes = None if merged.nodes is None else [node for node, bit in bits.items() if merged.nodes & bit]
         assert topology_manager.admits(policy, merged) == expected["admit"][policy], policy
         if policy == "none" or (policy == topology_manager.SINGLE and len(given["policies"]) > 1 and not expected["admit"][policy]):

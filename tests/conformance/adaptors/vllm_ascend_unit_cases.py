@@ -14,8 +14,7 @@ from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.filter.cpumask import cpumask
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_info, parse_mapping, parse_topo
-from ansible_collections.npu.affinity.plugins.module_utils._smi.errors import NpuSmiError
+from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_mapping, parse_topo
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, cpus_of, mask_of, text_in_order
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine, planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options as _options
@@ -141,23 +140,6 @@ def npu_map(given: dict) -> dict[str, dict[str, str]]:
     return result
 
 
-def running(given: dict) -> list[int]:
-    """Return the logic ids of the processes in a table; the plan then refuses one that the host does not have."""
-    try:
-        processes = parse_info(given["text"])["processes"]
-    except NpuSmiError as error:
-        raise ValueError(str(error)) from error
-    numbers = set()
-    for process in processes:
-        chips = given["npu_map"].get(str(process["card"]), {})
-        chip = str(process["chip"]) if process["chip"] is not None else next(iter(chips), "") if len(chips) == 1 else ""
-        if chip not in chips:
-            raise ValueError(f"no logic id for {process}")
-        numbers.add(int(chips[chip]))
-    visible = {int(number) for number in given["visible"].split(",")} if given["visible"] else numbers
-    return sorted(numbers & visible)
-
-
 def topo(given: dict) -> dict[str, list[int]]:
     return {str(row["id"]): expand(row["affinity"]) for row in parse_topo(given["text"]) if row["affinity"]}
 
@@ -183,7 +165,6 @@ def mode(given: dict) -> str:
 
 PARSERS: dict[str, Callable[[dict], Any]] = {
     "npu_map": npu_map,
-    "running": running,
     "topo": topo,
     "cpulist": lambda given: expand(given["text"]),
     "mask": lambda given: cpumask(given["value"]),
@@ -193,7 +174,8 @@ PARSERS: dict[str, Callable[[dict], Any]] = {
 }
 NOT_OURS = {
     "all_logic_npus": "logic ids are numbers since parse_mapping, see npu_map",
-    "resolve": "the topology joins processes and chips on the host, see running",
+    "resolve": "the topology joins processes and chips of a host; no function answers for one of them",
+    "running": "a plan covers all NPUs of a host, not those with a process that a container sees",
     "status": "plans start from the online CPUs, not from the affinity of the calling process",
     "lscpu_e": "CPUs and NUMA nodes come from sysfs, not from lscpu",
     "tpc": "threads of a core come from sysfs, not from lscpu",

@@ -5,8 +5,9 @@
 
 A step is anything that changes the tree ``STUMBLE_ROOT``: a file opened for writing, renamed or removed, a folder or link made, a setting
 of npu-smi. The steps of all modules on a host are counted in the file ``STUMBLE_COUNT``. At each of the steps ``STUMBLE_AT``, separated by
-commas, the module is killed (``STUMBLE_HOW`` is ``killed``); or from the step on writing to /etc and /usr fails with the error of that
-name, such as ``ENOSPC``. With ``slow`` every step waits a little before it, so that modules that run at once get into each other's way.
+commas, the module is killed (``STUMBLE_HOW`` is ``killed``), or the step alone fails with ENOSPC (``once``); or from the step on writing to
+/etc and /usr fails with the error of that name, such as ``ENOSPC``. With ``slow`` every step waits a little before it, so that modules
+that run at once get into each other's way.
 """
 
 import errno
@@ -45,6 +46,8 @@ def stumble(event, arguments):
     os.close(descriptor)
     if HOW == "killed" and step in AT:
         os.kill(os.getpid(), signal.SIGKILL)
+    elif HOW == "once" and step in AT:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     elif HOW == "slow":
         time.sleep(0.005)
     elif HOW.startswith("E") and step >= AT[0] and event not in GIVES_ROOM and path.startswith((ROOT + "/etc/", ROOT + "/usr/")):

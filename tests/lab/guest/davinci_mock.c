@@ -125,9 +125,6 @@ static ssize_t request_irqs_store(struct device *dev, struct device_attribute *a
 }
 static DEVICE_ATTR_WO(request_irqs);
 
-static struct attribute *mock_attrs[] = { &dev_attr_request_irqs.attr, NULL };
-ATTRIBUTE_GROUPS(mock);
-
 static int allocate_irqs(struct mock *m)
 {
 	struct irq_affinity unmanaged_first = { .pre_vectors = 2 };
@@ -199,9 +196,16 @@ static int mock_probe(struct pci_dev *pdev, const struct pci_device_id *unused)
 	m->class = pdev->class;
 	set_identity(pdev, NPU_VENDOR, device_id, NPU_CLASS);
 	pci_set_drvdata(pdev, m);
+	/* not by dev_groups: struct pci_driver has none before 5.12 */
+	err = device_create_file(&pdev->dev, &dev_attr_request_irqs);
+	if (err)
+		goto deregister;
 	dev_info(&pdev->dev, "davinci%d: %d vectors\n", m->id, m->allocated);
 	return 0;
 
+deregister:
+	set_identity(pdev, m->vendor, m->device, m->class);
+	misc_deregister(&m->node);
 stop_task:
 	kthread_stop(m->task);
 free_wq:
@@ -217,6 +221,7 @@ static void mock_remove(struct pci_dev *pdev)
 {
 	struct mock *m = pci_get_drvdata(pdev);
 
+	device_remove_file(&pdev->dev, &dev_attr_request_irqs);
 	set_identity(pdev, m->vendor, m->device, m->class);
 	misc_deregister(&m->node);
 	kthread_stop(m->task);
@@ -230,7 +235,6 @@ static struct pci_driver mock_driver = {
 	.name = "davinci_mock",
 	.probe = mock_probe,
 	.remove = mock_remove,
-	.dev_groups = mock_groups,
 };
 
 static int __init mock_init(void)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,65 @@ def test_a_host_is_a_name_and_never_a_pattern(alerts, labels, host):
     (event,) = events(alerts, alert(labels))
     assert event["host"] == host
     assert event["meta"] == ({"hosts": [host]} if host else {})
+
+
+INVENTORY = """\
+npu_hosts: {hosts: {node1: {}, node2: {}}}
+fleet: {children: {npu_hosts: {}}}
+"""
+NAMES = [
+    ({"inventory_hostname": "node1"}, "node1"),
+    ({"instance": "node2:9100"}, "node2"),
+    *(({"inventory_hostname": name}, "") for name in ("npu_hosts", "fleet", "node3", "all", "node*", "node1:node2", "!node1")),
+    ({"instance": "npu_hosts:9100"}, ""),
+]
+
+
+@pytest.fixture
+def inventory(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
+    (tmp_path / "hosts.yml").write_text(INVENTORY)
+    return tmp_path / "hosts.yml"
+
+
+def test_only_a_host_of_the_inventory_is_accepted(alerts, inventory, monkeypatch):
+    monkeypatch.setattr(
+        sys, "argv", ["/opt/venv/bin/ansible-rulebook", "--rulebook", "npu.affinity.heal", "-i", str(inventory), "--vars", "heal.yml"]
+    )
+    found = events(alerts, *(alert(labels) for labels, _host in NAMES))
+    assert [event["host"] for event in found] == [host for _labels, host in NAMES]
+    assert [event["meta"] for event in found] == [{"hosts": [host]} if host else {} for _labels, host in NAMES]
+
+
+def test_a_host_that_comes_into_the_inventory_is_accepted_later(alerts, inventory):
+    def host(**options):
+        (event,) = alerts.main({"payload": {"alerts": [alert({"instance": "node3"})]}}, **options)
+        return event["host"]
+
+    assert host(inventory=str(inventory)) == ""
+    inventory.write_text(INVENTORY.replace("node2", "node3"))
+    assert host(inventory=str(inventory)) == "", "it is not read for each alert"
+    alerts.now += 1
+    assert host(inventory=str(inventory)) == "node3"
+    inventory.unlink()
+    alerts.now += 1
+    assert host(inventory=str(inventory)) == "node3" and host(inventory=str(inventory.with_name("none"))) == ""
+
+
+def test_what_was_seen_is_forgotten(alerts):
+    for number in range(500):
+        events(alerts, alert({"instance": f"node{number}"}))
+    assert len(alerts._seen) == 500
+    alerts.now += 25
+    events(alerts, alert())
+    assert len(alerts._seen) == 1
+    for number in range(300):
+        events(alerts, alert(began=f"{number}"))
+    assert len(alerts._seen["NpuAffinityDrift", "node1"][1]) <= 100
+    alerts._MOST = 10
+    for number in range(50):
+        events(alerts, alert({"instance": f"node{number}"}))
+    assert len(alerts._seen) <= 11
 
 
 # hours and beginnings of alerts -> firings after each

@@ -1,0 +1,184 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every example of a document and of a plugin's documentation runs in check mode over one simulated host, with the checkout's ansible.cfg.
+
+Examples are the lists of tasks and plays in ``EXAMPLES`` and in YAML blocks, and Jinja expressions in other blocks. ``not run by the tests:
+REASON`` in the comment right before one leaves it out: ``<!-- … -->`` before a block, ``# …`` before a task.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.integration.conftest import REPOSITORY, Fleet
+from tests.simulator.generate import load
+from tests.unit.docs.test_documents import PAGES
+
+BLOCK = re.compile(r"(?P<comment><!--(?:(?!-->).)*-->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+EXPRESSION = re.compile(r"^\{\{.*?\}\}$", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"^(?P<comment>(?:#.*\n)*)(?P<text>- .*\n(?:(?:[ ].*)?\n)*)", re.MULTILINE)
+NOT_RUN = re.compile(r"not run by the tests: \w+")
+IN_CHECK_MODE = "Command would have run if not in check mode"
+ROOTED = sorted({path.stem for path in REPOSITORY.glob("plugins/modules/*.py")} - {"archive_info", "save", "say"})
+"""Modules with an option ``root``."""
+ON_HOST = {
+    "etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n",
+    "usr/local/hami-vnpu-core/limiter": "#!/bin/sh\n",
+    "usr/local/hami-vnpu-core/libvnpu.so": "",
+    "usr/local/hami-vnpu-core/ld.so.preload": "/usr/local/hami-vnpu-core/libvnpu.so\n",
+    "var/lib/prometheus/node-exporter/other.prom": "",
+}
+"""Files of ``node1`` that examples take for granted."""
+SHARES = [{"name": "infer-a", "memory_mib": 28672, "core": 20}]
+VARIABLES = {
+    "docs/containers.md": {"npu_affinity_workloads": [{"name": "llm-a", "npus": [0, 1]}]},
+    "docs/vnpu.md": {"npu_affinity_vnpus": [{"name": "a", "npu": 0, "memory_mib": 28672, "core": 20}], "shares": SHARES},
+}
+"""What a page says of variables in words, by page."""
+CARDS_OF_TWO = "plugins/modules/device_share.py"
+"""Its examples name a chip of a card with two."""
+
+
+class Example(NamedTuple):
+    """``item`` is a task or a play; ``place`` is where it stands, a path of the repository."""
+
+    place: str
+    item: dict
+
+
+def of_text(place, text):
+    """The items of a YAML list, but those with the comment."""
+    items = [(found["comment"], yaml.safe_load(found["text"])) for found in ITEM.finditer(f"{text}\n")]
+    assert [item for _comment, (item,) in items] == yaml.safe_load(text), f"{place}: a list of another shape"
+    return [Example(place, item) for comment, (item,) in items if not NOT_RUN.search(comment)]
+
+
+def of_plugin(path):
+    found = re.search(r'^EXAMPLES = r?"""\n(.*?)"""', path.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{path} has no examples"
+    return of_text(str(path.relative_to(REPOSITORY)), found[1].removeprefix("---\n"))
+
+
+def of_page(path):
+    found = []
+    place = str(path.relative_to(REPOSITORY))
+    for block in BLOCK.finditer(path.read_text()):
+        if NOT_RUN.search(block["comment"] or ""):
+            continue
+        if block["language"] == "yaml":
+            if isinstance(next(yaml.safe_load_all(block["text"])), list):  # others are variables and files of other programs
+                found += of_text(place, block["text"].removeprefix("---\n"))
+        else:
+            found += [Example(place, {"ansible.builtin.debug": {"msg": text}}) for text in EXPRESSION.findall(block["text"])]
+    return found
+
+
+PLUGINS = [path for folder in ("modules", "filter", "lookup") for path in sorted(REPOSITORY.glob(f"plugins/{folder}/*.py"))]
+EXAMPLES = [example for path in PLUGINS for example in of_plugin(path)] + [example for path in PAGES for example in of_page(path)]
+PLAYS = [example for example in EXAMPLES if example.item.keys() & {"hosts", "ansible.builtin.import_playbook"}]
+TASKS = [example for example in EXAMPLES if example not in PLAYS]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """``node1`` with a history of two binds and a kubelet, ``duo`` with two chips on a card, and the files that examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    machine = {**load("a2_8x24"), "kubelet": {"policy": "none"}}
+    hosts = Fleet(folder, {"node1": machine, "duo": "duo"})
+    inventory = yaml.safe_load(hosts.inventory.read_text())
+    inventory["all"]["children"] = {"npu_hosts": {"hosts": {"node1": None}}}
+    inventory["all"]["vars"]["ansible_become"] = False
+    hosts.inventory.write_text(yaml.safe_dump(inventory))
+    tree = hosts.tree("node1")
+    for name, text in ON_HOST.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+        (tree / name).chmod(0o755)
+    for name in ("measures/node1", "summaries", "image"):
+        (folder / name).mkdir(parents=True)
+    for strategy in ("even_split", "auto"):
+        bound = hosts.play("bind", npu_affinity_strategy=strategy)
+        assert bound.status == 0, bound.output
+    (folder / "summaries/one.json").write_text(json.dumps(bound.summary))
+    (folder / "last_time.json").write_text("{}")
+    (folder / "npu-affinity-device-share.service").write_text("# Managed by npu.affinity: changes are overwritten.\n[Service]\n")
+    for playbook, variables in (("collect", {"archives": folder / "archives"}), ("plan", {"plan_file": folder / "fleet.json"})):
+        done = hosts.play(playbook, **{f"npu_affinity_{name}": str(path) for name, path in variables.items()})
+        assert done.status == 0, done.output
+    return hosts
+
+
+def here(hosts, item):
+    """An example with places of the test's for those that it names, and without waiting."""
+    tree, folder = hosts.tree("node1"), hosts.folder
+    text = json.dumps(item)
+    for named, ours in {
+        "/srv/simulated/node1": tree,
+        "/srv/captures/replay node-17": tree / "usr/local/Ascend/driver/tools/npu-smi",
+        "/srv/captures/replay-gpu node-17": "/bin/true",
+        "/srv/captures/node-17": tree,
+        "/srv/images/node": folder / "image",
+        "/tmp/": f"{folder}/tmp/",
+        '"src": "archives"': f'"src": "{folder}/archives"',
+        '"fleet.html"': f'"{folder}/fleet.html"',
+        '"npu_affinity_reports": "reports"': f'"npu_affinity_reports": "{folder}/reports"',
+        '"seconds": 60': '"seconds": 1',
+    }.items():
+        text = text.replace(named, str(ours))
+    return json.loads(text)
+
+
+def run(hosts, plays):
+    """Run plays in check mode; a module that is given no root has that of its host."""
+    for play in plays:
+        if "hosts" in play:
+            play["module_defaults"] = {f"npu.affinity.{name}": {"root": "{{ npu_affinity_root }}"} for name in ROOTED}
+            play["module_defaults"]["npu.affinity.measure_info"]["seconds"] = 1
+    playbook = hosts.folder / "examples.yml"
+    playbook.write_text(yaml.safe_dump(plays, sort_keys=False))
+    return hosts.play(str(playbook), "--check")
+
+
+def failures(run):
+    """Of each task that failed, the name and the reason."""
+    return [f"{entry['task']}: {entry['result'].get('msg')}" for entry in run.results if entry["outcome"] == "failed"]
+
+
+def test_every_task_of_the_documents_runs(hosts):
+    plan = "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan }}"
+    manifest = "{{ ({'a': ansible_facts['npu_affinity_topology']} | npu.affinity.volcano(cpus=24, npus=1)).job | to_nice_yaml }}"
+    files = [("measures/node1/before.json", "{{ measured | to_json }}"), ("llm.yml", manifest)]
+    written = [
+        {"ansible.builtin.copy": {"dest": f"{{{{ playbook_dir }}}}/{name}", "content": content}, "check_mode": False}
+        for name, content in files
+    ]
+    plays = [
+        {"hosts": "all", "tasks": [{"npu.affinity.topology_facts": {}}, {"ansible.builtin.set_fact": {"npu_affinity_plan": plan}}]},
+        {"hosts": "node1", "tasks": [{"npu.affinity.measure_info": {}, "register": "measured"}, *written]},
+    ]
+    for place in dict.fromkeys(example.place for example in TASKS):
+        tasks = [
+            {**here(hosts, example.item), "name": f"{place}: {example.item.get('name', '')}"} for example in TASKS if example.place == place
+        ]
+        plays.append({"hosts": "duo" if place == CARDS_OF_TWO else "node1", "vars": VARIABLES.get(place, {}), "tasks": tasks})
+    for play in plays:
+        play |= {"gather_facts": False, "ignore_errors": True}
+    done = run(hosts, plays)
+    assert failures(done) == [], "\n".join(failures(done))
+    wanted = [task["name"] for play in plays[2:] for task in play["tasks"]]
+    ran = {entry["task"] for entry in done.results if entry["outcome"] == "ok" or entry["result"].get("msg") == IN_CHECK_MODE}
+    assert set(wanted) - ran == set()
+    assert len(wanted) > 130
+
+
+def test_every_play_of_the_documents_runs(hosts):
+    done = run(hosts, [here(hosts, example.item) for example in PLAYS])
+    assert failures(done) == [], "\n".join(failures(done))
+    assert done.status == 0, done.output
+    assert len(PLAYS) > 15

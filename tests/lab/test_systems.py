@@ -1,0 +1,50 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What kernels and systemds do differently, on one machine from bind to unbind: ``LAB_SUITE`` says of which release of Debian."""
+
+from __future__ import annotations
+
+from tests.lab.conftest import drift, plan_of, success
+from tests.lab.kernel import allowed_of_threads, in_their_slices, on_their_cpus, start
+from tests.lab.shapes import A2
+from tests.lab.test_faults import OTHER_PLAN
+from tests.lab.test_undo import as_before
+from tests.lab.test_workloads import NAMED
+
+SYSTEM = 'uname -r; systemctl --version | head -n 1; python3 --version; [ -L /bin ] && echo "merged /usr" || echo "/bin is no link"'
+
+
+def test_from_bind_to_unbind(lab, claims, tmp_path):
+    """A2-like machine: bound, bound by another plan, rolled back, narrowed by hand, mended and unbound, while a worker runs in a slice"""
+    machine, _run, before, files = lab.bound(A2)
+    claims.true(f"the machine: {', '.join(machine.run(SYSTEM).splitlines())}", True)
+    plan = plan_of(machine)
+    npu = plan["npus"][0]
+    worker = start(machine, "worker", npu["slice"], NAMED)
+    names = ("python3", "acl_thread", "release_thread")
+
+    run = lab.play(machine, "bind", npu_affinity_threads_enabled=True, **OTHER_PLAN)
+    claims.equal("exit status of a bind by another plan, with threads", success(run), (0, ""))
+    other = plan_of(machine)
+    claims.true("it is another plan", other["npus"] != plan["npus"])
+    in_their_slices(claims, machine, other)
+    placed = dict(zip(names, ({other["npus"][0][role]} for role in ("main", "acl", "release")), strict=True))
+    claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), placed)
+
+    claims.equal("exit status of the rollback", success(lab.play(machine, "rollback", npu_affinity_to="-1")), (0, ""))
+    look = machine.look()
+    in_their_slices(claims, machine, plan, look)
+    on_their_cpus(claims, machine, plan, look)
+    claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), {name: {npu["pool"]} for name in names})
+
+    machine.run(f"systemctl set-property --runtime {npu['slice']} AllowedCPUs=0 && systemctl revert {npu['slice']}")
+    claims.equal("exit status of a bind after a set was changed by hand", success(lab.play(machine, "bind")), (0, ""))
+    claims.equal("exit status and drift after it", drift(lab, machine, tmp_path), (0, {}))
+    machine.run("systemctl daemon-reload")
+    in_their_slices(claims, machine, plan)
+
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), {name: {before["online"]} for name in names})
+    machine.run("systemctl stop worker && systemctl stop npu.slice")
+    as_before(claims, machine, before, files)
