@@ -187,10 +187,13 @@ def _is_line(value: str) -> bool:
 
 def _is_text(value: object) -> bool:
     """Whether a value is text as a machine can have it: what is not Unicode there is kept as ``os.fsdecode`` does."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
     try:
-        return isinstance(value, str) and "\0" not in value and bool(os.fsencode(value) or True)
+        os.fsencode(value)
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def _is_path(value: object) -> bool:

@@ -114,7 +114,7 @@ def test_many_processes_that_record_at_once_forget_nothing(tree):
 
 def test_first_locks_of_a_tree_without_run_do_not_hinder_each_other(tree):
     """Each holder makes the folder that is missing and takes it along: here that happens all the time."""
-    others = [subprocess.Popen([sys.executable, "-c", OTHERS, tree.root]) for _ in range(2)]
+    others = [subprocess.Popen([sys.executable, "-c", OTHERS, tree.root]) for _number in range(2)]
     try:
         end, taken = time.monotonic() + 2, 0
         while time.monotonic() < end:
