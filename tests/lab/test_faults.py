@@ -37,9 +37,12 @@ READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc"
 
 
 def ours(files):
-    """The machine's files that carry the collection's name, without the record, which grows, the history, which has the time, and what is in
-    /run: the lock, which a killed bind leaves, and the counters of interrupts that units moved."""
-    return {path: state for path, state in files.items() if "npu" in path and path not in RECORD and not path.startswith((HISTORY, "/run/"))}
+    """The machine's files that carry the collection's name, without the record, which grows, the history, which has the time, and /run.
+
+    A killed bind leaves its lock there, and units count there what they moved.
+    """
+    wanted = {path: state for path, state in files.items() if "npu" in path and path not in RECORD}
+    return {path: state for path, state in wanted.items() if not path.startswith((HISTORY, "/run/"))}
 
 
 def differing(files, others):
