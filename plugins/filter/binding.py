@@ -67,16 +67,19 @@ _value:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 
 @filter_errors
 def binding(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     services: Sequence[Mapping[str, Any]] = (),
     bound_by: str = "host",
     workloads: Sequence[Mapping[str, Any]] = (),

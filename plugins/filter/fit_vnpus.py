@@ -107,10 +107,13 @@ _value:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 OPTIONS = {field.name for field in fields(fit.Rules)}
 
@@ -126,7 +129,7 @@ def fit_vnpus(
     if unknown := sorted(set(given) - OPTIONS):
         raise ValueError(f"there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
     rules = fit.Rules(**given)
-    cards = fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
+    cards = fit.devices_of(cast("Topology", devices), rules.soft) if isinstance(devices, Mapping) else devices
     if isinstance(request, Mapping):
         return asdict(fit.fit(cards, request, rules))
     return [asdict(result) for result in fit.fit_all(cards, request, rules)]

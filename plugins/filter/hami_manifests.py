@@ -101,15 +101,18 @@ _value:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+
 
 @filter_errors
 def hami_manifests(
-    topology: Mapping[str, Any],
+    topology: Topology,
     node: str,
     requests: Sequence[Mapping[str, Any]] = (),
     mode: str = "hami-core",

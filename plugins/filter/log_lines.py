@@ -56,15 +56,18 @@ _value:
     - "NPU0: main=[2 3 4]  acl=[5]  release=[[6]]"
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines as lines_of
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 
 @filter_errors
-def log_lines(plan: Mapping[str, Any], rank: int | None = None, topology: Mapping[str, Any] | None = None) -> list[str]:
+def log_lines(plan: Plan, rank: int | None = None, topology: Topology | None = None) -> list[str]:
     return lines_of(plan, rank, topology)
 
 

@@ -44,15 +44,18 @@ _value:
   sample: [0]
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _entries
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
+
 
 @filter_errors
-def npu_ids(plan: Mapping[str, Any], npus: Sequence[Any]) -> list[int]:
+def npu_ids(plan: Plan, npus: Sequence[Any]) -> list[int]:
     return _entries.present_ids(plan, npus)
 
 

@@ -360,17 +360,20 @@ _value:
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Given
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 OPTIONS = inspect.signature(Given)
 
 
-def plan(topology: Mapping[str, Any], *args: Any, fail: bool = True, **options: Any) -> dict[str, Any]:
+def plan(topology: Topology, *args: Any, fail: bool = True, **options: Any) -> Plan:
     OPTIONS.bind(*args, **options)
     try:
         return planner.plan(topology, *args, **options)

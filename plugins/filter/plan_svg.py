@@ -46,15 +46,18 @@ _value:
   type: str
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import drawing
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 
 @filter_errors
-def plan_svg(plan: Mapping[str, Any], topology: Mapping[str, Any], title: str = "") -> str:
+def plan_svg(plan: Plan, topology: Topology, title: str = "") -> str:
     return drawing.plan_svg(plan, topology, str(title))
 
 

@@ -152,15 +152,18 @@ _value:
           sample: 2
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import measures
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+
 
 @filter_errors
-def quality(pools: object, topology: Mapping[str, Any], cpus: object = None) -> dict[str, Any]:
+def quality(pools: object, topology: Topology, cpus: object = None) -> dict[str, Any]:
     return measures.measured(pools, topology, cpus)
 
 

@@ -90,18 +90,21 @@ _value:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_FOLDER, VNPU_SHARED_REGION
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 
 @filter_errors
 def vnpus(
-    plan: Mapping[str, Any],
+    plan: Plan,
     vnpus: Sequence[Mapping[str, Any]],
-    topology: Mapping[str, Any],
+    topology: Topology,
     folder: str = VNPU_FOLDER,
     shared_region: str = VNPU_SHARED_REGION,
     limiter: bool = True,

@@ -52,14 +52,17 @@ _value:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 
 @filter_errors
-def workloads(plan: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:
+def workloads(plan: Plan, workloads: Sequence[Mapping[str, Any]], topology: Topology) -> list[dict[str, Any]]:
     return _workloads.workloads(plan, workloads, topology)
 
 

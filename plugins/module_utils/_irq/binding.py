@@ -376,7 +376,7 @@ def await_vectors(host: Host, plan: Mapping[str, Any], seconds: float, pci: str 
     They are all there when they are as many as a physical function has, or no more than at the look before.
     """
     deadline = time.monotonic() + seconds
-    addresses = {npu["pci"].lower() for npu in plan_npus(plan) if npu.get("irq") and npu.get("pci")}
+    addresses = {npu["pci"].lower() for npu in plan_npus(plan) if npu.get("irq") and npu["pci"]}
     if pci is not None:
         addresses &= {pci.lower()}
     waiting = {address: 0 for address in addresses if host.exists("%s/%s" % (DEVICE_FOLDER, address))}

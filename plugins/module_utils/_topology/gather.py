@@ -8,7 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 
 from .. import _plan_file
 from .._cpulist import expand
@@ -25,6 +25,9 @@ from .._state.unit_files import drop_ins_of_services, fragment
 from . import gpus as _gpus
 from . import npus as _npus
 
+if TYPE_CHECKING:
+    from .._documents import Npu, Plan, Topology
+
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
 _APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "kv", "acl", "release", "mems", "slice", "offline")
 
@@ -36,7 +39,7 @@ def gather(
     nvidia_smi: str | None = None,
     units: Iterable[str] = (),
     holders: bool = False,
-) -> dict[str, Any]:
+) -> Topology:
     """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
@@ -53,13 +56,14 @@ def gather(
     nodes = _attempt(problems, [], _cpus.nodes, host, online)
     npus, driver = _npus.gather(host, tool, devices, nodes, device_share, problems)
     gpus = _gpus.gather(host, nvidia_smi, devices, problems)
-    facts = {
+    unlisted: list[Any] = _npus.unlisted(devices, npus)
+    facts: Topology = {
         "schema": 1,
         "machine": machine(host),
         "cpus": cpus,
         "numa": nodes,
-        "npus": npus + gpus,
-        "unlisted": _npus.unlisted(devices, npus),
+        "npus": cast("list[Npu]", npus + gpus),
+        "unlisted": unlisted,
         "driver": driver,
         "irqbalance": irqbalance(host),
         "kubelet": kubelet(host, online),
@@ -85,7 +89,7 @@ def _attempt(problems: list[str], fallback: Any, function: Callable[..., Any], *
         return fallback
 
 
-def applied(host: Host) -> dict[str, Any] | None:
+def applied(host: Host) -> Plan | None:
     """Return the parts of the plan in force that a later plan must respect, or None when there is none.
 
     Raises ``ValueError`` when the file is there but is not a plan.
@@ -93,6 +97,6 @@ def applied(host: Host) -> dict[str, Any] | None:
     plan = _plan_file.read(host)
     if plan is None:
         return None
-    kept = {key: plan[key] for key in _APPLIED if key in plan}
+    kept: Any = {key: plan[key] for key in _APPLIED if key in plan}
     kept["npus"] = [{key: npu[key] for key in _APPLIED_NPU if key in npu} for npu in plan["npus"]]
-    return kept
+    return cast("Plan", kept)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES, Engine
@@ -30,6 +30,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import moves
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 SLICES, SERVICES, NONE = "slices", "services", "none"
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
 _NEEDED_BY = {
@@ -41,7 +44,7 @@ _FOR_GOOD = "What was bound waits for them; when they are gone for good, unbind 
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service")
 
 
-def way(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, str]:
+def way(topology: Topology, plan: Plan) -> tuple[str, str]:
     """Return how workloads are bound on this host (slices, services or none) and the sentence that says why."""
     machine = topology.get("machine") or {}
     kubelet = topology.get("kubelet") or {}
@@ -82,8 +85,8 @@ def affinity(machine: Mapping[str, Any], cpus: str, mems: str) -> dict[str, str]
 
 
 def refusals(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     services: Sequence[Mapping[str, Any]],
     bound_by: str,
     workloads: Sequence[Mapping[str, Any]] = (),
@@ -129,8 +132,8 @@ def refusals(
 
 
 def warnings(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     services: Sequence[Mapping[str, Any]] = (),
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
@@ -167,7 +170,7 @@ def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> lis
 
 
 def _units(
-    plan: Mapping[str, Any], services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
+    plan: Plan, services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, list[Mapping[str, Any]], Engine | None]]:
     """Return the units of services, then of workloads, each with the entries of its NPUs, and what runs there where that is said."""
     named = [(str(service["unit"]), service) for service in services]
@@ -175,7 +178,7 @@ def _units(
     return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in named]
 
 
-def _set_elsewhere(topology: Mapping[str, Any], unit: str) -> _visible_devices.Found:
+def _set_elsewhere(topology: Topology, unit: str) -> _visible_devices.Found:
     found: _visible_devices.Found = (topology.get("unit_environment") or {}).get(unit) or {}
     return found
 
@@ -192,8 +195,8 @@ def _users(
 
 
 def remarks(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     services: Sequence[Mapping[str, Any]] = (),
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
@@ -208,7 +211,7 @@ def remarks(
     return moved + pods.remarks(topology, plan) + forecast.remarks(topology, plan) + looked_at
 
 
-def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+def _confined(topology: Topology, plan: Plan) -> list[str]:
     """Return what has accelerators open in the units that housekeeping confines, one text for every unit."""
     if not plan["npus"] or not plan["housekeeping"] or way(topology, plan)[0] != SLICES:
         return []
@@ -219,7 +222,7 @@ def _confined(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]
     ]
 
 
-def holder_refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], confine: bool) -> list[str]:
+def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[str]:
     """Return a sentence when new housekeeping would confine what uses accelerators, unless that is wanted (``confine``)."""
     in_force = (topology.get("applied") or {}).get("housekeeping") or ""
     found = _confined(topology, plan)
@@ -232,7 +235,7 @@ def holder_refusals(topology: Mapping[str, Any], plan: Mapping[str, Any], confin
     ]
 
 
-def program_refusals(topology: Mapping[str, Any]) -> list[str]:
+def program_refusals(topology: Topology) -> list[str]:
     """Return a sentence for every program that the host needs for what a bind writes, and does not have."""
     missing = [name for name, path in sorted((topology.get("programs") or {}).items()) if path is None]
     return [
@@ -240,7 +243,7 @@ def program_refusals(topology: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
+def driver_refusals(topology: Topology, oldest: str) -> list[str]:
     """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with; '' takes any."""
     if not oldest or not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
         return []
@@ -254,8 +257,8 @@ def driver_refusals(topology: Mapping[str, Any], oldest: str) -> list[str]:
 
 
 def binding(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     services: Sequence[Mapping[str, Any]],
     bound_by: str,
     workloads: Sequence[Mapping[str, Any]] = (),
@@ -370,7 +373,7 @@ def binding(
     return result
 
 
-def _is_part(plan: Mapping[str, Any]) -> bool:
+def _is_part(plan: Plan) -> bool:
     """Whether the plan has some NPUs of the host only. Workers divide by all of them, so that they need the CPUs of all."""
     options = plan.get("options") or {}
     return any(options.get(name) is not None for name in ("npus", "visible_npus"))
@@ -408,8 +411,8 @@ def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str
 
 
 def _variables(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     unit: str,
     entries: Sequence[Mapping[str, Any]],
     engine: Engine | None,

@@ -9,15 +9,18 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import DEVICE_SHARE_SERVICE, FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 OWNED = FEATURES["device_share"].owned
 
 
-def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return device share as module binding_info takes it, and the unit where the host has NPUs; ``settings``: those of the role."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)

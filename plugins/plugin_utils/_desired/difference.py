@@ -9,7 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
@@ -18,13 +18,16 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 Named = Sequence[Mapping[str, Any]]
 Row = dict[str, Any]
 
 
 def difference(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     services: Named = (),
     bound_by: str = "host",
     workloads: Named = (),
@@ -59,9 +62,7 @@ def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sent
     return {"npu": title(known), "pci": known["pci"], "slice": known["slice"], **pools, "sentence": sentence}
 
 
-def _users(
-    topology: Mapping[str, Any], plan: Mapping[str, Any], services: Named, workloads: Named, bound: Mapping[str, Any] | None
-) -> Iterator[Row]:
+def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bound: Mapping[str, Any] | None) -> Iterator[Row]:
     homes: dict[str, str] = {}
     if bound and bound["method"] == _binding.SLICES:
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in bound["services"]}
@@ -94,7 +95,7 @@ def _members(plan: Mapping[str, Any], names: Sequence[Any]) -> list[Mapping[str,
     return [] if unknown else entries
 
 
-def _restart(topology: Mapping[str, Any], services: Named) -> list[str]:
+def _restart(topology: Topology, services: Named) -> list[str]:
     """Return the services whose drop-in a bind would write or remove, but for those that the host does not have."""
     wanted = {entry["name"]: (FIRST_LINE + drop_in_text(entry)).strip() for entry in services}
     found = topology.get("drop_ins") or {}

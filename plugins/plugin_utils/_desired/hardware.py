@@ -9,10 +9,13 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 
-def hardware(topology: Mapping[str, Any]) -> dict[str, Any]:
+def hardware(topology: Topology) -> dict[str, Any]:
     """Return what a plan depends on: the PCI functions of NPUs and GPUs, the CPUs, and the CPUs of each node. Nothing for a state that was
     made without looking at a machine, such as settings of a host alone."""
     if "cpus" not in topology:
@@ -24,7 +27,7 @@ def hardware(topology: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def hardware_changes(then: Mapping[str, Any], topology: Mapping[str, Any]) -> list[str]:
+def hardware_changes(then: Mapping[str, Any], topology: Topology) -> list[str]:
     """Return one sentence for everything in which the machine differs from what it was ``then``, as :func:`hardware` returned it."""
     return changes(then, hardware(topology)) if then else []
 

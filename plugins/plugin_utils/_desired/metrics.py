@@ -9,17 +9,20 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, METRICS_SERVICE, METRICS_TIMER
 from ansible_collections.npu.affinity.plugins.module_utils._textfile import SETTINGS, settings_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 OWNED = FEATURES["metrics"].owned
 ENDING = ".prom"
 
 
-def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return what writes the metrics of a host; ``settings``: those of role metrics."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)

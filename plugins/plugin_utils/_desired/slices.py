@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 OWNED = FEATURES["slices"].owned
 """Lists that a drop-in extends, unless it empties them first."""
 
 
-def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return slices and drop-ins of a plan; ``settings``: those of role slices, and what it has to know of the roles vnpu and kubelet:
     ``kubelet_becomes``, the policy of the kubelet's CPU manager that the same bind sets, or '', and ``vnpu_folder``."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
-    if settings["kubelet_becomes"] and topology.get("kubelet"):
-        topology = {**topology, "kubelet": {**topology["kubelet"], "policy": settings["kubelet_becomes"]}}
+    if settings["kubelet_becomes"] and (kubelet := topology.get("kubelet")):
+        topology = {**topology, "kubelet": {**kubelet, "policy": settings["kubelet_becomes"]}}
     limiter = settings["vnpu_limiter"]
     bound = binding(
         topology,

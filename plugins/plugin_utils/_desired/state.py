@@ -11,7 +11,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, traces
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
@@ -28,6 +28,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 FEATURES = {
     "vnpu": vnpu.wanted,
     "slices": slices.wanted,
@@ -43,8 +46,8 @@ PRESENT, ABSENT = "present", "absent"
 
 
 def desired_state(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any] | None,
+    topology: Topology,
+    plan: Plan | None,
     settings: Mapping[str, Mapping[str, Any]],
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def _neighbours(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {"kubelet_becomes": "static" if becomes_static else "", "vnpu_folder": vnpu["folder"] if vnpu else ""}
 
 
-def _on_this_host(topology: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the Python that the host has, where they name the usual one, which it need not have."""
     found = (topology.get("programs") or {}).get("python3")
     return {**settings, "python": found} if found and settings.get("python") == USUAL["python3"] else dict(settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, THREADS_SERVICE, THREADS_TIMER
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
@@ -20,11 +20,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 OWNED = FEATURES["threads"].owned
 ABOUT = f"{MARKER}: changes are overwritten. Which processes {THREADS_SERVICE} places, and by which names."
 
 
-def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return what places the threads of a plan's processes; ``settings``: those of role threads."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
@@ -54,7 +57,7 @@ def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mappi
     )
 
 
-def processes(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def processes(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the processes whose threads are placed, as module process_affinity takes them: first those in the slices of
     single NPUs, then what the settings name. Those of lost NPUs have no place."""
     found: list[dict[str, Any]] = [{"npus": []}]

@@ -9,18 +9,21 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, TUNING_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE, text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 SETTINGS = {"governor": str, "numa_balancing": int, "transparent_hugepages": str, "swappiness": int}
 """The settings that there are, each with its type."""
 OWNED = FEATURES["tuning"].owned
 
 
-def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return the settings of the host that are not empty, and the unit that sets them at boot; ``settings``: those of role tuning."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)

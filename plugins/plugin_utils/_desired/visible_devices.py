@@ -9,10 +9,13 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import DEVICES, VISIBLE, agrees, visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, title
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
 
 Variables = Mapping[str, str]
 Found = Mapping[str, Mapping[str, Any]]
@@ -21,7 +24,7 @@ NOBODY = -1
 """An id that no device has: a program whose NPUs are all lost then finds none, in place of someone else's."""
 
 
-def of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Variables]:
+def of_entries(plan: Plan, entries: Sequence[Mapping[str, Any]]) -> list[Variables]:
     """Return the variables for a process of the host that has these entries of a plan: for its NPUs, and for its GPUs."""
     found: list[Variables] = []
     for kind in DEVICES:

@@ -9,14 +9,17 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 LAYOUT = ("folder", "shared_region", "shared_mode", "files")
 
 
-def wanted(topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return the layout as module vnpu_layout takes it; ``settings``: those of role vnpu."""
     if not settings["enabled"]:
         return Feature()

@@ -12,7 +12,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
@@ -26,6 +26,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import flag
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 VARIABLE = "npu_affinity_workloads"
 
 
@@ -34,7 +37,7 @@ def union(values: Iterable[str]) -> str:
     return compress({number for value in values for number in expand(value)})
 
 
-def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+def refusals(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Return one sentence for every workload that the plan cannot serve, or that shares CPUs with another or a service unasked."""
     sentences = []
     names = [str(workload.get("name", "")) for workload in wanted]
@@ -62,7 +65,7 @@ def refusals(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], servi
     return sentences or list(_overlaps(plan, wanted, services))
 
 
-def _overlaps(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _overlaps(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield which workloads have NPUs of another workload or service, where not all workloads concerned have ``share``."""
     users = [
         (f"workload {workload['name']}", flag("share", workload.get("share", False)), slices_of(plan, workload.get("npus") or ()))
@@ -85,7 +88,7 @@ def _inner(name: str) -> str:
     return name.replace("-", "_")
 
 
-def workloads(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> list[dict[str, Any]]:
+def workloads(plan: Plan, wanted: Sequence[Mapping[str, Any]], topology: Topology) -> list[dict[str, Any]]:
     """Return the workloads with their CPUs.
 
     Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` (memory nodes),

@@ -13,7 +13,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -24,14 +24,17 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, SINGLE
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 CPU_POLICIES = ("none", "static")
 MOST_NODES = 8
 """With more NUMA nodes the topology manager needs ``max-allowable-numa-nodes``."""
 
 
 def kubelet_drop_in(
-    plan: Mapping[str, Any],
-    topology: Mapping[str, Any],
+    plan: Plan,
+    topology: Topology,
     policy: str = "static",
     options: Mapping[str, Any] | None = None,
     topology_policy: str = "none",
@@ -76,7 +79,7 @@ def kubelet_drop_in(
     return f"# {MARKER}: changes are overwritten.\n" + yaml.safe_dump(configuration, sort_keys=False, width=1000)
 
 
-def reserved_cpus(plan: Mapping[str, Any], topology: Mapping[str, Any], more: object = "") -> str:
+def reserved_cpus(plan: Plan, topology: Topology, more: object = "") -> str:
     """Return the CPUs of housekeeping, of all NPUs' interrupts and those named, as whole cores."""
     cpus = union(mask(entry["irq"], "irq of the plan") for entry in plan["npus"])
     cpus |= mask(plan.get("housekeeping") or "", "housekeeping of the plan") | mask(as_cpulist(more, "reserved"))
@@ -84,7 +87,7 @@ def reserved_cpus(plan: Mapping[str, Any], topology: Mapping[str, Any], more: ob
     return text_of(units.around(CORES, cpus & units.cpus))
 
 
-def _refuse_static(topology: Mapping[str, Any], options: Mapping[str, str], topology_policy: str, reserved: str) -> None:
+def _refuse_static(topology: Topology, options: Mapping[str, str], topology_policy: str, reserved: str) -> None:
     if not reserved:
         raise ValueError(
             "reserved: the static CPU manager needs at least one reserved CPU, and the plan has none for interrupts or housekeeping; set "

@@ -14,12 +14,15 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._kubelet.version import release
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 REFUSES_CGROUP_V1 = (1, 35)
 """The first release that does not start on cgroup v1 unless it is told to."""
@@ -30,7 +33,7 @@ _ALIGNED = {
 }
 
 
-def remarks(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+def remarks(topology: Topology, plan: Plan) -> list[str]:
     """Return what is wrong with the kubelet's files and its cgroups, and the forecast; nothing without a kubelet."""
     kubelet = topology.get("kubelet")
     if not kubelet:
@@ -39,7 +42,7 @@ def remarks(topology: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
     return wrong + forecast(topology) + _crowded(topology, kubelet, plan)
 
 
-def hints(topology: Mapping[str, Any]) -> dict[int, int | None]:
+def hints(topology: Topology) -> dict[int, int | None]:
     """Return the NUMA node at which MindCluster's device plugin hints for each NPU, by logic id; None where it says nothing."""
     nodes = {str(node.get("cpus")): int(node["id"]) for node in topology.get("numa") or () if node.get("cpus")}
     return {
@@ -47,7 +50,7 @@ def hints(topology: Mapping[str, Any]) -> dict[int, int | None]:
     }
 
 
-def _cgroups(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[str]:
+def _cgroups(topology: Topology, kubelet: Mapping[str, Any]) -> list[str]:
     version, cgroup = kubelet.get("version"), (topology.get("machine") or {}).get("cgroup")
     if not version or release(version) < REFUSES_CGROUP_V1 or cgroup not in ("v1", "hybrid") or kubelet.get("fail_cgroup_v1") == "false":
         return []
@@ -57,7 +60,7 @@ def _cgroups(topology: Mapping[str, Any], kubelet: Mapping[str, Any]) -> list[st
     ]
 
 
-def forecast(topology: Mapping[str, Any]) -> list[str]:
+def forecast(topology: Topology) -> list[str]:
     """Return one sentence on what becomes of hints; nothing where there is no NPU or no kubelet."""
     found, kubelet = hints(topology), topology.get("kubelet")
     if not found or not kubelet:
@@ -79,7 +82,7 @@ def forecast(topology: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _crowded(topology: Mapping[str, Any], kubelet: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+def _crowded(topology: Topology, kubelet: Mapping[str, Any], plan: Plan) -> list[str]:
     """Return a sentence where hinted nodes have fewer CPUs for pods than the plan has for their NPUs."""
     policy = str(kubelet.get("topology_policy") or "none")
     if kubelet.get("policy") != "static" or policy not in _ALIGNED:
@@ -103,7 +106,7 @@ def _crowded(topology: Mapping[str, Any], kubelet: Mapping[str, Any], plan: Mapp
     ]
 
 
-def _told(topology: Mapping[str, Any], found: Mapping[int, int | None]) -> str:
+def _told(topology: Topology, found: Mapping[int, int | None]) -> str:
     """Return at what is hinted: the NPUs' own nodes, but for those that differ."""
     own = {int(npu["id"]): npu.get("numa") for npu in topology["npus"]}
     silent = [f"NPU {number}" for number, node in found.items() if node is None]

@@ -12,9 +12,12 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 Plan = Mapping[str, Any]
 _NEXT = (
@@ -23,18 +26,18 @@ _NEXT = (
 )
 
 
-def refusals(topology: Mapping[str, Any], plan: Plan) -> list[str]:
+def refusals(topology: Topology, plan: Plan) -> list[str]:
     """Return why a plan cannot be applied now: it would take CPUs that it does not have yet from containers."""
     static = _is_static(topology)
     return _sentences(topology, static, _needed(plan, static) & ~_needed(topology.get("applied") or {}, static), "would take")
 
 
-def remarks(topology: Mapping[str, Any], plan: Plan) -> list[str]:
+def remarks(topology: Topology, plan: Plan) -> list[str]:
     static = _is_static(topology)
     return _sentences(topology, static, _needed(plan, static), "needs")
 
 
-def _is_static(topology: Mapping[str, Any]) -> bool:
+def _is_static(topology: Topology) -> bool:
     return (topology.get("kubelet") or {}).get("policy") == "static"
 
 
@@ -43,7 +46,7 @@ def _needed(plan: Plan, static: bool) -> int:
     return cpus if static else cpus | mask(plan.get("housekeeping") or "")
 
 
-def _sentences(topology: Mapping[str, Any], static: bool, needed: int, verb: str) -> list[str]:
+def _sentences(topology: Topology, static: bool, needed: int, verb: str) -> list[str]:
     holders = [
         f"{text_of(mask(cpulist) & needed)} of {name} (which holds {cpulist})"
         for name, cpulist in sorted(_exclusive((topology.get("kubelet") or {}).get("exclusive") or {}))

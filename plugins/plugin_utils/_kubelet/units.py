@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
-def units_of(topology: Mapping[str, Any]) -> Units:
+
+def units_of(topology: Topology) -> Units:
     """Return the units of a topology; those of the last models of machines are kept. ``ValueError``: they do not fit together."""
     cpus = topology["cpus"]
     nodes = tuple((int(node["id"]), str(node.get("cpus") or "")) for node in topology.get("numa") or ())
-    sets = (tuple(cpus.get(name) or ()) for name in ("sockets", "caches", "siblings"))
+    sets = (tuple(texts or ()) for texts in (cpus.get("sockets"), cpus.get("caches"), cpus.get("siblings")))
     return _of_texts(cpus["online"], nodes, *sets)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
@@ -25,6 +25,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.resources im
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+
 ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -33,7 +36,7 @@ Object = dict[str, Any]
 
 
 def volcano(
-    hosts: Mapping[str, Mapping[str, Any]],
+    hosts: Mapping[str, Topology],
     cpus: int = 1,
     npus: int = 0,
     policy: str = "single-numa-node",
@@ -69,9 +72,7 @@ def volcano(
     }
 
 
-def _container(
-    hosts: Mapping[str, Mapping[str, Any]], name: str, image: str, cpus: int, npus: int, memory: str, resource: str | None
-) -> Object:
+def _container(hosts: Mapping[str, Topology], name: str, image: str, cpus: int, npus: int, memory: str, resource: str | None) -> Object:
     """Return a container with requests equal to limits, which makes its pod Guaranteed."""
     amounts = {"cpu": str(cpus), "memory": memory}
     if npus:
@@ -79,7 +80,7 @@ def _container(
     return {"name": name, "image": image, "resources": {"requests": dict(amounts), "limits": dict(amounts)}}
 
 
-def _resource(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+def _resource(hosts: Mapping[str, Topology]) -> str:
     npus = [npu for topology in hosts.values() for npu in topology.get("npus") or ()]
     name = resource_of("gpu" if npu.get("kind") == "gpu" else npu.get("family") for npu in npus)
     if name is None:
@@ -125,7 +126,7 @@ def _job(name: str, container: Object, policy: str, replicas: int) -> Object:
     }
 
 
-def numatopology(node: str, topology: Mapping[str, Any]) -> Object:
+def numatopology(node: str, topology: Topology) -> Object:
     """Return what the resource exporter would publish of a node. ``ValueError``: it has no kubelet."""
     kubelet = topology.get("kubelet")
     if not kubelet:

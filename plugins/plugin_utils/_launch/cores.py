@@ -8,13 +8,16 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
-def whole_cores(topology: Mapping[str, Any], cpus: Iterable[int]) -> set[int]:
+
+def whole_cores(topology: Topology, cpus: Iterable[int]) -> set[int]:
     """Return CPUs with all threads of their cores; without a topology, cores are not known and the CPUs come back as they are."""
     found = set(cpus)
     for core in _threads(topology):
@@ -23,14 +26,15 @@ def whole_cores(topology: Mapping[str, Any], cpus: Iterable[int]) -> set[int]:
     return found
 
 
-def numbered(topology: Mapping[str, Any]) -> list[list[int]]:
+def numbered(topology: Topology) -> list[list[int]]:
     """Return the CPUs of each core, in the order in which hwloc and Slurm number cores: by NUMA node, then by lowest thread."""
     siblings = {cpu: core for core in _threads(topology) for cpu in core}
     cores: list[list[int]] = []
-    for node in sorted(topology.get("numa") or [{"id": 0, "cpus": topology["cpus"]["online"]}], key=lambda node: node["id"]):
-        cores += [siblings.get(cpu, [cpu]) for cpu in sorted(expand(node["cpus"])) if siblings.get(cpu, [cpu])[0] == cpu]
+    nodes = [(node["id"], node["cpus"]) for node in topology.get("numa") or ()] or [(0, topology["cpus"]["online"])]
+    for _id, cpus in sorted(nodes):
+        cores += [siblings.get(cpu, [cpu]) for cpu in sorted(expand(cpus)) if siblings.get(cpu, [cpu])[0] == cpu]
     return cores
 
 
-def _threads(topology: Mapping[str, Any]) -> list[list[int]]:
+def _threads(topology: Topology) -> list[list[int]]:
     return [sorted(expand(core)) for core in (topology.get("cpus") or {}).get("siblings") or ()]

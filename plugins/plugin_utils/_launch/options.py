@@ -12,9 +12,12 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
 
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)*\Z")
 OF_ALL_FORMS = ("name", "notes")
@@ -36,7 +39,7 @@ class Options:
     memory: str = "MEMORY"
     resource: str = ""
     node: str = "NODE"
-    plan: Mapping[str, Any] | None = None
+    plan: Plan | None = None
     visible_devices: bool = True
     containerd_version: str = "1.7"
     slurm_version: str = "24.11"

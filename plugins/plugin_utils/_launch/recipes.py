@@ -9,7 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import (
@@ -23,6 +23,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+
 BINDINGS = ("global_slice", "topo_affinity", "cluster")
 """The rules by which vLLM-Ascend binds its own process."""
 IN_KUBERNETES = ("kubernetes", "kubelet", "dra", "balloons")
@@ -35,7 +38,7 @@ def launch(
     entry: Mapping[str, Any],
     form: str,
     *,
-    topology: Mapping[str, Any] | None = None,
+    topology: Topology | None = None,
     binding: str = "",
     total_npus: int | None = None,
     **options: Any,

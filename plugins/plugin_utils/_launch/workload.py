@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, normalize
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 SLICES_OF_ALL = ("npu.slice", "gpu.slice")
@@ -81,7 +84,7 @@ class Workload:
     irq: str
     slice: str
     cards: tuple[Card, ...]
-    topology: Mapping[str, Any] = field(default_factory=dict)
+    topology: Topology = field(default_factory=lambda: cast("Topology", {}))
     share: Share | None = None
 
     @property
@@ -143,12 +146,10 @@ def read(entry: object, topology: object, name: str) -> Workload:
     )
 
 
-def _host(topology: object) -> Mapping[str, Any]:
-    if topology is None:
-        return {}
-    if not isinstance(topology, Mapping) or "npus" not in topology or "cpus" not in topology:
+def _host(topology: object) -> Topology:
+    if topology is not None and (not isinstance(topology, Mapping) or not {"npus", "cpus"} <= topology.keys()):
         raise ValueError("topology: expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus and npus")
-    return topology
+    return cast("Topology", topology or {})
 
 
 def _memory_nodes(entry: Mapping[str, Any], host: Mapping[str, Any], title: str) -> str:

@@ -230,10 +230,8 @@ def use(found: Fit, cpus: int | None, request: Request) -> None:
 
 def _pools(found: Fit) -> int:
     """Return the CPUs that the plan in force gives to the task's NPUs; a host with a static kubelet has none."""
-    topology = found.host.topology or {}
-    if found.host.cpu_policy == STATIC:
-        return 0
-    if not topology.get("applied"):
+    topology = found.host.topology
+    if found.host.cpu_policy == STATIC or not topology or not topology.get("applied"):
         return 0
     chosen = set(found.npus)
     pools = [entry["pool"] for npu, entry in in_force(topology) if npu["id"] in chosen and npu.get("kind", "npu") == "npu"]

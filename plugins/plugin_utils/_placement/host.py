@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
@@ -18,6 +18,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import npus_of
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 STATIC = "static"
 
@@ -33,7 +36,7 @@ class Host:
 
     name: str
     labels: Mapping[str, Any]
-    topology: Mapping[str, Any] | None
+    topology: Topology | None
     ids: list[int]
     capacity: list[int]
     free: list[int]
@@ -71,7 +74,7 @@ def read(name: str, given: object) -> Host:
         labels = given.get("labels") or {}
         topology = given.get("topology", given)
         if isinstance(topology, Mapping) and {"cpus", "npus"} <= topology.keys():
-            return _of_topology(name, topology, labels)
+            return _of_topology(name, cast("Topology", topology), labels)
         if {"capacity", "free"} <= given.keys():
             return _of_numbers(name, given, labels)
     raise ValueError(
@@ -100,10 +103,10 @@ def _count(cpus: object) -> int:
     return mask(cpus, "CPUs of a NUMA node").bit_count() if isinstance(cpus, str) else int(str(cpus))
 
 
-def _of_topology(name: str, topology: Mapping[str, Any], labels: Mapping[str, Any]) -> Host:
+def _of_topology(name: str, topology: Topology, labels: Mapping[str, Any]) -> Host:
     try:
         online = mask(topology["cpus"]["online"], "cpus.online")
-        nodes = [
+        nodes: list[tuple[int, int, Mapping[str, Any]]] = [
             (int(node["id"]), mask(node.get("cpus") or "", "cpus of a NUMA node") & online, node) for node in topology.get("numa") or ()
         ]
         nodes = sorted((entry for entry in nodes if entry[1]), key=lambda entry: entry[0]) or [(0, online, {})]
@@ -125,7 +128,7 @@ def _of_topology(name: str, topology: Mapping[str, Any], labels: Mapping[str, An
     return host
 
 
-def _free_cpus(topology: Mapping[str, Any], online: int) -> int:
+def _free_cpus(topology: Topology, online: int) -> int:
     """Return the CPUs that can be given away: with a static kubelet its shared pool, else all that no busy NPU has by the plan in force."""
     kubelet = topology.get("kubelet") or {}
     reserved = mask(kubelet.get("reserved_cpus") or "", "reserved CPUs of the kubelet")
@@ -157,7 +160,7 @@ def _read_kubelet(host: Host, kubelet: Mapping[str, Any] | None, nodes: list[Map
         host.distances = [[int((node.get("distances") or {}).get(str(other), 255)) for other in host.ids] for node in nodes]
 
 
-def _read_chips(host: Host, topology: Mapping[str, Any]) -> None:
+def _read_chips(host: Host, topology: Topology) -> None:
     position = {number: place for place, number in enumerate(host.ids)}
     npus = npus_of(topology)
     host.healthy = len(npus)

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.choice import MODES, chip_of, mode_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 VARIABLE = "npu_affinity_product"
 """The variable of the inventory that names the rule of a host; it is its label ``product``."""
@@ -35,7 +38,7 @@ class Product(NamedTuple):
     assumed: str = ""
 
 
-def product_of(topology: Mapping[str, Any], mode: str = "chip", labels: Mapping[str, Any] | None = None, wanted: str = "auto") -> Product:
+def product_of(topology: Topology, mode: str = "chip", labels: Mapping[str, Any] | None = None, wanted: str = "auto") -> Product:
     """Return the product of a host by its topology and its labels ``product`` and ``superpod``.
 
     ``wanted``, the name of a rule, decides where the facts leave it open. Raises ``ValueError``: no NPU, several families, no rule for
@@ -80,7 +83,7 @@ def _named(name: str, family: str, chips: int) -> Product:
     return Product(name)
 
 
-def _of_950(topology: Mapping[str, Any], npus: Sequence[Mapping[str, Any]], chips: int, wanted: str, in_superpod: bool) -> Product:
+def _of_950(topology: Topology, npus: Sequence[Mapping[str, Any]], chips: int, wanted: str, in_superpod: bool) -> Product:
     title = str((topology.get("machine") or {}).get("product") or "")
     names = sorted({str(npu.get("name") or "") for npu in npus})
     told = f"product {title or 'unknown'}, NPUs {', '.join(filter(None, names)) or 'without a name'}"

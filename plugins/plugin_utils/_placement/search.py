@@ -16,11 +16,15 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add, sub
+from typing import TYPE_CHECKING, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import cpus_of, fit, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 LIMIT = 100_000
 """So many steps are taken at most, which takes some seconds: one for numbers of tasks that are looked at, ``TRY`` for a task on a host."""
@@ -70,7 +74,7 @@ def search(hosts: Mapping[str, Host], requests: Sequence[Request], limit: int = 
 
 def _kind(host: Host) -> object:
     """Return what decides which tasks a host can take; hosts of one kind are tried once."""
-    topology = host.topology or {}
+    topology = cast("Topology", host.topology or {})
     npus = [(npu["id"], npu.get("kind"), npu.get("family"), npu.get("chip"), npu.get("phy_id")) for npu in topology.get("npus") or ()]
     pools = [(npu["id"], entry["pool"]) for npu, entry in in_force(topology)] if topology.get("applied") else []
     parts = [topology.get("cpus"), topology.get("numa"), npus, pools]

@@ -9,13 +9,16 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import soft_share
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 AUTO = "auto"
 
@@ -35,11 +38,12 @@ def select_npus(
     """
     assumed = ""
     if isinstance(free, Mapping):
-        logic = idle(free)
+        host = cast("Topology", free)
+        logic = idle(host)
         if share is not None:
             return _shared(logic.values(), share)
-        family, assumed = product_of(free, mode) if family == AUTO else Product(family)
-        choice = _choice.choose(list(logic), count, family, multi, allocatable or len(npus_of(free)))
+        family, assumed = product_of(host, mode) if family == AUTO else Product(family)
+        choice = _choice.choose(list(logic), count, family, multi, allocatable or len(npus_of(host)))
         chips = [logic[chip] for chip in choice.chips]
     elif share is not None:
         return _shared(_choice.chip_ids(free), share)
@@ -58,11 +62,11 @@ def select_npus(
     }
 
 
-def npus_of(topology: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def npus_of(topology: Topology) -> list[Mapping[str, Any]]:
     return [npu for npu in topology.get("npus") or () if npu.get("kind", "npu") == "npu"]
 
 
-def idle(topology: Mapping[str, Any]) -> dict[int, int]:
+def idle(topology: Topology) -> dict[int, int]:
     """Return the NPUs on which no process runs: their physical ids with their logic ids."""
     return {_choice.chip_of(npu): int(npu["id"]) for npu in npus_of(topology) if not npu.get("busy")}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
@@ -20,6 +20,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
 from ansible_collections.npu.affinity.plugins.module_utils._table import REMARK_WIDTH, columns
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 Row = dict[str, Any]
 DEFAULT = ("auto", "even_split")
@@ -47,7 +50,7 @@ MEASURES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def compare(
-    topology: Mapping[str, Any],
+    topology: Topology,
     strategies: Iterable[str] | str = DEFAULT,
     cpus: object = None,
     housekeeping: object = "",
@@ -76,7 +79,7 @@ def compare(
     return {"rules": rules, "differences": differences, "table": list(_lines(rules, outcomes, differences))}
 
 
-def _rule(topology: Mapping[str, Any], groups: Groups, name: str, repair: bool, options: Mapping[str, Any]) -> Row:
+def _rule(topology: Topology, groups: Groups, name: str, repair: bool, options: Mapping[str, Any]) -> Row:
     row: Row = {
         "label": None,
         "rule": f"{name}, {'repaired' if repair else 'published'}",

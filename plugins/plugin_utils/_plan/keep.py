@@ -13,7 +13,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import SETS
@@ -23,7 +23,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
-Entry = dict[str, Any]
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import PlanEntry
 
 
 class Kept(NamedTuple):
@@ -31,8 +32,8 @@ class Kept(NamedTuple):
     that keep what they had, None to plan anew; ``lost`` are the entries of the others.
     """
 
-    entries: dict[Card, Entry] | None
-    lost: list[Entry]
+    entries: dict[Card, PlanEntry] | None
+    lost: list[PlanEntry]
     numbers: dict[Card, int]
     warnings: list[str]
 
@@ -64,20 +65,22 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
         if not why:
             entries = {card: _entry(machine, card, record, options) for card, record in matched.items()}
             return Kept(entries, lost, numbers, [*_gone(lost), *_offline([*entries.values(), *lost])])
-        lost = [{**entry, **{key: "" for key in SETS if key in entry}, "released": why} for entry in lost]
         for entry in lost:
+            freed: Any = {key: "" for key in SETS if key in entry}
+            entry.update(freed)
+            entry["released"] = why
             entry.pop("offline", None)
     return Kept(None, lost, numbers, list(_gone(lost)))
 
 
-def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
+def match(cards: Iterable[Card], records: Iterable[PlanEntry]) -> dict[Card, PlanEntry]:
     """Return the records of cards that have one, by PCI function and chip.
 
     Plans of earlier versions know no chips, and npu-smi tells none of NPUs that it does not list. Such a record is that of the only chip of
     its function, or counted in the order of ids.
     """
-    matched: dict[Card, Entry] = {}
-    by_function: dict[str, list[Entry]] = {}
+    matched: dict[Card, PlanEntry] = {}
+    by_function: dict[str, list[PlanEntry]] = {}
     for record in sorted(records, key=lambda record: int(record["id"])):
         by_function.setdefault(str(record["pci"]).lower(), []).append(record)
     for card in sorted(cards, key=lambda card: (card.chip, card.id)):
@@ -92,11 +95,11 @@ def match(cards: Iterable[Card], records: Iterable[Entry]) -> dict[Card, Entry]:
     return matched
 
 
-def number_of(record: Entry) -> int:
+def number_of(record: PlanEntry) -> int:
     return kind_and_number(record["slice"])[1] if record.get("slice") else int(record["id"])
 
 
-def numbers_of(cards: Iterable[Card], matched: Mapping[Card, Entry], records: Iterable[Entry]) -> dict[Card, int]:
+def numbers_of(cards: Iterable[Card], matched: Mapping[Card, PlanEntry], records: Iterable[PlanEntry]) -> dict[Card, int]:
     """Return the numbers of all cards: those of the plan in force, and for cards that it does not know their ids or the next free ones."""
     taken = {number_of(record) for record in records}
     numbers = {card: number_of(record) for card, record in matched.items()}
@@ -107,14 +110,14 @@ def numbers_of(cards: Iterable[Card], matched: Mapping[Card, Entry], records: It
     return numbers
 
 
-def _whole(record: Entry) -> list[int]:
+def _whole(record: PlanEntry) -> list[int]:
     """Return the CPUs of a record, those that were offline at the time included; the order of a pool tells its roles."""
     pool, offline = expand(record["pool"] or "", "pool of the plan in force"), expand(record.get("offline") or "")
     return sorted([*pool, *offline]) if offline else list(pool)
 
 
 def _obstacle(
-    machine: Machine, applied: Mapping[str, Any], options: Options, matched: Mapping[Card, Entry], numbers: Mapping[Card, int]
+    machine: Machine, applied: Mapping[str, Any], options: Options, matched: Mapping[Card, PlanEntry], numbers: Mapping[Card, int]
 ) -> str:
     """Return why the cards that are there cannot keep their pools, or ''."""
     wanted = [card for card in machine.cards if options.npus is None or numbers[card] in options.npus]
@@ -138,9 +141,9 @@ def _obstacle(
     return ""
 
 
-def _gone(lost: Iterable[Entry]) -> Iterator[str]:
+def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
     """Yield who is missing and what became of the others; the same from one run to the next."""
-    fates: dict[str, list[Entry]] = {}
+    fates: dict[str, list[PlanEntry]] = {}
     for entry in lost:
         if entry.get("unlisted"):
             continue
@@ -159,20 +162,20 @@ def _gone(lost: Iterable[Entry]) -> Iterator[str]:
             )
 
 
-def _offline(entries: Iterable[Entry]) -> Iterator[str]:
+def _offline(entries: Iterable[PlanEntry]) -> Iterator[str]:
     for entry in entries:
         if entry.get("offline"):
             left = "does without them" if entry["pool"] else "has no limit of its own"
             yield f"CPUs {entry['offline']} of {entry['slice']} are offline; it {left} until they are back and the host is bound again."
 
 
-def card_of(record: Entry, family: str = "") -> Card:
+def card_of(record: PlanEntry, family: str = "") -> Card:
     """Return the card of a record, by the kind that the record or its slice says."""
     kind = record.get("kind") or ("gpu" if str(record.get("slice")).startswith("gpu-") else "npu")
     return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None, record.get("phy_id"))
 
 
-def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Entry:
+def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) -> PlanEntry:
     """Return an entry of the plan: what the record has, and the rest as its pool and its id give it.
 
     CPUs of the pool that are offline are left out of it, and its roles are then those of what remains; ``offline`` has them.
@@ -180,7 +183,7 @@ def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Ent
     whole = _whole(record)
     pool = [cpu for cpu in whole if machine.online >> cpu & 1]
     offline = mask_of(whole) & ~machine.online
-    entry = {
+    entry: Any = {
         "kind": card.kind,
         "id": card.id,
         "chip": card.chip,
@@ -195,8 +198,8 @@ def _entry(machine: Machine, card: Card, record: Entry, options: Options) -> Ent
         roles = _roles.arranged(machine, card, pool, 1, options.repair).roles
         entry |= {role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)}
     if mask(record["pool"] or "") == mask_of(pool):
-        entry |= {key: record[key] for key in SETS if key in record}
+        entry |= {key: value for key, value in record.items() if key in SETS}
     if offline:
         entry["offline"] = text_of(offline)
-    entry |= {key: record[key] for key in ("released", "unlisted") if record.get(key)}
-    return entry
+    entry |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}
+    return cast("PlanEntry", entry)

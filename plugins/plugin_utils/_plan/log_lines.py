@@ -12,14 +12,17 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 TITLE = "The CPU allocation plan is as follows:"
 
 
-def log_lines(plan: object, rank: int | None = None, topology: Mapping[str, Any] | None = None) -> list[str]:
+def log_lines(plan: object, rank: int | None = None, topology: Topology | None = None) -> list[str]:
     """Return the lines of all NPUs of a plan, or with ``rank`` those of one worker, which start with its mode.
 
     ``topology`` is the fact of the host: the mode is that of the chip family, also where npu-smi printed no affinity and the worker slices
@@ -36,7 +39,7 @@ def log_lines(plan: object, rank: int | None = None, topology: Mapping[str, Any]
     return [f"[cpu_bind_mode] mode={_mode(plan, topology)} rank={rank} visible_npus={visible}", TITLE, *_lines([npus[rank]])]
 
 
-def _mode(plan: Mapping[str, Any], topology: Mapping[str, Any] | None) -> str:
+def _mode(plan: Mapping[str, Any], topology: Topology | None) -> str:
     if topology is None:
         return "global_slice" if plan["strategy"] == "global_slice" else "topo_affinity"
     families = {npu["family"] for npu in topology["npus"] if npu["kind"] == "npu"}

@@ -9,7 +9,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, as_cpulist, cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine as _machine
@@ -18,10 +18,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import G
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, quality
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
-def machine_of(
-    topology: Mapping[str, Any], cpus: object = None, housekeeping: object = "", smt: object = "cores", min_cpus: object = 1
-) -> Machine:
+
+def machine_of(topology: Topology, cpus: object = None, housekeeping: object = "", smt: object = "cores", min_cpus: object = 1) -> Machine:
     """Return the machine of a topology with the options of a plan. ``ValueError`` as a plan raises it."""
     given = options.Given(cpus=cpus, housekeeping=housekeeping, smt=smt, min_cpus=min_cpus)
     return _machine.read(topology, options.checked(planner.STRATEGIES, given))
@@ -87,7 +88,7 @@ def _distance(machine: Machine, card: Card, cpus: int) -> tuple[int, int]:
     return known, total
 
 
-def measured(pools: object, topology: Mapping[str, Any], cpus: object = None) -> dict[str, Any]:
+def measured(pools: object, topology: Topology, cpus: object = None) -> dict[str, Any]:
     """Return :func:`measure` of a plan, or of cpulists by card: logic ids, or ``npu-0`` and ``gpu-0`` where both kinds have an id.
 
     ``cpus`` are those that can be divided; without them a plan's own, else all online. Raises ``ValueError`` for a card that the host

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
@@ -20,13 +20,15 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import visible_
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import warnings as _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.keep import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory_nodes, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Given, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, cluster, discover
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import HOST, WORKERS, why_unbound
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, PlanEntry, Topology
 
 STRATEGIES = discover()
 FOR_ALL_KINDS = "even_split"
@@ -41,13 +43,13 @@ class Division(NamedTuple):
     strategy: str
     reason: str
     pools: Mapping[Card, int]
-    entries: Mapping[Card, Entry]
+    entries: Mapping[Card, PlanEntry]
     repaired: list[str]
     warnings: list[str]
     violations: list[Violation]
 
 
-def plan(topology: Mapping[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
+def plan(topology: Topology, *args: Any, **options: Any) -> Plan:
     """Return the plan of a host, for the fact ``npu_affinity_plan``. The arguments are the fields of :class:`Given`.
 
     Beside workers that bind themselves (``bound_by``) the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
@@ -57,7 +59,7 @@ def plan(topology: Mapping[str, Any], *args: Any, **options: Any) -> dict[str, A
     return _planned(topology, checked(STRATEGIES, Given(*args, **options)))
 
 
-def _planned(topology: Mapping[str, Any], options: Options) -> dict[str, Any]:
+def _planned(topology: Topology, options: Options) -> Plan:
     machine = read(topology, options)
     applied = _visible_npus.restrict(machine, topology, options)
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
@@ -82,7 +84,7 @@ def _planned(topology: Mapping[str, Any], options: Options) -> dict[str, Any]:
     warnings += _warnings.of_pools(groups, division.pools, division.strategy, irqs, options.repair and kept.entries is None)
     reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
     poll = _poll(machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair else [])
-    return {
+    made: Plan = {
         "schema": 1,
         "strategy": division.strategy,
         "requested": options.strategy,
@@ -96,11 +98,13 @@ def _planned(topology: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "options": options.record(),
         "lost": lost,
         "violations": [f"{violation.sentence}." for violation in division.violations],
-        **poll,
     }
+    if poll is not None:
+        made["poll"] = poll
+    return made
 
 
-def _kept_of(machine: Machine, topology: Mapping[str, Any], applied: Mapping[str, Any] | None, options: Options) -> keep.Kept:
+def _kept_of(machine: Machine, topology: Topology, applied: Plan | None, options: Options) -> keep.Kept:
     """Return what remains of the plan in force, and give the machine the roles of workloads."""
     functions = [device["pci"] for device in topology.get("unlisted") or ()]
     kept = keep.keep(machine, applied, options, functions)
@@ -117,28 +121,28 @@ def _number(division: Division, kept: keep.Kept) -> None:
             division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
 
 
-def _lost(division: Division, kept: keep.Kept, hidden: Collection[Card]) -> list[Entry]:
+def _lost(division: Division, kept: keep.Kept, hidden: Collection[Card]) -> list[PlanEntry]:
     """Return the entries of cards that are not there, and of those that npu-smi does not list."""
     functions = {card.pci for card in hidden}
     lost = [entry for entry in kept.lost if entry["pci"] not in functions]
     return lost + [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
 
 
-def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> dict[str, str]:
-    """Return the CPUs of the poll threads of a host with 950s as the plan has them: the published ones that no pool has.
+def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> str | None:
+    """Return the CPUs of the poll threads of a host with 950s, None for other hosts: the published ones that no pool has.
 
     A host whose 950s are all lost is told by the plan in force having had such CPUs. Where none is left, a sentence is added to
     ``warnings``; published results have no such sentence.
     """
     if not (any(card.family == "a5" for card in machine.cards) or (applied and not machine.cards)):
-        return {}
+        return None
     cpus = cluster.poll_cpus(machine) & ~union(pools)
     if not cpus:
         warnings.append(
             "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "
             "are, on CPUs of the pools as well. Keep some of that node out with npu_affinity_cpus, or use strategy cluster."
         )
-    return {"poll": text_of(cpus)}
+    return text_of(cpus)
 
 
 def _as_published(machine: Machine, options: Options) -> Options:
@@ -212,7 +216,7 @@ def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Car
     return frozenset(card for card in machine.cards if options.npus is None or numbers[card] in options.npus)
 
 
-def _kept(entries: Mapping[Card, Entry], strategy: str, beside_workers: bool) -> Division:
+def _kept(entries: Mapping[Card, PlanEntry], strategy: str, beside_workers: bool) -> Division:
     pools = {card: mask(entry["pool"]) for card, entry in entries.items()}
     warnings = []
     if beside_workers and entries:
@@ -258,12 +262,14 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
         )
 
 
-def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[Card]) -> tuple[dict[Card, Entry], list[str], list[str]]:
+def _entries(
+    machine: Machine, made: Pools, options: Options, asked: Collection[Card]
+) -> tuple[dict[Card, PlanEntry], list[str], list[str]]:
     """Return the entries of the plan for the cards asked for, with what was repaired of their roles and what could not be.
 
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
     """
-    entries = {}
+    entries: dict[Card, PlanEntry] = {}
     moved = []
     sharing_cores = []
     small = []
@@ -279,7 +285,7 @@ def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[
             sharing_cores.append(card)
         if elsewhere:
             moved.append(card)
-        entries[card] = {
+        entry: Any = {
             "kind": card.kind,
             "id": card.id,
             "chip": card.chip,
@@ -290,10 +296,11 @@ def _entries(machine: Machine, made: Pools, options: Options, asked: Collection[
             "mems": memory_nodes(machine, cpus if whole or not pool else 1 << pool[0]),
             "slice": card.slice,
         }
+        entries[card] = entry
     return entries, list(_moved(entries, moved)), list(_warnings.roles(machine, sharing_cores, small))
 
 
-def _moved(entries: Mapping[Card, Entry], cards: list[Card]) -> Iterator[str]:
+def _moved(entries: Mapping[Card, PlanEntry], cards: list[Card]) -> Iterator[str]:
     if cards:
         first = entries[cards[0]]
         kv = f", kv {first['kv']}" if first.get("kv") else ""

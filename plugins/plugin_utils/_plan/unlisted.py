@@ -11,8 +11,8 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Sequence, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
@@ -20,10 +20,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.keep import Kep
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Npu, Topology
+
 Entry = Mapping[str, Any]
 
 
-def join(machine: Machine, topology: Mapping[str, Any], kept: Kept, options: Options) -> list[Card]:
+def join(machine: Machine, topology: Topology, kept: Kept, options: Options) -> list[Card]:
     """Add the unlisted NPUs to the cards of a machine, in the places that they will have, and return them.
 
     A number that is missing among the logic ids, or else among the cards, is that of an unlisted one. Where as many are not missing, they
@@ -58,7 +61,7 @@ def _number(entry: Entry) -> int:
     return kind_and_number(entry["slice"])[1]
 
 
-def _settle(machine: Machine, npus: list[Entry], hidden: list[Card]) -> None:
+def _settle(machine: Machine, npus: Sequence[Npu], hidden: list[Card]) -> None:
     listed = [card for card in machine.cards if card.kind == "npu"]
     ordered = [*listed, *hidden]
     for told in _slots(npus):
@@ -73,7 +76,7 @@ def _settle(machine: Machine, npus: list[Entry], hidden: list[Card]) -> None:
     machine.cards[:] = sorted([*machine.cards, *hidden], key=lambda card: (card.place, card.kind == "gpu"))
 
 
-def _slots(npus: list[Entry]) -> Iterator[dict[int, int]]:
+def _slots(npus: Sequence[Npu]) -> Iterator[dict[int, int]]:
     """Yield what may say which NPUs are left out, as numbers by logic id: the ids themselves, and the cards with their chips."""
     if max(int(npu["id"]) for npu in npus) >= len(npus):
         yield {int(npu["id"]): int(npu["id"]) for npu in npus}

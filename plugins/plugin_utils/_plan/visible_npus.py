@@ -11,20 +11,20 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import WORKERS, why_unbound
 
-Applied = Mapping[str, Any] | None
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 
-def restrict(machine: Machine, topology: Mapping[str, Any], options: Options) -> Applied:
+def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | None:
     """Leave the machine the NPUs that workers see, numbered as these see them, and return what concerns them of the plan in force."""
-    applied: Applied = topology.get("applied")
+    applied = topology.get("applied")
     if options.visible_npus is None:
         return applied
     if options.bound_by != WORKERS:
@@ -51,7 +51,7 @@ def restrict(machine: Machine, topology: Mapping[str, Any], options: Options) ->
             f"{cards_named(hidden)} do not know of them, and can take the same CPUs."
         )
     theirs = [id(matched[card]) for card in hidden if card in matched]
-    return applied and {
-        **applied,
-        **{key: [record for record in applied.get(key) or () if id(record) not in theirs] for key in ("npus", "lost")},
-    }
+    if not applied:
+        return applied
+    npus, lost = ([record for record in of or () if id(record) not in theirs] for of in (applied["npus"], applied.get("lost")))
+    return {**applied, "npus": npus, "lost": lost}

@@ -11,15 +11,17 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 HOST, WORKERS = BOUND_BY = ("host", "workers")
 ARM = ("aarch64", "arm64")
 NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
 
 
-def why_unbound(topology: Mapping[str, Any]) -> str:
+def why_unbound(topology: Topology) -> str:
     """Return why workers of this host do not bind themselves at all, or '' where they do."""
     architecture = (topology.get("machine") or {}).get("architecture")
     if architecture and architecture not in ARM:
@@ -29,7 +31,7 @@ def why_unbound(topology: Mapping[str, Any]) -> str:
     return ""
 
 
-def in_force(topology: Mapping[str, Any], plan: Mapping[str, Any], bound_by: str) -> str:
+def in_force(topology: Topology, plan: Plan, bound_by: str) -> str:
     """Return the sentence that says who places the threads of workers on this host, and what follows from that."""
     if bound_by == HOST:
         return "The host binds the workloads: switch in-process binding off (vLLM-Ascend: enable_cpu_binding=false in additional_config)."
@@ -41,7 +43,7 @@ def in_force(topology: Mapping[str, Any], plan: Mapping[str, Any], bound_by: str
     )
 
 
-def refusal(topology: Mapping[str, Any], plan: Mapping[str, Any], bound_by: str) -> str:
+def refusal(topology: Topology, plan: Plan, bound_by: str) -> str:
     """Return why a plan cannot be applied beside workers that bind themselves, or ''."""
     if bound_by != WORKERS or why_unbound(topology) or not plan.get("repaired"):
         return ""

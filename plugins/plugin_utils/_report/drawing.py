@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
@@ -40,6 +40,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import 
     npus_of,
     owners_of,
 )
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 CELL_WIDTH, CELL_HEIGHT = 28, 25
 CORE_GAP, LINE_GAP, GROUP_GAP = 3, 5, 10
@@ -86,7 +89,7 @@ class _Cell:
     start: str = ""
 
 
-def plan_svg(plan: Mapping[str, Any], topology: Mapping[str, Any], title: str = "") -> str:
+def plan_svg(plan: Plan, topology: Topology, title: str = "") -> str:
     """Return the picture of a plan as one SVG element.
 
     ``plan`` and ``topology`` are the facts ``npu_affinity_plan`` and ``npu_affinity_topology``, ``title`` names the host.
@@ -173,7 +176,7 @@ class _Picture:
         self.boxes = [""] * len(npus)
         self.cells: dict[Owner, dict[str, list[_Cell]]] = {}
 
-    def header(self, plan: Mapping[str, Any], topology: Mapping[str, Any], title: str) -> int:
+    def header(self, plan: Plan, topology: Topology, title: str) -> int:
         """Write title, machine, strategy and quality; return where they end."""
         kinds = Counter(npu.label.split()[0] for npu in self.npus if not npu.lost) or {"NPU": 0}
         machine = [
@@ -371,7 +374,7 @@ def _chip(npu: Npu, x: int, y: int, height: int) -> tuple[str, int]:
     return svg.rect("chip", x, y, width, height, 4) + svg.text(x + width // 2, y + height // 2 + 5, "badge", npu.badge), width
 
 
-def _bare_nodes(topology: Mapping[str, Any], frames: Sequence[Frame]) -> str:
+def _bare_nodes(topology: Topology, frames: Sequence[Frame]) -> str:
     bare = {node["id"] for node in topology.get("numa") or ()} - {frame.id for frame in frames}
     return f"Without CPUs: NUMA {'node' if len(bare) == 1 else 'nodes'} {compress(bare)}." if bare else ""
 
@@ -380,7 +383,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _quality(plan: Mapping[str, Any]) -> str:
+def _quality(plan: Plan) -> str:
     quality = plan["quality"]
     parts = [
         f"CPUs divided: {plan['cpus'] or 'none'}",
@@ -393,5 +396,5 @@ def _quality(plan: Mapping[str, Any]) -> str:
         "pools disjoint" if quality["disjoint"] else "pools OVERLAP",
         "cores whole" if quality["whole_cores"] else "cores SPLIT between NPUs",
     ]
-    parts += [_count(len(plan[key]), thing) for key, thing in (("repaired", "repair"), ("warnings", "warning")) if plan[key]]
+    parts += [_count(len(of), thing) for of, thing in ((plan["repaired"], "repair"), (plan["warnings"], "warning")) if of]
     return " · ".join(part.replace(" ", NO_BREAK) for part in parts)

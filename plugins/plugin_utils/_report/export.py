@@ -12,10 +12,13 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import keys_of
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 Record = Mapping[str, Any]
 COLUMNS = (
@@ -59,9 +62,9 @@ def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def _of_host(record: Record) -> Iterator[dict[str, Any]]:
-    topology: Mapping[str, Any] = record.get("topology") or {}
-    in_force: Mapping[str, Any] | None = topology.get("applied")
-    plan: Mapping[str, Any] = in_force or record.get("plan") or {}
+    topology = cast("Topology", record.get("topology") or {})
+    in_force = topology.get("applied")
+    plan: Plan = in_force or cast("Plan", record.get("plan") or {})
     entries = dict(zip(keys_of(plan.get("npus") or ()), plan.get("npus") or (), strict=True))
     devices = topology.get("npus") or ()
     found = [(device, entries.get(key)) for key, device in zip(keys_of(devices), devices, strict=True)]
@@ -78,7 +81,7 @@ def _name(device: Mapping[str, Any]) -> str:
     return f"{device['kind']}-{device['id']}"
 
 
-def _local_shares(pools: Mapping[str, str], plan: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[str, float]:
+def _local_shares(pools: Mapping[str, str], plan: Plan, topology: Topology) -> dict[str, float]:
     """Return the share of CPUs that are local to their NPU by kind and id; none where plan and host do not fit any more."""
     try:
         cards = measured(pools, topology, plan.get("cpus") or None)["npus"] if pools else []

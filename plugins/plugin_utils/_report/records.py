@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
@@ -29,6 +29,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import 
     view_of_kernel,
     view_of_plan,
 )
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 Record = Mapping[str, Any]
 BOUND, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
@@ -104,7 +107,7 @@ class _Host:
 
     def __init__(self, record: Record, before: Record | None, strategies: Sequence[str], measures: Sequence[Record]) -> None:
         self.record, self.before, self.strategies, self.measures = record, before, strategies, measures
-        self.topology: Mapping[str, Any] = record.get("topology") or {}
+        self.topology: Topology = cast("Topology", record.get("topology") or {})
         self.drift: list[Drift] = [dict(entry) for entry in record.get("drift") or ()]
 
     def data(self, machines: Shared, views: Shared) -> dict[str, Any]:
@@ -200,7 +203,9 @@ class _Host:
         found = []
         for label, plan in plans.items():
             view: View = (
-                view_of_plan(label, plan, indexes) if isinstance(plan, Mapping) else {"label": label, "kind": "plan", "refused": plan}
+                view_of_plan(label, cast("Plan", plan), indexes)
+                if isinstance(plan, Mapping)
+                else {"label": label, "kind": "plan", "refused": plan}
             )
             found.append(view)
             if label == IN_FORCE and "drift" in self.record:
@@ -213,14 +218,14 @@ class _Host:
             "drift": [_drift(entry, index) for entry, index in zip(self.drift, drifting, strict=True)],
         }
 
-    def _once(self, machines: Shared, merged: Mapping[str, Any]) -> tuple[list[Npu], list[int | None], int]:
+    def _once(self, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
         """Return what :meth:`_machine` does, worked out once for all hosts that are alike: reading 640 CPUs takes its time."""
         alike = json.dumps([self.topology.get(part) for part in ("cpus", "numa", "npus")] + [merged], sort_keys=True)
         if alike not in machines.read:
             machines.read[alike] = self._machine(machines, merged)
         return machines.read[alike]
 
-    def _machine(self, machines: Shared, merged: Mapping[str, Any]) -> tuple[list[Npu], list[int | None], int]:
+    def _machine(self, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
         """Return the host's NPUs, their colours, and where its machine is held."""
         npus = [_at_home(npu) for npu in npus_of(merged, self.topology)]
         owners = owners_of(merged, self.topology, npus)
@@ -271,7 +276,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("strategy", "cpus", "housekeeping", "npus"))
 
 
-def _merged(topology: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[Key, int]]:
+def _merged(topology: Topology, plans: Sequence[Mapping[str, Any]]) -> tuple[Plan, dict[Key, int]]:
     """Return one plan with the NPUs of all, and where each stands in :func:`npus_of` of it. What the topology has not is lost.
 
     The first plan that has an NPU says what is its; logic ids are those of the topology, because they close up when a card is lost.
@@ -283,7 +288,7 @@ def _merged(topology: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> 
         for key, entry in zip(keys_of(given), given, strict=True):
             entries.setdefault(key, entry)
     first: Mapping[str, Any] = plans[0] if plans else {}
-    merged = {
+    merged: Any = {
         "cpus": first.get("cpus") or topology["cpus"]["online"],
         "housekeeping": first.get("housekeeping") or "",
         "npus": [{**entry, "id": ids[key]} for key, entry in entries.items() if key in ids],
@@ -304,7 +309,7 @@ def _at_home(npu: Npu) -> Npu:
     return replace(npu, label=f"{npu.label} (lost)", node=expand(npu.roles["mems"])[0]) if npu.lost and npu.roles.get("mems") else npu
 
 
-def _raw(npus: Sequence[Npu], topology: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _raw(npus: Sequence[Npu], topology: Topology) -> list[Mapping[str, Any]]:
     """Return the topology's entries of the NPUs, in their order; what is not in it has none."""
     return [*topology["npus"], *({} for _missing in range(len(npus) - len(topology["npus"])))]
 
@@ -337,9 +342,7 @@ def _process(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(
-    machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Mapping[str, Any], change: Mapping[str, Any] | None
-) -> list[list[str]]:
+def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Topology, change: Mapping[str, Any] | None) -> list[list[str]]:
     kubelet = topology.get("kubelet") or {}
     pairs = (
         ("Last change", _change(change) if change else ""),

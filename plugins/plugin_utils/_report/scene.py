@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "mems": "memory nodes"}
 HOUSEKEEPING, IDLE, LEFT_OUT, OFFLINE, SHARED, LOST = STATES = ("housekeeping", "idle", "left", "offline", "shared", "lost")
@@ -62,7 +65,7 @@ class Frame:
         return (cpu for cores in self.groups.values() for core in cores for cpu in core)
 
 
-def npus_of(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[Npu]:
+def npus_of(plan: Plan, topology: Topology) -> Iterator[Npu]:
     """Yield the NPUs of the topology with their part of the plan, then what only the plan has: lost ones, and those of another host."""
     mixed = len({found.get("kind") or "npu" for found in topology["npus"]}) > 1
     entries = {(entry["pci"], entry["id"], _kind(entry)): entry for entry in plan["npus"]}
@@ -75,7 +78,7 @@ def npus_of(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[Np
 
     for found in topology["npus"]:
         kind = found.get("kind") or "npu"
-        entry = entries.pop((found["pci"], found["id"], kind), {})
+        entry: Mapping[str, Any] = entries.pop((found["pci"] or "", found["id"], kind), {})
         yield npu(kind, found, entry, "" if entry else "not in this plan")
     for entry in entries.values():
         yield npu(_kind(entry), entry, entry, "not in the topology")
@@ -89,7 +92,7 @@ def _kind(entry: Mapping[str, Any]) -> str:
     return "gpu" if str(entry.get("slice")).startswith("gpu-") else "npu"
 
 
-def owners_of(plan: Mapping[str, Any], topology: Mapping[str, Any], npus: Sequence[Npu]) -> dict[int, Owner]:
+def owners_of(plan: Plan, topology: Topology, npus: Sequence[Npu]) -> dict[int, Owner]:
     """Return the owner of every CPU of the machine."""
     pools: dict[int, tuple[int, ...]] = {}
     for index, npu in enumerate(npus):
@@ -108,7 +111,7 @@ def owners_of(plan: Mapping[str, Any], topology: Mapping[str, Any], npus: Sequen
     return {cpu: owner(cpu) for cpu in sorted(online | offline)}
 
 
-def frames_of(topology: Mapping[str, Any], npus: Sequence[Npu], owners: Mapping[int, Owner]) -> Iterator[Frame]:
+def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owner]) -> Iterator[Frame]:
     """Yield the NUMA nodes that have CPUs or NPUs, then one frame for what belongs to no node (the kernel hides an offline CPU's)."""
     core_of = {cpu: core for core in topology["cpus"].get("siblings") or () for cpu in expand(core, "cpus.siblings of the topology")}
     cache_of = {cpu: cache for cache in topology["cpus"].get("caches") or () for cpu in expand(cache, "cpus.caches of the topology")}

@@ -12,9 +12,12 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._table import count
+
+if TYPE_CHECKING:
+    pass
 
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""

@@ -9,13 +9,16 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
 
-def users_of(record: Mapping[str, Any], plan: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+
+def users_of(record: Mapping[str, Any], plan: Plan | None) -> list[dict[str, Any]]:
     """Return ``[{kind, name, units, npus, pool, mems}]`` of a record's settings. NPUs that the plan lacks are named as in the settings."""
     return [_user(*named, plan or {"npus": []}) for named in _named(record)]
 
@@ -28,7 +31,7 @@ def _named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str], lis
         yield "workload", str(workload.get("name") or ""), units, list(workload.get("npus") or ())
 
 
-def _user(kind: str, name: str, units: list[str], npus: list[Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+def _user(kind: str, name: str, units: list[str], npus: list[Any], plan: Plan) -> dict[str, Any]:
     entries, unknown = members(plan, npus)
     return {
         "kind": kind,

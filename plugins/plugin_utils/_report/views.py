@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import ROLES
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
 
 Key = tuple[str, str, int]
 """What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
@@ -39,7 +42,7 @@ def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
     return found
 
 
-def view_of_plan(label: str, plan: Mapping[str, Any], indexes: Mapping[Key, int]) -> View:
+def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
     """Return the view of a plan; ``indexes`` are the places of the NPUs in the host's list."""
     entries = [*plan.get("npus", ()), *(plan.get("lost") or ())]
     return {
@@ -50,7 +53,9 @@ def view_of_plan(label: str, plan: Mapping[str, Any], indexes: Mapping[Key, int]
         "cpus": str(plan.get("cpus") or ""),
         "housekeeping": str(plan.get("housekeeping") or ""),
         "local": (plan.get("quality") or {}).get("local"),
-        **{name: [str(sentence) for sentence in plan.get(name) or ()] for name in ("repaired", "warnings", "violations")},
+        "repaired": [str(sentence) for sentence in plan.get("repaired") or ()],
+        "warnings": [str(sentence) for sentence in plan.get("warnings") or ()],
+        "violations": [str(sentence) for sentence in plan.get("violations") or ()],
         "npus": {
             indexes[key]: {name: str(entry[name]) for name in (*ROLES, "slice") if entry.get(name)}
             for key, entry in zip(keys_of(entries), entries, strict=True)

@@ -14,11 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import SETS, with_slices
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 Entry = Mapping[str, Any]
 PLAN = ("strategy", "cpus", "housekeeping", "npus", "lost")
@@ -34,7 +37,7 @@ def digest(value: Any) -> str:
 
 
 def review_entry(
-    state: Mapping[str, Any] | None, topology: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+    state: Mapping[str, Any] | None, topology: Topology, plan: Plan, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the entry of a host. ``state`` is its desired state; None where the plan has no NPU, so that nothing is applied. ``settings``
     are those that change what a bind does, by name, also where that is in no file (moving memory, waiting for busy cards)."""

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS, chip_of, slots
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 Device = Mapping[str, Any]
 Request = Mapping[str, Any]
@@ -182,7 +185,7 @@ def fit_all(devices: Sequence[Device], requests: Iterable[Request], rules: Rules
     return results
 
 
-def devices_of(topology: Mapping[str, Any], soft: bool = False, count: int = 0) -> list[dict[str, Any]]:
+def devices_of(topology: Topology, soft: bool = False, count: int = 0) -> list[dict[str, Any]]:
     """Return the NPUs of a host as devices, unused; ``count`` is HAMi's vDeviceCount. NPUs that HAMi does not know are left out.
 
     Ids are ``npu-<logic id>``, because HAMi's own come from its device plugin: the annotation hami.io/node-register-<word> of the node.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -23,6 +23,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls i
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 MODE = "huawei.com/vnpu-mode"
 LIMITER = "/hami-vnpu-core/limiter"
@@ -51,7 +54,7 @@ def plugin_share_calls(
 
 
 def manifests(
-    topology: Mapping[str, Any],
+    topology: Topology,
     node: str,
     requests: Sequence[Mapping[str, Any]],
     mode: str,
@@ -113,7 +116,7 @@ def manifests(
     }
 
 
-def _cannot_split(topology: Mapping[str, Any]) -> str:
+def _cannot_split(topology: Topology) -> str:
     """Return why soft split cannot work on a host, or ''."""
     if why := vnpus.unsupported(topology):
         return why
@@ -125,7 +128,7 @@ def _cannot_split(topology: Mapping[str, Any]) -> str:
     return ""
 
 
-def _inconsistencies(topology: Mapping[str, Any], node: str) -> Iterator[str]:
+def _inconsistencies(topology: Topology, node: str) -> Iterator[str]:
     """Yield what may keep soft split from working on a host."""
     if not (topology.get("driver") or {}).get("version"):
         yield f"{node}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer."

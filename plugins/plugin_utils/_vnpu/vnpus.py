@@ -16,7 +16,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, is_older
@@ -35,6 +35,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
 VARIABLE = "npu_affinity_vnpus"
 ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
 RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
@@ -44,8 +47,8 @@ _FIELDS = ("name", "npu", "memory_mib", "core", "unit")
 
 
 def refusals(
-    topology: Mapping[str, Any],
-    plan: Mapping[str, Any],
+    topology: Topology,
+    plan: Plan,
     wanted: Sequence[Mapping[str, Any]],
     bound_by: str = "host",
     whole: Mapping[str, Iterable[Any]] | None = None,
@@ -90,14 +93,14 @@ def refusals(
     return sentences
 
 
-def _by_npu(plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+def _by_npu(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
     """Return the entries of the plan that vNPUs are parts of, each with its vNPUs in the order in which they are named."""
     homes = [find(plan, vnpu["npu"])[0] for vnpu in wanted]
     entries, _unknown = members(plan, [vnpu["npu"] for vnpu in wanted])
     return [(entry, [vnpu for vnpu, home in zip(wanted, homes, strict=True) if home["slice"] == entry["slice"]]) for entry in entries]
 
 
-def unsupported(topology: Mapping[str, Any]) -> str:
+def unsupported(topology: Topology) -> str:
     """Return why soft split cannot run on a host at all, or ''."""
     architecture = (topology.get("machine") or {}).get("architecture")
     if architecture and architecture not in ARM:
@@ -105,7 +108,7 @@ def unsupported(topology: Mapping[str, Any]) -> str:
     return ""
 
 
-def _cannot_be_shared(topology: Mapping[str, Any], entry: Mapping[str, Any], device_share: bool | None) -> Iterator[str]:
+def _cannot_be_shared(topology: Topology, entry: Mapping[str, Any], device_share: bool | None) -> Iterator[str]:
     found = npu_of(topology, entry)
     if without_share(found):
         yield (
@@ -124,9 +127,7 @@ def without_share(npu: Mapping[str, Any]) -> bool:
     return npu.get("family") == "910" or str(npu.get("name")) == "910A"
 
 
-def inconsistencies(
-    topology: Mapping[str, Any], plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None
-) -> list[str]:
+def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
     if not wanted:
         return []
@@ -160,7 +161,7 @@ def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
             yield f"{key} of {name} must be a whole number {f'from {least} to {most}' if most else f'from {least} on'}; it is {value!r}."
 
 
-def _overcommitted(topology: Mapping[str, Any], entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
+def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on the vNPUs of one NPU that do not fit with those named before them."""
     found = npu_of(topology, entry)
     memory = _memory(found)
@@ -191,7 +192,7 @@ def _overcommitted(topology: Mapping[str, Any], entry: Mapping[str, Any], wanted
     return []
 
 
-def npu_of(topology: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def npu_of(topology: Topology, entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
     kind = "gpu" if str(entry["slice"]).startswith("gpu-") else "npu"
     same = [npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind]
@@ -207,7 +208,7 @@ def _memory(npu: Mapping[str, Any]) -> int:
         return told
 
 
-def _cores(topology: Mapping[str, Any], entry: Mapping[str, Any]) -> list[list[int]]:
+def _cores(topology: Topology, entry: Mapping[str, Any]) -> list[list[int]]:
     """Return the cores of an NPU's pool, as lists of CPUs in the order of the pool, without those that take its interrupts."""
     siblings = {cpu: core for text in (topology.get("cpus") or {}).get("siblings") or () for core in [expand(text)] for cpu in core}
     pool, irq = expand(entry["pool"]), set(expand(entry.get("irq") or ""))
@@ -228,9 +229,7 @@ def _plain(vnpu: Mapping[str, Any]) -> str:
     return str(vnpu["name"]).replace("-", "_")
 
 
-def vnpus(
-    topology: Mapping[str, Any], plan: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], limiter: bool = True
-) -> list[dict[str, Any]]:
+def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], limiter: bool = True) -> list[dict[str, Any]]:
     """Return the vNPUs with what they get, in the order in which they are named. They must not be :func:`refusals`.
 
     Each: ``name``, ``npus`` (one logic id), ``of`` (what its NPU is called), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``,
