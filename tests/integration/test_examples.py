@@ -37,7 +37,7 @@ ON_HOST = {
 """Files of ``node1`` that examples take for granted."""
 SHARES = [{"name": "infer-a", "memory_mib": 28672, "core": 20}]
 VARIABLES = {
-    "docs/containers.md": {"npu_affinity_workloads": [{"name": "llm-a", "npus": [0, 1]}]},
+    "docs/workloads.md": {"npu_affinity_workloads": [{"name": "llm-a", "npus": [0, 1]}]},
     "docs/vnpu.md": {"npu_affinity_vnpus": [{"name": "a", "npu": 0, "memory_mib": 28672, "core": 20}], "shares": SHARES},
 }
 """What a page says of variables in words, by page."""

@@ -146,10 +146,10 @@ def kept(before, after):
 def test_what_each_form_starts(started, claims):
     """Container engines: a program started by each form for NPU 1"""
     in_their_places(claims, started, look(started, START))
-    document = (REPOSITORY / "docs/containers.md").read_text()
+    document = (REPOSITORY / "docs/workloads.md").read_text()
     for name, command in VERSIONS.items():
         version = re.search(r"\d+(\.\d+)?", started.run(command))[0]
-        claims.true(f"docs/containers.md says it of {name} {version}", f"{name} {version}" in document)
+        claims.true(f"docs/workloads.md says it of {name} {version}", f"{name} {version}" in document)
 
 
 def test_after_a_reload_of_systemd(started, claims):

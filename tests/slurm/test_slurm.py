@@ -117,7 +117,7 @@ def run_node(roots, folder, host, plan, command, written="24.11", read="24.11", 
     for entry in plan:
         text = slice_text({"description": entry["slice"], "cpus": entry["pool"], "mems": entry["mems"]})
         (folder / entry["slice"]).write_text(text)
-    (folder / "taskprolog").write_text(PROLOG.search((REPOSITORY / "docs/containers.md").read_text())[1])
+    (folder / "taskprolog").write_text(PROLOG.search((REPOSITORY / "docs/workloads.md").read_text())[1])
     (folder / "taskprolog").chmod(0o755)
     return subprocess.run(
         [str(HERE / "run-node"), str(roots(read)), str(folder), command], check=True, stdout=subprocess.PIPE, text=True, timeout=90

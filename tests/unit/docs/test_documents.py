@@ -57,9 +57,9 @@ def test_the_example_of_every_role_is_a_play_that_runs_it(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("heading", ["The forms", "Shown by"])
+@pytest.mark.parametrize("heading", ["Launch forms", "Tested versions"])
 def test_a_table_of_forms_has_each_of_them(heading):
-    text = (documents.REPOSITORY / "docs/containers.md").read_text()
+    text = (documents.REPOSITORY / "docs/workloads.md").read_text()
     rows = re.findall(r"^\| (`.*?) \|", text.split(f"\n## {heading}\n")[1].partition("\n## ")[0], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(FORMS)
 

@@ -73,7 +73,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     if shared:
         notes.append(
             f"Slurm takes whole {node.named}s only: {'; '.join(shared)} besides its own. Which of them a job gets, Slurm decides, unless "
-            "a TaskProlog binds it to the CPUs of its NPU (docs/containers.md has one)."
+            "a TaskProlog binds it to the CPUs of its NPU (docs/workloads.md has one)."
         )
     if split:
         notes.append(f"CPUs {compress(split)} are left out: other threads of their cores are not in the pool.")
@@ -122,7 +122,7 @@ def _line_of_node(workload: Workload, node: Node, name: str) -> str:
             found = word.format(" and ".join(map(str, sorted(count))))
             raise ValueError(
                 f"{workload.title}: the host has {found}, and a node of Slurm has one {key}; leave Cores= out, and bind the task by a "
-                "TaskProlog (docs/containers.md has one), or let the job start its program with form numactl"
+                "TaskProlog (docs/workloads.md has one), or let the job start its program with form numactl"
             )
     devices: list[Any] = [npu for npu in workload.topology["npus"] if npu.get("kind", "npu") == workload.kind]
     as_socket = f"SlurmdParameters={node.parameter} and " if len(node.sockets) > 1 else ""
