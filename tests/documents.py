@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.filter import binding, difference, plan, plan_table, plan_tables
+from ansible_collections.npu.affinity.plugins.filter import plan, plan_table, plan_tables
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import Diff
@@ -24,9 +24,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PAT
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -117,29 +120,25 @@ def _topology(machine: str) -> dict[str, Any]:
 def plan_lines() -> list[str]:
     """Return what playbook plan prints of an Atlas 800 A2."""
     topology = _topology("a2_8x24")
-    made = plan.plan(topology)
-    return plan_table.plan_table(made, topology, binding.binding(topology, made)["summary"])
+    state = desired_state(topology, of_features({}))
+    return plan_table.plan_table(state["plan"], topology, state["summary"])
 
 
 def plan_tables_lines() -> list[str]:
     """Return what playbook plan prints of three such hosts, one of which is bound already."""
     topology = _topology("a2_8x24")
-    made = plan.plan(topology)
-    found = {
-        "plan": made,
-        "topology": topology,
-        "summary": binding.binding(topology, made)["summary"],
-        "remarks": [],
-        "difference": difference.difference(topology, made),
+    bound = {**topology, "applied": plan.plan(topology)}
+    hosts = {
+        name: {"npu_affinity_topology": host, "npu_affinity_state": desired_state(host, of_features({}))}
+        for name, host in {"node01": topology, "node02": topology, "node03": bound}.items()
     }
-    bound = {**found, "difference": difference.difference({**topology, "applied": made}, made)}
-    return plan_tables.plan_tables({"node01": found, "node02": found, "node03": bound})
+    return plan_tables.plan_tables(hosts, hosts)
 
 
 def diff_lines() -> list[str]:
     """Return the beginning of what a first bind with ``--diff`` shows of an Atlas 800 A2: its first NPUs and slices."""
     made = plan.plan(_topology("a2_8x24"))
-    slices = binding.binding(_topology("a2_8x24"), made)["slices"][:2]
+    slices = binding(_topology("a2_8x24"), made, [], "host")["slices"][:2]
     texts = {PATH: json.dumps({**made, "npus": made["npus"][:2]})}
     texts |= {f"{UNIT_FOLDER}/{entry['name']}": FIRST_LINE + slice_text(entry) for entry in slices}
     nothing = FileState(None, None)

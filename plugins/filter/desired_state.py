@@ -6,68 +6,70 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: desired_state
-short_description: What a host should be, by topology, plan and settings
+short_description: What a host should be, by topology and settings
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes one document of a host's topology, its plan and the settings of the roles.
-  - It has the files with their content and mode, the units, the CPU sets that the kernel must grant, and what every feature wants of the
-    running host.
-  - Module P(npu.affinity.host_files#module) applies it, and module P(npu.affinity.binding_info#module) compares the host with it.
-positional: plan, settings, only
+  - Makes one document of a host's topology and the settings of the roles, which always has all features.
+  - It has the plan, the files with their content and mode, the units, the CPU sets that the kernel must grant, what every feature wants of
+    the running host, and the sentences that go with all of this.
+  - Module P(npu.affinity.host_files#module) applies it. Role P(npu.affinity.plan#role) keeps it as the fact C(npu_affinity_state).
+positional: settings, plan, shown
 options:
   _input:
     description: The fact C(npu_affinity_topology).
     type: dict
     required: true
-  plan:
-    description: The fact C(npu_affinity_plan). Without a plan nothing is wanted.
-    type: dict
-    required: true
   settings:
     description:
-      - The settings of each feature, named as the variables of its role without their prefix. The features are C(vnpu), C(slices), C(irq),
-        C(device_share), C(threads), C(tuning), C(metrics) and C(kubelet). P(npu.affinity.settings#lookup) returns them.
+      - The settings of role C(plan) and of each feature, named as the variables of its role without their prefix, and C(remarks) on them.
+        P(npu.affinity.settings#lookup) returns them with O(npu.affinity.settings#lookup:features=true).
       - With C(enabled) false a feature is absent, which means that its files are owned and not wanted.
     type: dict
     required: true
-  only:
-    description: The features of the document. The others are left alone. By default all of O(settings).
-    type: list
-    elements: str
+  plan:
+    description:
+      - The plan to take as it is, in place of one that is made. An empty one makes all features absent.
+      - It is not refused. The filter fails when a feature cannot be made of it.
+    type: dict
+  shown:
+    description: Whether the document is only shown. CPUs of the plan that pods hold at the moment do not refuse it then.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
 ---
-- name: Show the files that keep the settings of a host at boot
-  ansible.builtin.debug:
-    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(npu_affinity_plan, settings)).files }}"
+- name: Show why this host cannot be bound, or what a bind would move
   vars:
-    settings:
-      tuning:
-        enabled: true
-        governor: performance
-        numa_balancing: 0
-        transparent_hugepages: ''
-        swappiness: ''
-        python: /usr/bin/python3
-
-- name: What the settings of this host want of its interrupts
+    settings: "{{ lookup('npu.affinity.settings', features=true) }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(settings, shown=true) }}"
   ansible.builtin.debug:
-    msg: >-
-      {{ ansible_facts['npu_affinity_topology']
-         | npu.affinity.desired_state(npu_affinity_plan, lookup('npu.affinity.settings', features=true), only=['irq']) }}
+    msg: "{{ state.refusals or state.remarks }}"
+
+- name: Show the files of a plan that another program made
+  vars:
+    settings: "{{ lookup('npu.affinity.settings', features=true) }}"
+  ansible.builtin.debug:
+    msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(settings, plan=npu_affinity_plan)).files }}"
 """
 
 RETURN = r"""
 _value:
   description:
-    - C(features) says whether each feature is V(present) or V(absent). C(plan) is the plan for C(/etc/npu-affinity/plan.json), or null.
-    - C(hardware) says which machine it is for, by NPUs, CPUs and NUMA nodes; P(npu.affinity.hardware_changes#filter) reads it.
+    - C(features) says whether each feature is V(present) or V(absent). The document of a refused host has none, and changes nothing.
+    - C(plan) is what P(npu.affinity.plan#filter) returns, or null where no plan is possible.
+    - C(hardware) says which machine it is for, by NPUs, CPUs and NUMA nodes.
     - C(files), C(owned), C(enabled), C(started), C(stopped), C(released), C(restarted), C(expected), C(programs) and C(runtime) are the
       options of P(npu.affinity.host_files#module), those of all features together.
-    - C(live) is what each feature wants of the running host. C(notes) are sentences for the user.
+    - C(live) is what each feature wants of the running host, and C(notes) are sentences for the user, by feature.
+    - C(refusals) has a sentence for every reason not to bind the host, and C(remarks) one for everything that a bind would move or that
+      needs a look. C(summary) says how workloads are bound.
+    - C(difference) is the plan next to the plan in force. C(in_force) is whether there is one. C(npus) has C(npu), C(pci), C(slice) and the
+      pools C(now) and C(then) of every NPU of both plans, and the C(sentence) that says what moves. C(users) has C(user), C(npus), C(cpus),
+      C(mems), C(slice) and C(now) of services, workloads and vNPUs. C(restart) are the services whose drop-in a bind writes or removes.
+    - C(processes) are those of each NPU, as P(npu.affinity.process_affinity#module) takes them.
   type: dict
 """
 

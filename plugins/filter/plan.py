@@ -18,7 +18,7 @@ description:
   - GPUs are planned as well. Their pool has no roles, because the roles stand for interrupts and threads that only NPUs have.
     On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
   - What the kubelet has given to containers does not count, so that a plan does not move when pods come and go;
-    P(npu.affinity.preflight#filter) refuses to take it from them. Isolated CPUs are used unless O(exclude_isolated=true).
+    P(npu.affinity.desired_state#filter) refuses to take it from them. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
 positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads
 options:

@@ -23,16 +23,16 @@ options:
     type: dict
     required: true
   summary:
-    description: A further sentence, such as C(summary) of filter P(npu.affinity.binding#filter).
+    description: A further sentence, such as C(summary) of filter P(npu.affinity.desired_state#filter).
     type: str
     default: ""
   remarks:
-    description: Further sentences, such as those of filter P(npu.affinity.remarks#filter).
+    description: Further sentences, such as C(remarks) of the same filter.
     type: list
     elements: str
     default: []
   difference:
-    description: What filter P(npu.affinity.difference#filter) returns, for services and workloads, and the plan in force beside this one.
+    description: C(difference) of the same filter, for services and workloads, and the plan in force next to this one.
     type: dict
     version_added: 1.0.0
 """
@@ -42,11 +42,10 @@ EXAMPLES = r"""
 - name: Show the plan of a host
   ansible.builtin.debug:
     msg: >-
-      {{ npu_affinity_plan
-         | npu.affinity.plan_table(ansible_facts['npu_affinity_topology'], summary=binding.summary, remarks=[], difference=difference) }}
+      {{ state.plan | npu.affinity.plan_table(ansible_facts['npu_affinity_topology'], summary=state.summary, remarks=state.remarks,
+                                              difference=state.difference) }}
   vars:
-    binding: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.binding(npu_affinity_plan) }}"
-    difference: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.difference(npu_affinity_plan) }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
 """
 
 RETURN = r"""

@@ -13,27 +13,27 @@ author:
 description:
   - Draws the table of P(npu.affinity.plan_table#filter) once for all hosts that have the same. A sentence that holds for some of them names
     these.
+positional: names
 options:
   _input:
     description:
-      - For each host, by its name, the options C(plan), C(topology), C(summary), C(remarks) and C(difference) of
-        P(npu.affinity.plan_table#filter).
+      - The variables of hosts by name, as C(hostvars), each with the facts C(npu_affinity_state) and C(npu_affinity_topology). Hosts
+        without a plan are left out.
     type: dict
+    required: true
+  names:
+    description: The hosts to take.
+    type: list
+    elements: str
     required: true
 """
 
 EXAMPLES = r"""
 ---
-- name: Show the plan of two hosts
+- name: Show the plans of all hosts of the play
+  run_once: true
   ansible.builtin.debug:
-    msg: "{{ {'node01': found, 'node02': found} | npu.affinity.plan_tables }}"
-  vars:
-    found:
-      plan: "{{ npu_affinity_plan }}"
-      topology: "{{ ansible_facts['npu_affinity_topology'] }}"
-      summary: ''
-      remarks: []
-      difference: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.difference(npu_affinity_plan) }}"
+    msg: "{{ hostvars | npu.affinity.plan_tables(ansible_play_hosts) }}"
 """
 
 RETURN = r"""
@@ -43,13 +43,25 @@ _value:
   elements: str
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import plans
 
-plan_tables = filter_errors(plans.plan_tables)
+SHOWN = ("plan", "summary", "remarks", "difference")
+
+
+@filter_errors
+def plan_tables(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    states = {name: variables[name].get("npu_affinity_state") or {} for name in names}
+    return plans.plan_tables(
+        {
+            name: {key: state[key] for key in SHOWN} | {"topology": variables[name]["npu_affinity_topology"]}
+            for name, state in states.items()
+            if state.get("plan")
+        }
+    )
 
 
 class FilterModule:

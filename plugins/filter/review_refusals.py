@@ -17,7 +17,8 @@ description:
 positional: names, files
 options:
   _input:
-    description: The variables of hosts by name, as C(hostvars), each with C(__npu_affinity_review) of P(npu.affinity.review_entry#filter).
+    description: The variables of hosts by name, as C(hostvars), each with the facts C(npu_affinity_state) and
+      C(npu_affinity_topology). Hosts without them are left out.
     type: dict
     required: true
   names:
@@ -54,11 +55,17 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 
 
 @filter_errors
 def review_refusals(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str], files: Mapping[str, str | None]) -> dict[str, str]:
-    entries = {name: entry for name in names if (entry := variables[name].get("__npu_affinity_review"))}
+    hosts = {name: variables[name] for name in names}
+    entries = {
+        name: review_entry(host["npu_affinity_state"], host["npu_affinity_topology"])
+        for name, host in hosts.items()
+        if host.get("npu_affinity_state") and not host["npu_affinity_state"]["refusals"]
+    }
     return refusals.refusals(entries, files)
 
 

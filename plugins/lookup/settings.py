@@ -20,7 +20,16 @@ options:
       - Names of hosts, to compare those of a whole fleet at once.
       - Without any, the variables are those of the host of the task.
   features:
-    description: Return the settings of all features of the host instead. A value that cannot be evaluated or converted is an error then.
+    description:
+      - Return the settings of role plan and of all features of the host instead.
+      - A value that cannot be evaluated or converted is an error then.
+    type: bool
+    default: false
+  gather:
+    description:
+      - Return the options with which the topology of the host is gathered instead, and C(enabled), whether role P(npu.affinity.plan#role)
+        gathers it.
+      - No other setting is evaluated then, so that the others can be computed from the topology.
     type: bool
     default: false
 """
@@ -58,15 +67,16 @@ _raw:
     - Its values are converted to their types.
     - For hosts that are named, C(refused) has these sentences by host, C(lines) has each of them once with its hosts, and C(everywhere)
       says whether all hosts have some.
-    - With O(features=true), a dictionary with the settings of each feature, named as the variables without C(npu_affinity_) and without the
-      name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_irq_interval). P(npu.affinity.desired_state#filter)
-      takes it.
+    - With O(features=true), a dictionary with the settings of role C(plan) and of each feature, named as the variables without
+      C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_irq_interval), and with
+      the same C(remarks) and C(applied).
+      P(npu.affinity.desired_state#filter) takes it.
   type: list
   elements: dict
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleLookupError
@@ -80,24 +90,26 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import appl
 class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         of_task = variables or {}
-        if kwargs.get("features"):
-            return [self._of_features(of_task)]
+        if kwargs.get("gather"):
+            return [features.gathered_by(self._converted(of_task, features.GATHERING)["plan"])]
         options = specs.settings()
         if terms:
             found = {host: self._refusals(of_task["hostvars"][host], options) for host in terms}
             return [refused_settings.fleet({host: refusals for host, refusals in found.items() if refusals}, terms, of_task["groups"])]
         given = self._named(of_task)
+        known = self._set(given, options)
         off = [
             role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
         ]
-        host = of_task.get("inventory_hostname", "localhost")
-        refusals = [f"Host {host}: {refusal}" for refusal in self._refusals(of_task, options)]
-        known = self._set(given, options)
         defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
+        remarks = names.remarks(given, off, options) + limits.remarks(known, off, defaults)
+        if kwargs.get("features"):
+            return [{**self._converted(of_task, features.names()), "remarks": remarks, "applied": applied.applied(known, off, options)}]
+        host = of_task.get("inventory_hostname", "localhost")
         return [
             {
-                "refusals": refusals,
-                "remarks": names.remarks(given, off, options) + limits.remarks(known, off, defaults),
+                "refusals": [f"Host {host}: {refusal}" for refusal in self._refusals(of_task, options)],
+                "remarks": remarks,
                 "given": archived.kept(known, options),
                 "applied": applied.applied(known, off, options),
             }
@@ -127,10 +139,10 @@ class LookupModule(LookupBase):
                     found[name] = templar.template(value)
         return found
 
-    def _of_features(self, given: Mapping[str, Any]) -> features.Settings:
+    def _converted(self, given: Mapping[str, Any], names: Set[str]) -> features.Settings:
         templar: Any = self._templar
         try:
-            return features.of_features({name: templar.template(given[name]) for name in features.names() & given.keys()})
+            return features.of_features({name: templar.template(given[name]) for name in names & given.keys()})
         except ValueError as error:
             raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
 

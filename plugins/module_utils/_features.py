@@ -10,7 +10,7 @@ This module is private to the collection.
 from __future__ import annotations
 
 import fnmatch
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from . import _textfile, _tuning, _vnpu_layout
 from ._device_share import switching
@@ -108,6 +108,25 @@ FEATURES = {
     "kubelet": Feature(sections=(drop_in.SECTION,)),
 }
 """The features of the collection by name, those of the roles."""
+SAID = ("refusals", "remarks", "summary", "difference", "processes", "settings")
+"""What a desired state has for the user of the controller, and a host does not apply."""
+
+
+def applied(state: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a host applies of a desired state: ``names`` of its features, or all; the others are left alone.
+
+    Raises ``ValueError`` for one that must not be applied.
+    """
+    if state.get("refusals"):
+        raise ValueError("This desired state must not be applied: %s" % " ".join(state["refusals"]))
+    left = {key: value for key, value in state.items() if key not in SAID}
+    if names:
+        left = without(left, [name for name in left["features"] if name not in names])
+        for key in ("features", "absent", "notes"):
+            left[key] = {name: value for name, value in left.get(key, {}).items() if name in names}
+        patterns = {pattern for name in names for pattern in FEATURES[name].owned}
+        left["owned"] = [pattern for pattern in left["owned"] if pattern in patterns]
+    return dict(left, plan=left["plan"] if left["runtime"] and (left["plan"] or {}).get("npus") else None)
 
 
 def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -122,6 +141,7 @@ def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
         files=files,
         features=dict(state["features"], **dict.fromkeys(gone, "absent")),
         live={name: wanted for name, wanted in state["live"].items() if name not in gone},
+        notes={name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
         absent=dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
         runtime=state["runtime"] and any(presence == "present" and name not in gone for name, presence in state["features"].items()),
     )

@@ -40,8 +40,8 @@ def plan_table(
 ) -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
-    ``summary`` is a further sentence, such as the one of filter ``binding`` about how the workloads are bound; ``remarks`` are those of
-    filter ``remarks``, and ``difference`` is that of filter ``difference``: services and workloads, and the plan in force beside this one.
+    ``summary`` is a further sentence, such as that of a desired state about how the workloads are bound; ``remarks`` and
+    ``difference`` are those of a desired state: services and workloads, and the plan in force beside this one.
     """
     table = rows(plan, topology, difference)
     return table + [

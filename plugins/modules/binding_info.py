@@ -60,7 +60,7 @@ options:
     type: bool
     default: false
   binding:
-    description: What systemd must have, as P(npu.affinity.binding#filter) returns it.
+    description: What systemd must have, as C(live.slices) of a desired state has it.
     type: dict
     default: {}
   enabled:
@@ -253,7 +253,7 @@ EXAMPLES = r"""
 
 - name: Look at the slices and at what containers may share, too
   npu.affinity.binding_info:
-    binding: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.binding(ansible_facts['npu_affinity_topology'].applied) }}"
+    binding: {services: [], workloads: [], vnpus: [], bound_by: host}
     topology: "{{ ansible_facts['npu_affinity_topology'] }}"
     device_share:
       enabled: true
@@ -266,18 +266,7 @@ EXAMPLES = r"""
 
 - name: Look at all that the settings of some roles want
   npu.affinity.binding_info:
-    state: >-
-      {{ ansible_facts['npu_affinity_topology']
-         | npu.affinity.desired_state(ansible_facts['npu_affinity_topology'].applied, settings) }}
-  vars:
-    settings:
-      tuning:
-        enabled: true
-        governor: performance
-        numa_balancing: 0
-        transparent_hugepages: ''
-        swappiness: ''
-        python: /usr/bin/python3
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
 
 - name: Look at one file to the letter, on a host that must be bound
   npu.affinity.binding_info:

@@ -41,6 +41,12 @@ options:
       - What an earlier run did for a feature that is absent is unbound first, as module P(npu.affinity.unbind#module) does it, with its files,
         its units and what it set on the running host. Where that or a later step fails, the feature is in force as before.
     type: dict
+  features:
+    description: The features of O(state) that are applied. The others are left as they are. Empty means all.
+    type: list
+    elements: str
+    choices: [device_share, irq, kubelet, metrics, slices, threads, tuning, vnpu]
+    default: []
   files:
     description: The files that the host should have.
     type: list
@@ -306,21 +312,13 @@ EXAMPLES = r"""
     enabled:
       - npu-affinity-tuning.service
 
-- name: What the settings of some roles want, in one transaction
+- name: What the settings want of host settings and interrupts, in one transaction
   npu.affinity.host_files:
-    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(npu_affinity_plan, settings) }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
+    features: [irq, tuning]
     action: bind
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"
     reason: More memory bandwidth for the second service
-  vars:
-    settings:
-      tuning:
-        enabled: true
-        governor: performance
-        numa_balancing: 0
-        transparent_hugepages: ''
-        swappiness: ''
-        python: /usr/bin/python3
 
 - name: No irqbalance at all
   npu.affinity.host_files:
@@ -389,7 +387,7 @@ untried:
 from typing import TYPE_CHECKING, Any, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime, _textfile, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils import _features, _installed, _runtime, _textfile, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
@@ -428,6 +426,7 @@ def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "state": {"type": "dict"},
+        "features": dict(STRINGS, choices=sorted(_features.FEATURES)),
         "files": FILES,
         "plan": {"type": "dict"},
         "interrupts": {"type": "dict"},
@@ -472,16 +471,17 @@ def argument_spec() -> dict[str, Any]:
 
 
 def with_state(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with what the desired state adds to them."""
-    state = params["state"]
-    if not state:
+    """Return the options with what the desired state adds to them. Raises ``ValueError`` for one that must not be applied."""
+    if not params["state"]:
         return params
+    state = _features.applied(params["state"], params["features"])
     undone = {pattern for traces in state["absent"].values() for pattern in traces["owned"]}
     added = {key: params[key] + state[key] for key in LISTS}
     added["owned"] = [pattern for pattern in added["owned"] if pattern not in undone]
     live = state["live"]
     return dict(
         params,
+        state=state,
         plan=params["plan"] or state["plan"],
         interrupts=params["interrupts"] or (state["plan"] if live.get("irq") else None),
         tuning=live.get("tuning") if params["tuning"] is None else params["tuning"],
@@ -582,7 +582,10 @@ def log_failure(host: Host, params: Mapping[str, Any], error: TakenBack) -> None
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    params = with_state(module.params)
+    try:
+        params = with_state(module.params)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)

@@ -62,8 +62,8 @@ def devices(tree):
 
 
 def remarks(run, host):
-    (entry,) = (entry for entry in run.of(host, "ok") if entry["task"].endswith("what would move and what to look at"))
-    found = entry["result"]["ansible_facts"]["npu_affinity_remarks"]
+    (entry,) = (entry for entry in run.of(host, "ok") if entry["task"].endswith("Make the desired state of the host"))
+    found = entry["result"]["ansible_facts"]["npu_affinity_state"]["remarks"]
     assert set(found) <= set(run.summary["hosts"][host]["remarks"])
     return found
 

@@ -30,7 +30,7 @@ import yaml
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import SQ
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests import cache
 from tests.simulator.generate import generate
@@ -83,7 +83,7 @@ class SimulatedHost:
         self.folder = folder
         (folder / TEXTFILE[1:]).parent.mkdir(parents=True)
         topology = gather(Host(str(folder)))
-        state = desired_state(topology, plan(topology), SETTINGS)
+        state = of_plan(topology, plan(topology), SETTINGS)
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"root": str(folder), "state": state}})
         module = [sys.executable, "-m", "ansible_collections.npu.affinity.plugins.modules.host_files"]
         done = subprocess.run(module, input=arguments, capture_output=True, text=True, timeout=120, check=False)

@@ -125,7 +125,7 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
         for npu in plan["npus"]
     ]
-    _print(plan_table(plan, {"npus": npus}, summary=" ".join((found.state or {}).get("notes", ()))))
+    _print(plan_table(plan, {"npus": npus}, summary=" ".join(sum((found.state or {}).get("notes", {}).values(), []))))
     return 0
 
 

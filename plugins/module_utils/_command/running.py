@@ -151,7 +151,7 @@ def _without_slice(known: Known, place: _Place, command: Sequence[str], environm
     """Return how a command is started where systemd cannot hold its CPU set."""
     cgroup = machine(known.host)["cgroup"]
     if cgroup == "v2":
-        notes = " ".join((known.state or {}).get("notes") or ())
+        notes = " ".join(sum((known.state or {}).get("notes", {}).values(), []))
         raise ValueError(
             "this host has no slice for %s. %s" % (place.title, notes or "Switch role slices on (npu_affinity_slices_enabled)")
         )

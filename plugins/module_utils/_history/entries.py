@@ -42,10 +42,11 @@ _STATE = {
     },
     "absent": {str: {"owned": [str], "sections": [str]}},
     "hardware": dict,
+    "notes?": {str: [str]},
     "restarted?": [{"unit": str, "files": [str]}],
     "expected?": [_UNIT_WITH_SETS],
 }
-_STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs", "notes")})
+_STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs")})
 _ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "state": _STATE}
 _ABOUT = MARKER + ": a state that was applied to this host."
 

@@ -50,7 +50,7 @@ class Feature:
 
     def document(self) -> dict[str, Any]:
         """Return the options of module host_files as plain data."""
-        return {field.name: list(getattr(self, field.name)) for field in _lists()} | {
+        return {field.name: list(getattr(self, field.name)) for field in _lists() if field.name != "notes"} | {
             "soft_split": self.soft_split,
             "python": self.python,
             "runtime": self.runtime or self.needs_plan,

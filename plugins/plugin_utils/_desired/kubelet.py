@@ -8,6 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,12 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature()
     if not kubelet or not plan["npus"]:
         return Feature(needs_plan=True)
+    if kubelet.get("config_dir") != posixpath.dirname(settings["file"]):
+        raise ValueError(
+            f"The kubelet does not read {settings['file']}: its folder of drop-ins is {kubelet.get('config_dir') or 'not set'}. Start it "
+            f"with --config-dir={posixpath.dirname(settings['file'])} (Kubernetes 1.28 or newer), or name a file in its folder with "
+            "npu_affinity_kubelet_file."
+        )
     options = {name: settings[name] for name in ("policy", "options", "topology_policy", "topology_options", "reserved")}
     try:
         content = kubelet_drop_in(plan, topology, **options)

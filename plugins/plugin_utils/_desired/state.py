@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The desired state of a host: one plain document, made of topology, plan and settings.
+"""The desired state of a host: one plain document, made of topology and settings, with the sentences that go with it.
 
 Bind applies it, and verify compares the host with it. What a feature adds to it is in the file of that name.
 
@@ -10,12 +10,13 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, traces
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
+    binding,
     device_share,
     irq,
     kubelet,
@@ -25,8 +26,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     tuning,
     vnpu,
 )
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
@@ -45,36 +49,130 @@ FEATURES = {
 PRESENT, ABSENT = "present", "absent"
 
 
-def desired_state(
+PLANNED = ("strategy", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated", "repair", "replan", "bound_by", "workloads")
+UNLESS_EMPTY = ("cpus", "npus", "visible_npus")
+"""The settings of role plan that the planner takes; an empty one of these means all."""
+
+
+class Refused(ValueError):
+    """Why features cannot be made of a plan."""
+
+    def __init__(self, sentences: list[str]) -> None:
+        super().__init__(" ".join(sentences))
+        self.sentences = sentences
+
+
+def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | None = None, shown: bool = False) -> dict[str, Any]:
+    """Return what the host should be, and what is said of it.
+
+    ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, and ``applied``, those
+    that change what a bind does. A host that cannot
+    be bound has ``refusals``, and its document has no feature, so that it changes nothing. ``shown``: the plan is only shown, and CPUs
+    that pods hold now do not refuse it. ``plan``: the plan to take, as it is, in place of one that is made; an empty one takes everything
+    off. What cannot be made of that raises ``ValueError``.
+
+    Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, where there is one), ``refusals``, ``remarks``
+    (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan beside the one in
+    force), ``settings`` (those applied) and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
+    """
+    if missing := {"plan", *FEATURES} - settings.keys():
+        raise ValueError(
+            f"the settings lack {' and '.join(sorted(missing))}; lookup npu.affinity.settings returns them with features=true."
+        )
+    of_features = {name: settings[name] for name in FEATURES}
+    if plan is not None:
+        return of_plan(topology, plan or None, of_features) | _said(topology, plan or None, settings, [])
+    try:
+        plan = planned(topology, settings["plan"])
+    except ValueError as error:
+        return of_plan(topology, None, {}) | _said(topology, None, settings, [str(error)])
+    found, refusals = of_plan(topology, None, {}), _refusals(topology, plan, settings, shown)
+    if not refusals:
+        try:
+            found = of_plan(topology, plan, of_features)
+        except Refused as error:
+            refusals = error.sentences
+    return found | _said(topology, plan, settings, refusals, found["notes"])
+
+
+def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
+    """Return the plan of a host by the settings of role plan. Raises ``ValueError`` with a sentence where there is none."""
+    return planner.plan(topology, **{name: settings[name] for name in PLANNED}, **{name: settings[name] or None for name in UNLESS_EMPTY})
+
+
+def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[str]:
+    """Return why a plan must not be applied to the host as it is."""
+    own, share, kubelet = settings["plan"], settings["device_share"], settings["kubelet"]
+    named = (own["services"], own["bound_by"], own["workloads"], own["vnpus"])
+    drains = kubelet["enabled"] and kubelet["restart"]
+    return [
+        *binding.refusals(topology, plan, *named, _device_share(share)),
+        *binding.program_refusals(topology),
+        *binding.driver_refusals(topology, share["min_driver"] if share["enabled"] and share["device_share"] else ""),
+        *([] if shown or drains else pods.refusals(topology, plan)),
+        *binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]),
+    ]
+
+
+def _device_share(settings: Mapping[str, Any]) -> bool | None:
+    """Return whether a bind switches device share on for the NPUs of vNPUs; None where that depends on which it names."""
+    return None if settings["npus"] else settings["enabled"] and settings["device_share"]
+
+
+def _said(
     topology: Topology,
     plan: Plan | None,
-    settings: Mapping[str, Mapping[str, Any]],
-    only: Collection[str] | None = None,
+    settings: Mapping[str, Any],
+    refusals: list[str],
+    notes: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
-    """Return what the host should be, by ``settings`` (``{feature: settings of its role without the prefix}``), of all features that they
-    name or of those in ``only``; the others are left alone.
+    """Return the keys of a document that are not for the host."""
+    said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
+    said["settings"] = settings.get("applied", {})
+    if not plan:
+        return said
+    own, limiter = settings["plan"], bool(settings["slices"]["vnpu_limiter"])
+    users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
+    shows = {"limiter": limiter, "visible_devices": own["visible_devices"]}
+    said["difference"] = difference(topology, plan, **users, **shows, slices=settings["slices"]["enabled"])
+    if refusals:
+        return said | {"summary": "A bind refuses this plan."}
+    found = binding.remarks(
+        topology,
+        plan,
+        own["services"],
+        own["workloads"],
+        own["vnpus"],
+        device_share=_device_share(settings["device_share"]),
+        visible_devices=own["visible_devices"],
+    )
+    try:
+        said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
+    except ValueError as error:
+        found.append(str(error))
+    summary = (notes or {}).get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
+    return said | {"remarks": [*found, *settings.get("remarks", ())], "summary": " ".join(summary)}
+
+
+def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the host should be by a plan, of the features that ``settings`` name; the others are left alone.
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
 
     Keys of the result: ``schema``, ``features`` (``{name: present or absent}``), ``hardware`` (for which machine it is), ``plan`` (what
-    goes to plan.json, or None), ``live`` (what features want of the running host, by feature), ``absent`` (by which paths and sections of
-    previous.json one finds what an earlier bind did for a feature that is absent), and what :meth:`Feature.document` returns, of all
-    features together.
+    goes to plan.json, or None), ``live`` (what features want of the running host, by feature), ``notes`` (sentences for the user, by
+    feature), ``absent`` (by which paths and sections of previous.json one finds what an earlier bind did for a feature that is absent),
+    and what :meth:`Feature.document` returns, of all features together.
 
-    Raises ``ValueError`` with a sentence when a feature is not known, or when the plan must not be applied.
+    Raises ``ValueError`` with sentences when a feature is not known, or when the plan must not be applied.
     """
-    if unknown := (settings.keys() | set(only or ())) - FEATURES.keys():
+    if unknown := settings.keys() - FEATURES.keys():
         raise ValueError(f"there is no feature {' or '.join(sorted(unknown))}; there are {', '.join(FEATURES)}.")
-    together, features, live = Feature(), {}, {}
-    for name in (name for name in FEATURES if name in (settings if only is None else only)):
-        is_wanted = bool(settings[name]["enabled"] and plan)
-        own = {**(_neighbours(settings) if name == "slices" else {}), **_on_this_host(topology, settings[name])}
-        found = FEATURES[name](topology, plan or {}, {**own, "enabled": is_wanted})
-        features[name] = PRESENT if is_wanted else ABSENT
-        together = together.with_those_of(found)
-        if found.live is not None:
-            live[name] = found.live
-    state = together.document()
+    made = _made(topology, plan, settings)
+    together = Feature()
+    for feature in made.values():
+        together = together.with_those_of(feature)
+    features = {name: PRESENT if settings[name]["enabled"] and plan else ABSENT for name in made}
     kept = {"vnpu"} if settings.get("slices", {}).get("vnpus") else set()  # a limiter stays as long as a vNPU needs it
     absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT and name not in kept}
     return {
@@ -82,10 +180,25 @@ def desired_state(
         "features": features,
         "hardware": hardware(topology),
         "plan": plan if together.needs_plan else None,
-        "live": live,
+        "live": {name: feature.live for name, feature in made.items() if feature.live is not None},
+        "notes": {name: list(feature.notes) for name, feature in made.items()},
         "absent": {name: traces(feature) for name, feature in absent.items()},
-        **state,
+        **together.document(),
     }
+
+
+def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Feature]:
+    """Return what each feature wants, in the order of :data:`FEATURES`. Raises :class:`Refused` with what all of them say against it."""
+    found, refusals = {}, []
+    for name in (name for name in FEATURES if name in settings):
+        own = {**(_neighbours(settings) if name == "slices" else {}), **_on_this_host(topology, settings[name])}
+        try:
+            found[name] = FEATURES[name](topology, plan or {}, {**own, "enabled": bool(own["enabled"] and plan)})
+        except ValueError as error:
+            refusals.append(str(error))
+    if refusals:
+        raise Refused(refusals)
+    return found
 
 
 def _neighbours(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def _remarks(host: Host) -> Iterable[str]:
     """Yield what there is to look at."""
     yield from (host.get("npu_affinity_topology") or {}).get("problems") or ()
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
-    for name in ("npu_affinity_remarks", "__npu_affinity_notes"):
-        yield from host.get(name) or ()
+    yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
+    yield from host.get("__npu_affinity_notes") or ()
     results = (host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured"))
     yield from (remark for result in results for remark in result.get("remarks") or ())
     unbound = host.get("__npu_affinity_unbound") or {}

@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import SETS, with_slices
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 Entry = Mapping[str, Any]
 PLAN = ("strategy", "cpus", "housekeeping", "npus", "lost")
@@ -36,16 +36,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def review_entry(
-    state: Mapping[str, Any] | None, topology: Topology, plan: Plan, settings: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the entry of a host. ``state`` is its desired state; None where the plan has no NPU, so that nothing is applied. ``settings``
-    are those that change what a bind does, by name, also where that is in no file (moving memory, waiting for busy cards)."""
+def review_entry(state: Mapping[str, Any], topology: Topology) -> dict[str, Any]:
+    """Return the entry of a host by its desired state. Nothing is applied where the plan has no NPU. The settings of the state change what
+    a bind does also where that is in no file (moving memory, waiting for busy cards)."""
     return {
         "machine": hardware(topology),
         "in_force": _decided(topology.get("applied")),
-        "plan": _decided(plan),
-        "state": _digested(state, settings or {}) if state and plan["npus"] else None,
+        "plan": _decided(state["plan"]),
+        "state": _digested(state) if state["plan"]["npus"] else None,
     }
 
 
@@ -53,13 +51,13 @@ def _decided(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {key: plan[key] for key in PLAN if plan.get(key)} | {"npus": with_slices(plan)["npus"]} if plan else None
 
 
-def _digested(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _digested(state: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "features": state["features"],
         "files": {file["path"]: digest([file["content"], file["mode"]]) for file in state["files"]},
         "units": digest([state[name] for name in UNITS]),
         "live": {feature: digest(wanted) for feature, wanted in state["live"].items()},
-        "settings": {name: digest(value) for name, value in settings.items()},
+        "settings": {name: digest(value) for name, value in state["settings"].items()},
     }
 
 

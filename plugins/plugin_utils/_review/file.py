@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import digest
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import digest, review_entry
 
 SCHEMA = 1
 TABLES = {"machine": "machines", "in_force": "plans", "plan": "plans", "state": "states", "difference": "differences"}
@@ -38,12 +38,12 @@ def _numbers_by_value(name: str) -> list[Any]:
 def _collected(host: Host) -> dict[str, Any]:
     if refused := host.get("__npu_affinity_refused"):
         return {"refused": [" ".join(str(sentence).split()) for sentence in refused]}
-    found, shown = host.get("__npu_affinity_review"), host.get("__npu_affinity_shown")
-    if not found or not shown:
+    state, topology = host.get("npu_affinity_state"), host.get("npu_affinity_topology")
+    if not state or not topology:
         return {"unreachable": True}
-    said = [*shown["plan"]["warnings"], *(shown["topology"].get("problems") or ()), *shown["remarks"]]
-    sentences = {"reason": shown["plan"]["reason"], "summary": shown["summary"], "remarks": list(dict.fromkeys(map(str, said)))}
-    return {**found, "difference": shown["difference"], **sentences}
+    said = [*state["plan"]["warnings"], *(topology.get("problems") or ()), *state["remarks"]]
+    sentences = {"reason": state["plan"]["reason"], "summary": state["summary"], "remarks": list(dict.fromkeys(map(str, said)))}
+    return {**review_entry(state, topology), "difference": state["difference"], **sentences}
 
 
 def document(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings of all features of one host: complete, and converted to their types once."""
+"""The settings of role plan and of all features for one host: complete, and converted to their types once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,22 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
 
 Settings = dict[str, dict[str, Any]]
-"""``{feature: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the feature."""
+"""``{role: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the role."""
+
+
+GATHERING = {
+    f"{PREFIX}{name}"
+    for name in ("plan_enabled", "root", "npu_smi", "nvidia_smi", "timeout", "services", "workloads", "vnpus", "housekeeping")
+}
+"""The variables that :func:`gathered_by` reads."""
+
+
+def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of module topology_facts by the settings of role plan, and ``enabled``, whether the role gathers."""
+    units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
+    units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
+    asked = {name: plan[name] for name in ("enabled", "root", "npu_smi", "nvidia_smi", "timeout")}
+    return {**asked, "units": units, "device_share": bool(plan["vnpus"]), "holders": bool(plan["housekeeping"])}
 
 
 def names() -> set[str]:
@@ -24,32 +39,33 @@ def names() -> set[str]:
 
 
 def of_features(given: Mapping[str, Any]) -> Settings:
-    """Return the settings of every feature by the values that somebody ``given``, and by the defaults of the argument specs otherwise.
+    """Return the settings of role plan and of every feature by the values that somebody ``given``, and by the defaults of the
+    argument specs otherwise.
 
     Raises ``ValueError`` with a sentence for a value of another type. A value of None counts as not given.
     """
     found = {name: dict(options) for name, options in _defaults().items()}
-    for feature, options in _options().items():
+    for role, options in _options().items():
         for name, option in options.items():
             if given.get(name) is not None:
-                found[feature][_short(feature, name)] = _converted(name, option, given[name])
+                found[role][_short(role, name)] = _converted(name, option, given[name])
     return found
 
 
-def _short(feature: str, name: str) -> str:
-    return name.removeprefix(PREFIX).removeprefix(feature + "_")
+def _short(role: str, name: str) -> str:
+    return name.removeprefix(PREFIX).removeprefix(role + "_")
 
 
 @functools.cache
 def _options() -> Mapping[str, specs.Options]:
-    return {feature: specs.options()[feature] for feature in FEATURES}
+    return {role: specs.options()[role] for role in ("plan", *FEATURES)}
 
 
 @functools.cache
 def _defaults() -> Settings:
     return {
-        feature: {_short(feature, name): _converted(name, option, option.get("default")) for name, option in options.items()}
-        for feature, options in _options().items()
+        role: {_short(role, name): _converted(name, option, option.get("default")) for name, option in options.items()}
+        for role, options in _options().items()
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 PREFIX = "npu_affinity_"
-FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "remarks", "state", "summary", "topology"))
+FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "state", "summary", "topology"))
 """What roles and playbooks set."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 

@@ -35,7 +35,6 @@ def test_wrong_arguments(name):
         ("compare", [{}], "topology: "),
         ("batches", [0], "npu_affinity_batches: expected numbers of hosts"),
         ("plan_table", [{}, {}], "the input has an unexpected form (KeyError: "),
-        ("preflight", [{}, {}], "the input has an unexpected form (KeyError: "),
     ],
 )
 def test_sentences(name, arguments, sentence):

@@ -387,7 +387,9 @@ def test_run_without_cgroup_v2(host, monkeypatch):
 def without_slices(host):
     path = host / HISTORY[1:] / "2.json"
     entry = json.loads(path.read_text())
-    entry["state"].update(expected=[], notes=["The kubelet's CPU manager is static and owns the CPUs, so no slices are written."])
+    entry["state"].update(
+        expected=[], notes={"slices": ["The kubelet's CPU manager is static and owns the CPUs, so no slices are written."]}
+    )
     path.write_text(json.dumps(entry))
 
 

@@ -11,10 +11,10 @@ import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, applied  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 
 MACHINE = {
@@ -113,7 +113,7 @@ def bind(run_module, root):
 
 def state_of(topology, *off):
     settings = {name: {**values, "enabled": values["enabled"] and name not in off} for name, values in SETTINGS.items()}
-    return json.loads(json.dumps(desired_state(topology, plan(topology), settings)))
+    return json.loads(json.dumps(of_plan(topology, plan(topology), settings)))
 
 
 def files_of(root):
@@ -217,13 +217,36 @@ def test_controller_and_host_have_the_same_features():
     assert [pattern for name in ON_HOST for pattern in ON_HOST[name].owned if list(ON_HOST.values()).count(pattern) > 1] == []
 
 
+@pytest.mark.parametrize("feature", SETTINGS)
+def test_a_state_limited_to_a_feature_is_that_of_its_settings(root, feature):
+    topology = gather(Host(str(root)))
+    alone = applied(json.loads(json.dumps(of_plan(topology, plan(topology), {feature: SETTINGS[feature]}))))
+    assert applied(state_of(topology), [feature]) == {**alone, "python": PYTHON}
+
+
+def test_a_single_feature_is_applied_and_the_others_are_left_alone(root, run_module, bind):
+    state = state_of(gather(Host(str(root))))
+    assert run_module("host_files", root=str(root), state=state, features=["tuning"])["changed"]
+    assert (root / "etc/npu-affinity/tuning.json").exists() and not (root / IRQ).exists()
+    bind()
+    assert not run_module("host_files", root=str(root), state=state_of(gather(Host(str(root))), "irq"), features=["slices"])["changed"]
+    assert (root / IRQ).exists()
+
+
+def test_a_refused_state_changes_nothing(root, run_module):
+    before = files_of(root)
+    state = {**state_of(gather(Host(str(root)))), "refusals": ["There is no systemd."]}
+    assert run_module("host_files", root=str(root), state=state)["msg"] == "This desired state must not be applied: There is no systemd."
+    assert files_of(root) == before
+
+
 def test_an_unknown_feature_is_refused():
     with pytest.raises(ValueError, match="there is no feature interrupts; there are vnpu, slices, irq"):
-        desired_state({}, None, {"interrupts": {"enabled": True}})
+        of_plan({}, None, {"interrupts": {"enabled": True}})
 
 
 def test_without_a_plan_everything_is_absent():
-    state = desired_state({"irqbalance": {}}, None, SETTINGS)
+    state = of_plan({"irqbalance": {}}, None, SETTINGS)
     assert state["features"] == dict.fromkeys(state["features"], "absent") and state["files"] == [] and state["plan"] is None
 
 

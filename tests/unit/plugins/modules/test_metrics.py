@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._irq import binding  
 from ansible_collections.npu.affinity.plugins.module_utils._metrics import samples, writing  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
@@ -59,7 +59,7 @@ def bind(run_module, root):
     def run(irq=None, without=None, **metrics):
         topology = gather(Host(str(root)))
         made = plan({**topology, "npus": [npu for npu in topology["npus"] if npu["pci"] != without]})
-        state = desired_state(topology, made, {"irq": irq or IRQ, "metrics": {**METRICS, **metrics}})
+        state = of_plan(topology, made, {"irq": irq or IRQ, "metrics": {**METRICS, **metrics}})
         return run_module("host_files", root=str(root), state=json.loads(json.dumps(state)))
 
     return run
@@ -297,4 +297,4 @@ def test_without_a_choice_the_metrics_lie_in_the_folder_that_is_read(bind, root)
 @pytest.mark.parametrize("textfile", ["npu.prom", "/var/lib/npu_affinity.txt"])
 def test_names_that_node_exporter_does_not_read_are_refused(textfile):
     with pytest.raises(ValueError, match="npu_affinity_metrics_textfile is '.*', and node exporter reads"):
-        desired_state({}, {"npus": []}, {"metrics": {**METRICS, "textfile": textfile}})
+        of_plan({}, {"npus": []}, {"metrics": {**METRICS, "textfile": textfile}})

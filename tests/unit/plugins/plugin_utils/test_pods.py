@@ -10,11 +10,12 @@ import json
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.filter.preflight import preflight
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kubelet import facts
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
 FIRST, SECOND = "777870b5-c64f-42f5-9296-688b9dc212ba", "fb15e10a-b6a5-4aaa-8fcd-76c1aa64e6fd"
 PUBLISHED = {
@@ -31,6 +32,10 @@ HELD = (
 )
 
 
+def refusals(topology, **options):
+    return desired_state(topology, of_features({"npu_affinity_irq_enabled": False}), **options)["refusals"]
+
+
 def with_kubelet(exclusive, policy="static", **more):
     return {**NODE, "kubelet": {"policy": policy, "exclusive": exclusive, "warnings": []}, **more}
 
@@ -45,10 +50,10 @@ def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     assert made == plan(NODE)
     assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "16-23", "24-31"]
     assert binding(topology, made, [], "host")["method"] == "none"
-    (refusal,) = preflight(topology, made)
+    (refusal,) = refusals(topology)
+    assert refusals(topology, shown=True) == []
     assert refusal.startswith(f"The plan would take {HELD}")
     assert any(remark.startswith(f"The plan needs {HELD}") for remark in remarks(topology, made))
-    assert preflight(topology, made, pods_stay=False) == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
 def test_a_refusal_names_the_pods_and_what_they_hold(exclusive, policy, words):
     topology = with_kubelet(exclusive, policy)
     made = plan(topology)
-    found = preflight(topology, made)
+    found = refusals(topology)
     assert [words in sentence for sentence in found] == ([True] if words else [])
     assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made)) == bool(words)
 
@@ -75,5 +80,5 @@ def test_pods_that_got_cpus_of_the_plan_in_force_refuse_nothing_and_are_told():
     topology = with_kubelet({"p/c": "8-9"}, applied=json.loads(json.dumps(made)))
     again = plan(topology)
     assert again == made
-    assert preflight(topology, again) == []
+    assert refusals(topology) == []
     assert remarks(topology, again)[0].startswith("The plan needs CPUs for interrupts that the kubelet gave to containers: 8-9 of p/c")

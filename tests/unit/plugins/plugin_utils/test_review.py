@@ -11,12 +11,11 @@ import json
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.filter.review_entry import FilterModule as EntryFilter
 from ansible_collections.npu.affinity.plugins.filter.review_file import review_file
 from ansible_collections.npu.affinity.plugins.filter.review_refusals import review_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
 FRESH = {
@@ -48,24 +47,15 @@ IRQ = {
 }
 TUNING = {"enabled": False}
 FILE = "plans/fleet.json"
-review_entry = EntryFilter().filters()["review_entry"]
 
 
 def variables(topology=FRESH, settings=None, **options):
     """What playbook plan leaves of a host."""
-    found = {"slices": SLICES, "irq": IRQ, "tuning": TUNING} | (settings or {})
-    made = plan(topology, **options)
-    named = {"services": found["slices"]["services"]}
-    return {
-        "__npu_affinity_review": review_entry(desired_state(topology, made, found) if made["npus"] else {}, topology, made),
-        "__npu_affinity_shown": {
-            "plan": made,
-            "topology": topology,
-            "summary": "Workloads are bound by systemd slices.",
-            "remarks": [row["sentence"] for row in difference(topology, made, **named)["npus"] if row["sentence"]],
-            "difference": difference(topology, made, **named),
-        },
-    }
+    found = features.of_features({}) | {"slices": SLICES, "irq": IRQ, "tuning": TUNING} | (settings or {})
+    named = {name: found["slices"][name] for name in ("services", "workloads", "vnpus")}
+    state = desired_state(topology, {**found, "plan": {**found["plan"], **named, **options}})
+    assert state["refusals"] == []
+    return {"npu_affinity_state": state, "npu_affinity_topology": topology}
 
 
 def bound(of=FRESH, **options):
@@ -216,7 +206,7 @@ def test_people_read_each_distinct_plan_once():
     hosts["node7"] = variables({**FRESH, "npus": []})
     hosts["node8"] = {"__npu_affinity_refused": ["node8 has <3 CPUs | none."]}
     hosts["node9"] = {}
-    hosts["node4"]["__npu_affinity_shown"]["remarks"] = ["look"]
+    hosts["node4"]["npu_affinity_state"]["remarks"] = ["look"]
     lines = review_file(hosts, hosts)["md"].splitlines()
     assert lines[4:10] == [
         "* 4 hosts bound for the first time",
@@ -231,8 +221,9 @@ def test_people_read_each_distinct_plan_once():
     pool, before = plan(FRESH)["npus"][0]["pool"], plan(FRESH, housekeeping="1")["npus"][0]["pool"]
     assert [row.split(" | ")[2:4] for row in rows] == [["-", pool], [before, pool], [pool, pool]]
     assert "| vllm@0.service | 0 | - | 144-167 | 6 | npu-0.slice |" in lines
-    assert {"* node4: look", "* node8: node8 has &lt;3 CPUs | none.", "* Workloads are bound by systemd slices."} <= set(lines)
-    assert not any("A bind moves" in line for line in lines)
+    assert {"* node4: look", "* node8: node8 has &lt;3 CPUs | none."} <= set(lines)
+    assert any(line.startswith("* Workloads are bound by systemd slices (cgroup v2).") for line in lines)
+    assert [line.split(" (")[0] for line in lines if "A bind moves" in line] == ["* A bind moves NPU 0"]
     assert "* A bind restarts no service; these follow when you restart them: vllm@0.service" in lines
 
 
@@ -266,5 +257,5 @@ HOSTILE = [
 @pytest.mark.parametrize("text, shown", HOSTILE)
 def test_the_page_shows_names_of_a_host_as_they_are(text, shown):
     hosts = {"node1": variables()}
-    hosts["node1"]["__npu_affinity_shown"]["remarks"] = [text]
+    hosts["node1"]["npu_affinity_state"]["remarks"] = [text]
     assert f"* {shown}" in review_file(hosts, hosts)["md"].splitlines()

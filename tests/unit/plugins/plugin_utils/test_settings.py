@@ -279,8 +279,8 @@ def test_what_is_cut_off_a_value_is_told():
 
 def test_every_feature_has_all_of_its_settings():
     found = features.of_features({})
-    assert list(found) == list(FEATURES)
-    assert {name: len(settings) for name, settings in found.items()} == {name: len(specs.options()[name]) for name in FEATURES}
+    assert list(found) == ["plan", *FEATURES]
+    assert {name: len(settings) for name, settings in found.items()} == {name: len(specs.options()[name]) for name in found}
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_settings_are_converted_once(given, feature, setting, expected):
 
 
 def test_every_switch_of_a_feature_means_what_its_text_says():
-    switches = {name for feature in FEATURES for name, option in specs.options()[feature].items() if option["type"] == "bool"}
+    switches = {name for role in ("plan", *FEATURES) for name, option in specs.options()[role].items() if option["type"] == "bool"}
     for text, value in (("yes", True), ("False", False), ("0", False), ("on", True)):
         found = features.of_features(dict.fromkeys(switches, text))
         assert {setting for settings in found.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
