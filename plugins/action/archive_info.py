@@ -4,6 +4,17 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.action.host_files import ActionModule
+from typing import Any
 
-__all__ = ["ActionModule"]
+from ansible_collections.npu.affinity.plugins.action.host_files import ActionModule as OnHost
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, specs
+
+
+class ActionModule(OnHost):
+    """Runs the module, and leaves of the settings of an archive those that can be taken."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        for archive in result.get("archives") or ():
+            archive["settings"], archive["refused_settings"] = archived.accepted(archive["settings"], specs.options())
+        return result

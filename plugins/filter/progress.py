@@ -29,7 +29,7 @@ options:
     elements: str
     required: true
   batches:
-    description: What filter P(npu.affinity.batches#filter) returned.
+    description: The batches of the play, C(npu_affinity_batches).
     type: list
     elements: raw
     required: true

@@ -19,14 +19,13 @@ description:
     as the name of a group.
 options:
   _terms:
-    description: The pattern of the user. Empty when there is none.
-    required: true
+    description: The pattern of the user. Without it variable C(npu_affinity_hosts) is read, which need not be set.
 """
 
 EXAMPLES = r"""
 ---
 - name: Plan every host
-  hosts: "{{ lookup('npu.affinity.hosts', npu_affinity_hosts | default('')) }}"
+  hosts: "{{ lookup('npu.affinity.hosts') }}"
   gather_facts: false
   roles:
     - role: npu.affinity.plan
@@ -40,6 +39,7 @@ _raw:
   sample: [npu_hosts]
 """
 
+import importlib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,6 +53,10 @@ from ansible.utils.display import Display
 from ansible_collections.npu.affinity.plugins.module_utils._table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs
 
+PLANNING = ("_plan.planner", "_desired.state", "_settings.features")
+"""What is loaded here once, in the process that starts the workers, and not again in every worker."""
+for name in PLANNING:
+    importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -60,7 +64,8 @@ class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[str]:
         variables = variables or {}
         groups = variables["groups"]
-        wanted = hosts.pattern(terms[0], groups)
+        given = str((terms[0] if terms else self._pattern(variables)) or "")
+        wanted = hosts.pattern(given, groups)
         if context.CLIARGS.get("syntax"):
             return [wanted]
         limit = variables.get("ansible_limit")
@@ -85,13 +90,17 @@ class LookupModule(LookupBase):
         if found:  # in a play, where ansible-core prints the lines of the playbook with every exception that it catches
             Display().error(found, wrap_text=False)
             raise SystemExit(1)
-        if not terms[0] and wanted == "all" and one is None:
+        if not given and wanted == "all" and one is None:
             Display().warning(
                 f"The inventory has no group {hosts.GROUP}, so that all of it is taken: "
                 f"{count(len(groups['all']), 'host')}. Put the hosts with NPUs "
                 "into that group, or name them with -e npu_affinity_hosts=…; -e npu_affinity_hosts=all says that all are meant."
             )
         return [wanted]
+
+    def _pattern(self, variables: Mapping[str, Any]) -> Any:
+        templar: Any = self._templar
+        return templar.template(variables.get("npu_affinity_hosts", ""))
 
     def _named(self, pattern: str, variables: Mapping[str, Any]) -> list[str]:
         lookup = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)

@@ -25,6 +25,10 @@ options:
       - A value that cannot be evaluated or converted is an error then.
     type: bool
     default: false
+  playbooks:
+    description: Return the settings that playbooks read besides those of roles, with their defaults and converted to their types instead.
+    type: bool
+    default: false
   gather:
     description:
       - Return the options with which the topology of the host is gathered instead, and C(enabled), whether role P(npu.affinity.plan#role)
@@ -71,11 +75,14 @@ _raw:
       C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_irq_interval), and with
       the same C(remarks) and C(applied).
       P(npu.affinity.desired_state#filter) takes it.
+    - With O(playbooks=true), a dictionary of these settings without C(npu_affinity_), such as C(batches), null where one is not given and
+      has no default. C(author) is the user of the controller then.
   type: list
   elements: dict
 """
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -90,6 +97,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import appl
 class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         of_task = variables or {}
+        if kwargs.get("playbooks"):
+            return [self._of_playbooks(of_task)]
         if kwargs.get("gather"):
             return [features.gathered_by(self._converted(of_task, features.GATHERING)["plan"])]
         options = specs.settings()
@@ -140,11 +149,21 @@ class LookupModule(LookupBase):
         return found
 
     def _converted(self, given: Mapping[str, Any], names: Set[str]) -> features.Settings:
-        templar: Any = self._templar
         try:
-            return features.of_features({name: templar.template(given[name]) for name in names & given.keys()})
+            return features.of_features(self._templated(given, names))
         except ValueError as error:
             raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
+
+    def _of_playbooks(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            found = features.of_playbooks(self._templated(given, specs.of_playbooks().keys()))
+        except ValueError as error:
+            raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
+        return {**found, "author": found["author"] or os.environ.get("USER", "")}
+
+    def _templated(self, given: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+        templar: Any = self._templar
+        return {name: templar.template(given[name]) for name in names & given.keys()}
 
     def _is_on(self, value: Any) -> bool:
         templar: Any = self._templar

@@ -80,8 +80,14 @@ archives:
       description: The version of the collection that made it, or an empty text.
       type: str
     settings:
-      description: The settings that the host was planned and compared with.
+      description:
+        - The settings that the host was planned and compared with. What runs programs, names files of the controller, is no setting, or has
+          a template in it is left out.
       type: dict
+    refused_settings:
+      description: A sentence for each setting that was left out.
+      type: list
+      elements: str
   sample:
     - name: node001
       root: /tmp/opened/node001
@@ -89,6 +95,7 @@ archives:
       time: '2026-11-22T17:30:00Z'
       version: 1.0.0
       settings: {npu_affinity_housekeeping: '2'}
+      refused_settings: []
 refused:
   description: One sentence for each archive that could not be opened. The module fails if it can open none.
   returned: success

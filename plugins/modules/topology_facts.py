@@ -54,6 +54,11 @@ options:
     description: Whether to find out who has accelerators open, in the open files of all processes. That needs root.
     type: bool
     default: false
+  hardware:
+    description:
+      - The hardware that a state was made for, C(hardware) of P(npu.affinity.desired_state#filter). RV(hardware_changes) says how this host
+        differs from it.
+    type: dict
   timeout:
     description: Seconds that each command may take. An NPU whose controller is silent can need tens of seconds to answer.
     type: int
@@ -107,12 +112,22 @@ EXAMPLES = r"""
     units:
       - vllm@0.service
 
+- name: See whether the state before the last change still fits the host
+  npu.affinity.topology_facts:
+    hardware: "{{ history.entry.state.hardware }}"
+
 - name: Show what could not be read
   ansible.builtin.debug:
     msg: "{{ ansible_facts['npu_affinity_topology'].problems }}"
 """
 
 RETURN = r"""
+hardware_changes:
+  description: One sentence for everything in which the host differs from O(hardware).
+  returned: with O(hardware)
+  type: list
+  elements: str
+  sample: ["the NPU at 0000:c1:00.0 is not there any more", "the CPUs online were 0-191 and are 0-190"]
 ansible_facts:
   description: Facts to add to those of the host.
   returned: always
@@ -435,11 +450,15 @@ ansible_facts:
           sample: [{cgroup: /system.slice/docker-4f5e.scope, processes: [4711 python], devices: [/dev/davinci0]}]
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
 
 
 def argument_spec() -> dict[str, Any]:
@@ -450,8 +469,19 @@ def argument_spec() -> dict[str, Any]:
         "nvidia_smi": {"type": "str"},
         "units": {"type": "list", "elements": "str", "default": []},
         "holders": {"type": "bool", "default": False},
+        "hardware": {"type": "dict"},
         "timeout": {"type": "int", "default": 30},
     }
+
+
+def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
+    """Return how the host differs from the hardware of a state, as a result. Raises ``ValueError`` for hardware of another shape."""
+    if then is None:
+        return {}
+    try:
+        return {"hardware_changes": hardware_changes(then, topology)}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
 
 
 def main() -> None:
@@ -463,9 +493,10 @@ def main() -> None:
         host = host_at(module.params["root"], module.params["timeout"])
         topology = gather(host, **questions)
         topology["problems"] += sentences(host.unknown)
+        changes = compared(module.params["hardware"], topology)
     except ValueError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology})
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **changes)
 
 
 if __name__ == "__main__":

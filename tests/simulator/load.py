@@ -39,8 +39,11 @@ def inventory(workers: list[int], pool: list[int]) -> dict:
     variables = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
-        "npu_affinity_plan_enabled": False,
-        "npu_affinity_topology": {"machine": {}, "npus": [], "applied": plan_of(pool)},  # what a bind would write is not for this machine
+        "npu_affinity_plan_enabled": False,  # what a bind would write is not for this machine
+        "npu_affinity_slices_enabled": False,
+        "npu_affinity_irq_enabled": False,
+        "npu_affinity_topology": {"machine": {}, "npus": [], "applied": plan_of(pool)},
+        "npu_affinity_plan": plan_of(pool),
         "npu_affinity_threads_processes": [{"npus": [0], "pids": workers}],
     }
     return {"npu_hosts": {"hosts": {"this-machine": variables}}}

@@ -28,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
+from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 

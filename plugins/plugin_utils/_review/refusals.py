@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import changes
+from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import changes
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import Entry, differences, plan_differences
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import Reviewed
 

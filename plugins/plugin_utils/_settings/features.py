@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
 
@@ -33,6 +33,26 @@ def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {**asked, "units": units, "device_share": bool(plan["vnpus"]), "holders": bool(plan["housekeeping"])}
 
 
+def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that playbooks read besides those of roles, as :func:`of_features` returns those of a role; None for one that is
+    not given and has no default."""
+    found = dict(_defaults_of_playbooks())
+    for name, option in specs.of_playbooks().items():
+        if given.get(name) is not None:
+            found[_short("", name)] = _converted(name, option, given[name])
+    for name in batches.SETTINGS:
+        found[_short("", name)] = batches.checked(found[_short("", name)], name)
+    return found
+
+
+@functools.cache
+def _defaults_of_playbooks() -> dict[str, Any]:
+    return {
+        _short("", name): _converted(name, option, option["default"]) if "default" in option else None
+        for name, option in specs.of_playbooks().items()
+    }
+
+
 def names() -> set[str]:
     """Return the variables that :func:`of_features` reads."""
     return {name for options in _options().values() for name in options}
@@ -53,7 +73,7 @@ def of_features(given: Mapping[str, Any]) -> Settings:
 
 
 def _short(role: str, name: str) -> str:
-    return name.removeprefix(PREFIX).removeprefix(role + "_")
+    return name.removeprefix(PREFIX).removeprefix(role + "_" if role else "")
 
 
 @functools.cache

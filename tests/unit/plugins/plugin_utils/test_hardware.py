@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.filter.hardware_changes import hardware_changes
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.hardware import hardware
+from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware, hardware_changes
 
 TOPOLOGY = {
     "cpus": {"online": "0-7"},

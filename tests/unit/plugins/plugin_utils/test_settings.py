@@ -66,7 +66,10 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
     files = [
         path for folder in ("roles", "playbooks") for path in (ROLES_FOLDER.parent / folder).glob("**/*") if path.suffix in (".yml", ".j2")
     ]
-    read = {name for path in files for name in re.findall(r"\bnpu_affinity_\w+", path.read_text())}
+    texts = [path.read_text() for path in files]
+    read = {name for text in texts for name in re.findall(r"\bnpu_affinity_\w+", text)}
+    looked_up = re.compile(r"(?:playbooks=true\)|\b__npu_affinity_given)\.(\w+)")
+    read |= {names.PREFIX + name for text in texts for name in looked_up.findall(text)}
     options = {name for options in specs.options().values() for name in options}
     of_playbooks = set(specs.of_playbooks())
     assert not options & (of_playbooks | names.FACTS)
@@ -305,6 +308,31 @@ def test_every_feature_has_all_of_its_settings():
 )
 def test_settings_are_converted_once(given, feature, setting, expected):
     assert features.of_features(given)[feature][setting] == expected
+
+
+@pytest.mark.parametrize(
+    "given, setting, expected",
+    [
+        ({}, "batches", [1, "5%", "25%", "100%"]),
+        ({"npu_affinity_batches": "2"}, "batches", [2]),
+        ({"npu_affinity_reviewed": "a.json,b.json"}, "reviewed", ["a.json", "b.json"]),
+        ({"npu_affinity_soak": "5"}, "soak", 5),
+        ({"npu_affinity_confirm": "yes"}, "confirm", True),
+        ({}, "to", None),
+    ],
+)
+def test_settings_of_playbooks_are_converted_once(given, setting, expected):
+    assert features.of_playbooks(given)[setting] == expected
+
+
+def test_what_is_gathered_follows_from_the_settings_of_role_plan():
+    given = {
+        "npu_affinity_services": [{"unit": "a.service", "npus": [0]}],
+        "npu_affinity_workloads": [{"name": "w", "npus": [1], "units": ["b.service"]}, {"name": "x", "npus": [2]}],
+        "npu_affinity_housekeeping": 0,
+    }
+    found = features.gathered_by(features.of_features(given)["plan"])
+    assert (found["units"], found["holders"], found["device_share"]) == (["a.service", "b.service"], True, False)
 
 
 def test_every_switch_of_a_feature_means_what_its_text_says():

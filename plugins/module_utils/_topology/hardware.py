@@ -8,11 +8,10 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from .._documents import Topology
 
 
 def hardware(topology: Topology) -> dict[str, Any]:
@@ -34,21 +33,21 @@ def hardware_changes(then: Mapping[str, Any], topology: Topology) -> list[str]:
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the same for two machines, both as :func:`hardware` returned them."""
-    sentences = [f"the NPU at {pci} is not there any more" for pci in then["npus"] if pci not in now["npus"]]
-    sentences += [f"the NPU at {pci} is new" for pci in now["npus"] if pci not in then["npus"]]
+    sentences = ["the NPU at %s is not there any more" % pci for pci in then["npus"] if pci not in now["npus"]]
+    sentences += ["the NPU at %s is new" % pci for pci in now["npus"] if pci not in then["npus"]]
     if then["cpus"] != now["cpus"]:
-        sentences.append(f"the CPUs online were {then['cpus'] or 'none'} and are {now['cpus'] or 'none'}")
+        sentences.append("the CPUs online were %s and are %s" % (then["cpus"] or "none", now["cpus"] or "none"))
     nodes_then, nodes_now = ({node["id"]: node["cpus"] for node in found["nodes"]} for found in (then, now))
     for node in sorted(nodes_then.keys() | nodes_now.keys()):
         before, after = nodes_then.get(node), nodes_now.get(node)
         if before != after:
-            sentences.append(f"NUMA node {node} {_had(before)} and {_has(after)}")
+            sentences.append("NUMA node %s %s and %s" % (node, _had(before), _has(after)))
     return sentences
 
 
 def _had(cpus: str | None) -> str:
-    return "was not there" if cpus is None else f"had CPUs {cpus or 'none'}"
+    return "was not there" if cpus is None else "had CPUs %s" % (cpus or "none")
 
 
 def _has(cpus: str | None) -> str:
-    return "is not there any more" if cpus is None else f"has CPUs {cpus or 'none'}"
+    return "is not there any more" if cpus is None else "has CPUs %s" % (cpus or "none")

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.filter.batches import batches
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.batches import checked
 
 GOOD = [
     ([1, "5%", "25%", "100%"], [1, "5%", "25%", "100%"]),
@@ -21,10 +20,10 @@ GOOD = [
 
 @pytest.mark.parametrize("given, expected", GOOD)
 def test_batches(given, expected):
-    assert batches(given) == expected
+    assert checked(given, "npu_affinity_batches") == expected
 
 
 @pytest.mark.parametrize("given", [0, -1, "0%", "101%", "5 %", "all", True, [1, None], []])
 def test_what_is_refused(given):
-    with pytest.raises(AnsibleFilterError, match="npu_affinity_batches: "):
-        batches(given)
+    with pytest.raises(ValueError, match="npu_affinity_batches: "):
+        checked(given, "npu_affinity_batches")
