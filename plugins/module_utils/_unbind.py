@@ -39,7 +39,8 @@ from ._state.files import FileState, States, is_file, is_ours, leftovers, remove
 from ._state.release import Options, Outcome, Release
 from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._transaction import host_files
-from ._transaction.host_files import INTERRUPTED, Earlier, Request, Transaction, apply, each, standing, take_away
+from ._transaction.host_files import INTERRUPTED, Request, Transaction, apply, each, standing, take_away
+from ._transaction.step import Step
 
 T = TypeVar("T")
 RELEASES: dict[str, type[Release]] = {
@@ -142,28 +143,25 @@ def unbind(
     return report
 
 
-class SwitchedOff(Earlier):
-    """What earlier binds did for features that are absent, undone wholly or not at all, as the first part of a transaction.
-
-    Raises ``ValueError`` at once for what could not be undone.
-    """
+class SwitchedOff(Step):
+    """What earlier binds did for features that are absent, undone wholly or not at all, as the first part of a transaction."""
 
     def __init__(self, host: Host, npu_smi: str | None, move_memory: bool, features: Sequence[str]) -> None:
-        self.title = ", ".join(features)
+        Step.__init__(self)
+        self.title = "features that were to be switched off (%s)" % ", ".join(features)
         self.report = _Strict(previous.recorded(host))
         self._unbinding = _Unbinding(host, self.report, Options(npu_smi, True, move_memory), features, strict=True)
-        with _named():
-            self._unbinding.look()
 
     @property
     def changed(self) -> bool:
         return self.report.changed
 
-    def predict(self) -> None:
-        """Complete the report of check mode."""
+    def look(self, check: bool) -> None:
         with _named():
-            self._unbinding.finish_releases(check=True)
-            self.report.require_all()
+            self._unbinding.look()
+            if check:
+                self._unbinding.finish_releases(check=True)
+                self.report.require_all()
 
     def run(self) -> None:
         with _named():

@@ -13,9 +13,9 @@ description:
   - Compares a whole set of files with the host and writes only those that differ, atomically, in one module call.
   - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
     memory nodes the units really have, because the exit status of C(systemctl) proves nothing.
-  - Everything is looked at and checked before the first write, files, units, memory and O(tuning) alike. When a step fails all the same, all
-    files and settings are put back, units that were stopped are started, and systemd is reloaded. What O(interrupts) could not bind is no
-    such step.
+  - Everything is looked at and checked before the first write, files, units, memory, O(tuning) and the device share of O(state) alike. When a
+    step fails all the same, all files, settings and chips are restored, units that were stopped are started, and systemd is reloaded. A
+    failure to bind O(interrupts) does not trigger this.
   - When an earlier run of the collection was killed after it had stopped a service for a moment, such as the kubelet, that service is
     started.
   - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
@@ -210,7 +210,7 @@ options:
     type: str
     default: ''
   npu_smi:
-    description: The C(npu-smi) command, for device share that is switched off. By default it is looked for where Ascend drivers put it.
+    description: The C(npu-smi) command, for device share. By default it is searched where Ascend drivers install it.
     type: str
   timeout:
     description: Seconds that each C(systemctl) call may take.
@@ -357,6 +357,13 @@ interrupts:
   returned: success, and when they could not be bound; none without O(interrupts)
   type: dict
   sample: {npus: [], unchangeable: [], failures: []}
+device_share:
+  description:
+    - The state of the chips as RV(npu.affinity.device_share#module:chips), RV(npu.affinity.device_share#module:recover),
+      RV(npu.affinity.device_share#module:busy) and RV(npu.affinity.device_share#module:failures). Null if O(state) does not have the feature.
+  returned: success
+  type: dict
+  sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], recover: null, busy: [], failures: []}
 settings:
   description: The settings that O(tuning) changed.
   returned: success
@@ -413,6 +420,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 )
 
 if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff
 
@@ -511,17 +519,24 @@ def absent_features(host: Host, state: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def switched_off(host: Host, params: Mapping[str, Any], check: bool) -> SwitchedOff | None:
+def switched_off(host: Host, params: Mapping[str, Any]) -> SwitchedOff | None:
     """Return what undoes the features that the desired state no longer has; None where nothing of them is left."""
     features = absent_features(host, params["state"]) if params["state"] else []
     if not features:
         return None
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff  # its imports cost a host more than the rest
 
-    off = SwitchedOff(host, params["npu_smi"], params["move_memory"], features)
-    if check:
-        off.predict()
-    return off
+    return SwitchedOff(host, params["npu_smi"], params["move_memory"], features)
+
+
+def device_share(host: Host, params: Mapping[str, Any]) -> DeviceShare | None:
+    """Return the step that sets device share; None where the desired state does not have it."""
+    wanted = params["state"]["live"].get("device_share") if params["state"] else None
+    if not wanted:
+        return None
+    from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare  # only where it is wanted
+
+    return DeviceShare(host, wanted, params["npu_smi"])
 
 
 def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str], dict[str, Any] | None]:
@@ -557,6 +572,7 @@ def log(host: Host, params: Mapping[str, Any], done: Mapping[str, Any]) -> None:
     changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
     changes += ["%(path)s: %(before)s -> %(after)s" % step for step in done["settings"]]
     changes += binding.moves(moved)
+    changes += diffs.device_share(**{key: done["device_share"][key] for key in ("chips", "recover")}) if done["device_share"] else []
     log_change(host, params["action"], params["author"], count(len(changes), "change"), changes, params["reason"], done["history"])
 
 
@@ -589,7 +605,7 @@ def main() -> None:
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
-    done: dict[str, Any] = {"changed": False, "settings": [], "interrupts": None, "history": None}
+    done: dict[str, Any] = {"changed": False, "settings": [], "interrupts": None, "device_share": None, "history": None}
     diff = diffs.Diff()
     warnings: list[str] = []
     failure = ""
@@ -602,14 +618,18 @@ def main() -> None:
             soft_split.require(host, params["soft_split"])
         unread = _textfile.place(host, params["textfile"])[1] if params["textfile"] is not None else ""
         with changing(host, "module host_files", check):
-            off = switched_off(host, params, check)
+            off, share = switched_off(host, params), device_share(host, params)
             looked = interrupts.look(host, plan, check=check) if plan else None
             request = Request(files=files, owned=owned, previous=looked[1] if looked else {}, tuning=tuning, applied=applied, **wanted)
-            report = apply(host, request, check, off)
+            report = apply(host, request, check, *([step for step in (step,) if step] for step in (off, share)))
             if off:
                 done.update(done_to_files(off.report), changed=off.changed)
                 warnings += off.report.warnings + (off.report.share.warnings if off.report.share else [])
                 diffs.add_unbind(diff, off.report)
+            if share:
+                done.update(device_share=share.result(), changed=done["changed"] or share.changed)
+                warnings += share.warnings
+                diff.add(diffs.SHARE, share.lines())
             untried = report.untried + [unread][: bool(unread)]
             done = {**done, **joined(done, done_to_files(report)), "untried": untried, "history": report.history}
             done["changed"] = done["changed"] or report.changed

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from .._outside import say
 from .._table import count
@@ -88,7 +88,24 @@ def switch(
     ``only_ours``: switch off only what this collection switched on, by what it recorded before its first change. ``recover``: the
     driver's recovery switch, None to leave it. Raises ``ValueError`` for a choice that the host does not have or the product can't do.
     """
-    selected = select(cards.chips, chosen)
+    report = compare(host, tool, cards, Choice(enabled, chosen, only_ours), check)
+    apply(host, tool, cards, report, recover, check)
+    return report
+
+
+class Choice(NamedTuple):
+    """Which cards and chips get which state; see :func:`switch`."""
+
+    enabled: bool
+    chosen: Sequence[Any] = ()
+    only_ours: bool = True
+
+
+def compare(host: Host, tool: ShareTool, cards: Cards, choice: Choice, check: bool) -> Report:
+    """Return a :class:`Report` of what is there and what is wanted, for :func:`apply`. Before the first change all cards are asked, because
+    what they had is recorded then."""
+    enabled = choice.enabled
+    selected = select(cards.chips, choice.chosen)
     recorded = previous.recorded(host).get(SECTION)
     report = Report()
     report.files = _files(host)
@@ -99,7 +116,7 @@ def switch(
                 report.failed[card] = str(refused[card])
             continue
         kept = []
-        if only_ours and not enabled:
+        if choice.only_ours and not enabled:
             kept = [chip for chip in chips if report.before[card].get(chip) is not False and not _is_ours(recorded, card, chip)]
         if kept:
             report.warnings.append(
@@ -108,7 +125,6 @@ def switch(
             )
         if not kept or card in cards.by_chip:
             report.wanted[card] = {chip: enabled for chip in chips if chip not in kept}
-    apply(host, tool, cards, report, recover, check)
     return report
 
 

@@ -102,6 +102,11 @@ class ShareTool:
     def cards(self) -> Cards:
         return Cards(self._ask(parse_mapping, "-m"))
 
+    def version(self) -> str | None:
+        """Return the version of the driver as npu-smi prints it."""
+        version: str | None = self._ask(parse_info)["version"]
+        return version
+
     def processes(self, card: int) -> list[int]:
         """Return the PIDs that npu-smi lists for a card; not all of them, and none where it does not answer."""
         try:

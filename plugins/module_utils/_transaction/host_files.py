@@ -3,12 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bring a set of host files and the systemd units that they configure to the wanted state, wholly or not at all.
 
-Order: compare, refuse what is unsafe, start what a killed run had stopped, release what is switched off (:class:`Earlier`), record what was
-there before the first bind, set what concerns the whole host, widen live CPU sets whose setting goes, write, try the programs of our units,
-reload, stop slices that are gone and idle, enable, start, give running units what the reload did not, read back what the kernel grants, add
-to the history. When a step fails, every file and setting is put back, what was stopped is started, systemd is told again, and previous.json
-is as it was. Before the first write the paths are noted in previous.json, and forgotten when systemd has followed: what a killed run began
-the next one finishes.
+Order: compare, refuse what is unsafe, start what a killed run had stopped, take the steps that come before (:mod:`.step`: what is switched
+off), record what was there before the first bind, set what concerns the whole host, widen live CPU sets whose setting goes, write, try the
+programs of our units, reload, stop slices that are gone and idle, enable, start, give running units what the reload did not, read back what
+the kernel grants, take the steps that come after, add to the history. When a step fails, every file and setting is put back, what was
+stopped is started, systemd is told again, and previous.json is as it was. Before the first write the paths are noted in previous.json, and
+forgotten when systemd has followed: what a killed run began the next one finishes.
 
 This module is private to the collection.
 """
@@ -31,6 +31,7 @@ from .._state import previous as _previous
 from .._state.files import FileState, States, is_file, is_ours, leftovers, missing_folders, remove_empty, remove_file
 from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of, units_of
 from . import live_sets, programs
+from .step import Step
 
 INTERRUPTED = "interrupted"
 """The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""
@@ -191,26 +192,6 @@ def _lost_settings(before: FileState, after: FileState) -> set[str]:
 
 class TakenBack(ValueError):
     """A step failed, and the host is as it was before the transaction; or the text says what could not be put back."""
-
-
-class Earlier:
-    """What belongs to a transaction and comes before its files. ``run`` raises ``ValueError`` where it cannot be done wholly, ``undo``
-    takes it back, also where ``run`` did not end, and ``finish`` forgets what only unbind needs. ``title`` names it in a sentence."""
-
-    title = ""
-
-    @property
-    def changed(self) -> bool:
-        raise NotImplementedError
-
-    def run(self) -> None:
-        raise NotImplementedError
-
-    def undo(self) -> None:
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        raise NotImplementedError
 
 
 class Transaction:
@@ -608,33 +589,37 @@ class _Record:
         remove_empty(self.host, self.folders)
 
 
-def apply(host: Host, request: Request, check: bool = False, earlier: Earlier | None = None) -> Report:
-    """Bring the host to the requested state and return the :class:`Report`; with ``earlier`` that is done before, in the same transaction.
+def apply(host: Host, request: Request, check: bool = False, before: Sequence[Step] = (), after: Sequence[Step] = ()) -> Report:
+    """Bring the host to the requested state and return the :class:`Report`; ``before`` and ``after`` are steps of the same transaction.
 
     Raises ``ValueError`` with a sentence when the request is unsafe, and its kind :class:`TakenBack` when it could not be reached.
     """
     transaction = Transaction(host, request)
     transaction.look()
-    if check or not (transaction.report.changed or earlier):
+    for step in [*before, *after]:
+        step.look(check)
+    if check or not (transaction.report.changed or before or any(step.changed for step in after)):
         return transaction.report
     stopped = journal.stopped(host)
     not_started = journal.finish(host, transaction.systemd)
     record = None
+    begun: list[Step] = []
     try:
         record = _Record(host)
-        if earlier:
-            earlier.run()
+        _run(before, begun)
+        if before:
             transaction = Transaction(host, request)
             transaction.look()
-        changed = transaction.report.changed or bool(earlier and earlier.changed)
-        if changed:
+        if transaction.report.changed or any(step.changed for step in before):
             transaction.run()
-        if earlier:
-            earlier.finish()
+        _run(after, begun)
+        for step in begun:
+            step.finish()
+        changed = transaction.report.changed or any(step.changed for step in begun)
         if changed and request.applied:  # last: what fails after it would be undone, and the entry not
             transaction.report.history = entries.keep(host, request.applied)
     except (OSError, ValueError, CommandError) as error:
-        raise TakenBack("%s%s" % (error, _take_back(transaction, record, earlier)))
+        raise TakenBack("%s%s" % (error, _take_back(transaction, record, begun)))
     transaction.finish()
     report = transaction.report
     report.actions = ["start %s again" % unit for unit in stopped if "start %s again" % unit not in report.actions] + report.actions
@@ -644,15 +629,25 @@ def apply(host: Host, request: Request, check: bool = False, earlier: Earlier | 
     return report
 
 
-def _take_back(transaction: Transaction, record: _Record | None, earlier: Earlier | None) -> str:
-    """Undo what was done until a step failed, and return what became of it, as the end of a sentence."""
+def _run(steps: Iterable[Step], begun: list[Step]) -> None:
+    for step in steps:
+        begun.append(step)
+        step.run()
+
+
+def _take_back(transaction: Transaction, record: _Record | None, begun: Sequence[Step]) -> str:
+    """Undo what was done until a step failed, and return what became of it, as the end of a sentence.
+
+    The files come first: a thread can go back only to CPUs that its slice grants again.
+    """
+    changed = [step.title for step in begun if step.changed]
+    kinds = [word for word, done in (("files", transaction.written), ("settings", transaction.tuned)) if done] + changed
     try:
-        each([transaction.undo] + ([earlier.undo] if earlier else []))
+        each([transaction.undo] + [step.undo for step in reversed(begun)])
         if record:
             record.restore()  # as long as anything is to be put back, it says what
     except (OSError, ValueError) as second:
         written = ", ".join(transaction.written)
         return "; putting the files back failed as well: %s. Files written: %s" % (second, written)
-    kinds = [word for word, done in (("files", transaction.written or earlier), ("settings", transaction.tuned or earlier)) if done]
-    kept = ", those of what is switched off (%s) included" % earlier.title if earlier else ""
-    return ". %s%s" % ("All %s were put back as they were" % " and ".join(kinds) if kinds else "No file was changed", kept)
+    listed = " and ".join([", ".join(kinds[:-1])][: len(kinds) - 1] + kinds[-1:])
+    return ". %s" % ("All %s were put back as they were" % listed if kinds else "No file was changed")

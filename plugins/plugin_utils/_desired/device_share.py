@@ -21,17 +21,22 @@ OWNED = FEATURES["device_share"].owned
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
-    """Return device share as module binding_info takes it, and the unit where the host has NPUs; ``settings``: those of the role."""
+    """Return device share as the host applies and compares it, and the unit, where the host has NPUs; ``settings``: those of the role."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
+    has_npus = any(npu["kind"] == "npu" for npu in topology["npus"])
+    if not (has_npus or settings["npus"]):
+        return Feature(owned=OWNED, python=settings["python"], needs_plan=True)
     live = {
         "enabled": settings["device_share"],
         "npus": settings["npus"],
         "only_ours": settings["only_ours"],
         "recover": settings["recover"],
+        "ignore_busy": settings["ignore_busy"],
+        "min_driver": settings["min_driver"],
+        "timeout": settings["timeout"],
     }
-    at_boot = settings["device_share"] and settings["boot"] and any(npu["kind"] == "npu" for npu in topology["npus"])
-    if not at_boot:
+    if not (settings["device_share"] and settings["boot"] and has_npus):
         return Feature(owned=OWNED, python=settings["python"], needs_plan=True, live=live)
     return Feature(
         files=(unit(DEVICE_SHARE_SERVICE, service(settings)),),

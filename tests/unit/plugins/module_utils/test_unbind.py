@@ -885,7 +885,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_f
     request = Request(files=FEWER_SLICES, owned=[UNITS + "/npu-*.slice"])
 
     def switch_off(twin):
-        apply(twin, request, earlier=SwitchedOff(twin, None, False, features))
+        apply(twin, request, before=[SwitchedOff(twin, None, False, features)])
 
     units = ("npu.slice", "npu-0.slice", "system.slice")
     folder, error = str(tmp_path_factory.mktemp("off")), OSError(28, "No space left on device")
@@ -896,7 +896,9 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_f
             break
         if steps.sentences and steps.sentences[0].startswith(previous.PATH):
             continue  # all is done but for the note that a run is under way
-        assert steps.sentences and "those of what is switched off (irq, tuning, vnpu) included" in steps.sentences[0], "step %d" % last
+        assert steps.sentences and "features that were to be switched off (irq, tuning, vnpu) were put back" in steps.sentences[0], (
+            "step %d" % last
+        )
         assert "failed as well" not in steps.sentences[0], "step %d" % last
         assert snapshot(twin.root) == snapshot(machine.root), "step %d" % last
         assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
@@ -917,7 +919,7 @@ def test_features_off_in_a_bind_that_is_killed_are_off_after_the_next(machine, t
 
     def switch_off(twin):
         features = absent_features(twin, state)
-        apply(twin, Request(), earlier=SwitchedOff(twin, None, False, features) if features else None)
+        apply(twin, Request(), before=[SwitchedOff(twin, None, False, features)] if features else ())
 
     folder = str(tmp_path_factory.mktemp("off"))
     straight = moved_to(machine, folder + "/straight")

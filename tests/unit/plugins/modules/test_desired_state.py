@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # 
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
+from tests.simulator.faults import set_faults  # noqa: E402
 
 MACHINE = {
     "cpus": {"per_node": 16},
@@ -79,6 +80,8 @@ SETTINGS = {
         "npus": [],
         "only_ours": True,
         "recover": "leave",
+        "ignore_busy": False,
+        "min_driver": "25.5",
         "boot": True,
         "wait": 60,
         "timeout": 60,
@@ -193,6 +196,38 @@ def test_device_share_that_is_switched_off_is_put_back(bind, root, run_module):
     assert share["changed"]
     assert bind()["changed"] and not bind()["changed"]
     assert [chip["before"] for chip in run_module("device_share", root=str(root), enabled=False)["chips"]] == [False, False]
+
+
+def sharing(run_module, root, **settings):
+    """Apply device share alone, and return what module host_files answers, and the states of the chips afterwards."""
+    topology = gather(Host(str(root)))
+    wanted = {"device_share": {**SETTINGS["device_share"], "enabled": True, **settings}}
+    result = run_module("host_files", root=str(root), state=json.loads(json.dumps(desired_state(topology, plan(topology), wanted))))
+    chips = run_module("device_share", root=str(root), enabled=True, _ansible_check_mode=True)["chips"]
+    return result, [chip["before"] for chip in chips]
+
+
+def test_a_busy_card_restores_the_files_and_the_other_cards(run_module, root):
+    set_faults(root, busy=[1])
+    before = files_of(root)
+    result, chips = sharing(run_module, root)
+    assert result["failed"] and "card 1: chip 0 is not on, because a container holds the card" in result["msg"]
+    assert "All files and device share settings were put back as they were" in result["msg"]
+    assert chips == [False, False] and files_of(root) == before
+
+
+def test_a_busy_card_that_may_wait_is_a_warning(run_module, root):
+    set_faults(root, busy=[1])
+    result, chips = sharing(run_module, root, ignore_busy=True)
+    assert "card 1: chip 0 is not on, because a container holds the card" in str(result["warnings"])
+    assert (chips, result["device_share"]["busy"], result["history"]) == ([True, False], [1], 1)
+
+
+def test_a_driver_without_soft_slicing_is_refused_before_the_first_write(run_module, root):
+    before = files_of(root)
+    result, chips = sharing(run_module, root, min_driver="99.0")
+    assert "99.0 or newer is required" in result["msg"]
+    assert chips == [False, False] and files_of(root) == before
 
 
 def test_verify_by_the_same_document(bind, root, run_module):

@@ -1,0 +1,38 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a transaction does before and after its files: each feature with something of this kind has a :class:`Step`."""
+
+from __future__ import annotations
+
+
+class Step:
+    """One part of a transaction besides its files and units.
+
+    ``title`` names it in a sentence, in the plural. ``warnings`` are sentences for the user.
+    """
+
+    title = ""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was changed, or after :meth:`look` whether something would be."""
+        raise NotImplementedError
+
+    def look(self, check: bool) -> None:
+        """Find out without a write what differs, in check mode also what to report. Raises ``ValueError`` for what is unsafe."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Change the host. Raises ``ValueError`` where that cannot be done wholly."""
+        raise NotImplementedError
+
+    def undo(self) -> None:
+        """Restore what :meth:`run` changed, also where it did not end. Raises ``ValueError`` with what could not be restored."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Forget what only :meth:`undo` needs: all steps have succeeded."""

@@ -1,0 +1,32 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A bind with every feature that sets something on the running host, which fails at its last step."""
+
+from __future__ import annotations
+
+from tests.integration.test_vnpus import MACHINE, SHARED, shares
+
+HISTORY = "etc/npu-affinity/history"
+
+
+def state_of(hosts):
+    """Return what a host has, apart from logs and from what npu-smi and the runs keep for themselves."""
+    return {path: state for path, state in hosts.snapshot("host").items() if not path.startswith(("/var/log", "/run"))}
+
+
+def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
+    hosts = fleet(host=MACHINE)
+    tree = hosts.tree("host")
+    (tree / HISTORY).parent.mkdir(parents=True, exist_ok=True)
+    (tree / HISTORY).write_text("no folder\n")
+    before = state_of(hosts)
+    run = hosts.play("bind", **SHARED)
+    assert run.status != 0
+    reason = run.failure("host")
+    assert "/etc/npu-affinity/history cannot be written" in reason, run.output
+    assert "All files and device share settings were put back as they were" in reason
+    assert shares(tree) == [] and state_of(hosts) == before
+    (tree / HISTORY).unlink()
+    assert hosts.play("bind", **SHARED).status == 0
+    assert shares(tree) == ["0:0", "1:0"]
