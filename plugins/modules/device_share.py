@@ -181,6 +181,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, select
+from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER, Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
@@ -249,17 +250,16 @@ def main() -> None:
     failed = {card: text for card, text in report.failed.items() if card not in ignored}
     for sentence in diffs.card_sentences(ignored):
         module.warn(sentence)
-    chips = diffs.chips_of(report)
-    recover = diffs.recover_of(report)
+    shown = result_of(report)
     result: dict[str, Any] = {
+        **shown,
         "changed": report.changed or written.changed,
-        "chips": chips,
-        "recover": recover,
-        "busy": report.busy,
-        "failures": diffs.card_sentences(report.failed),
         "files": [path for path, (before, after) in written.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in written.changes.items() if after.text is None],
-        "diff": diffs.Diff().add_files(written.changes, written.actions).add(diffs.SHARE, diffs.device_share(chips, recover)).document(),
+        "diff": diffs.Diff()
+        .add_files(written.changes, written.actions)
+        .add(diffs.SHARE, diffs.device_share(shown["chips"], shown["recover"]))
+        .document(),
     }
     if failed:
         module.fail_json(msg="device share is not as wanted: " + "; ".join(diffs.card_sentences(failed)), **result)

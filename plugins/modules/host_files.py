@@ -13,9 +13,9 @@ description:
   - Compares a whole set of files with the host and writes only those that differ, atomically, in one module call.
   - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
     memory nodes the units really have, because the exit status of C(systemctl) proves nothing.
-  - Everything is looked at and checked before the first write, files, units, memory, O(tuning) and the device share of O(state) alike. When a
-    step fails all the same, all files, settings and chips are restored, units that were stopped are started, and systemd is reloaded. A
-    failure to bind O(interrupts) does not trigger this.
+  - Everything is looked at and checked before the first write, files, units, memory, O(tuning), device share and threads alike. When a step fails
+    all the same, all files, settings, chips and threads are restored, units that were stopped are started, and systemd is reloaded. A
+    failure to bind O(interrupts) does not trigger this, nor does memory that could not be moved after threads.
   - When an earlier run of the collection was killed after it had stopped a service for a moment, such as the kubelet, that service is
     started.
   - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
@@ -364,6 +364,19 @@ device_share:
   returned: success
   type: dict
   sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], recover: null, busy: [], failures: []}
+threads:
+  description:
+    - The threads of running processes as RV(npu.affinity.process_affinity#module:processes),
+      RV(npu.affinity.process_affinity#module:failures), RV(npu.affinity.process_affinity#module:memory) and
+      RV(npu.affinity.process_affinity#module:migration), and whether any was C(changed). Null if O(state) does not have the feature.
+  returned: success
+  type: dict
+  sample: {changed: false, processes: [], failures: []}
+disruptive:
+  description: Whether anything but threads of running processes changed. If so, a play takes the host out of service first.
+  returned: always
+  type: bool
+  sample: true
 settings:
   description: The settings that O(tuning) changed.
   returned: success
@@ -420,7 +433,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare
+    from ansible_collections.npu.affinity.plugins.module_utils._transaction.step import LiveStep
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff
 
@@ -529,14 +542,19 @@ def switched_off(host: Host, params: Mapping[str, Any]) -> SwitchedOff | None:
     return SwitchedOff(host, params["npu_smi"], params["move_memory"], features)
 
 
-def device_share(host: Host, params: Mapping[str, Any]) -> DeviceShare | None:
-    """Return the step that sets device share; None where the desired state does not have it."""
-    wanted = params["state"]["live"].get("device_share") if params["state"] else None
-    if not wanted:
-        return None
-    from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare  # only where it is wanted
+def live_steps(host: Host, params: Mapping[str, Any]) -> dict[str, LiveStep]:
+    """Return the steps that set what the desired state wants of the running host, by feature, in their order."""
+    live = params["state"]["live"] if params["state"] else {}
+    steps: dict[str, LiveStep] = {}
+    if live.get("device_share"):
+        from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare  # only where it is wanted
 
-    return DeviceShare(host, wanted, params["npu_smi"])
+        steps["device_share"] = DeviceShare(host, live["device_share"], params["npu_smi"])
+    if live.get("threads"):
+        from ansible_collections.npu.affinity.plugins.module_utils._processes.step import Threads
+
+        steps["threads"] = Threads(host, params["plan"], live["threads"])
+    return steps
 
 
 def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str], dict[str, Any] | None]:
@@ -566,13 +584,24 @@ def applied_state(params: Mapping[str, Any]) -> Applied | None:
     return Applied(params["action"], dict(params["state"], plan=params["plan"]), params["author"], params["reason"])
 
 
-def log(host: Host, params: Mapping[str, Any], done: Mapping[str, Any]) -> None:
-    """Say in the journal of the host what was changed."""
+def add_live(done: dict[str, Any], diff: diffs.Diff, live: Mapping[str, LiveStep]) -> list[str]:
+    """Add what the steps did to the running host, and return their lines for the journal."""
+    for feature, step in live.items():
+        done[feature] = step.result()
+        for title, lines in step.lines().items():
+            diff.add(title, lines)
+    done["disruptive"] = done["changed"] or any(step.changed for feature, step in live.items() if feature != "threads")
+    done["changed"] = done["disruptive"] or bool(done["threads"] and done["threads"]["changed"])
+    return [line for step in live.values() for lines in step.lines().values() for line in lines]
+
+
+def log(host: Host, params: Mapping[str, Any], done: Mapping[str, Any], live: list[str]) -> None:
+    """Report in the journal of the host what was changed; ``live`` has what was set on the running host."""
     moved = (done["interrupts"] or {}).get("npus", [])
     changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
     changes += ["%(path)s: %(before)s -> %(after)s" % step for step in done["settings"]]
     changes += binding.moves(moved)
-    changes += diffs.device_share(**{key: done["device_share"][key] for key in ("chips", "recover")}) if done["device_share"] else []
+    changes += live
     log_change(host, params["action"], params["author"], count(len(changes), "change"), changes, params["reason"], done["history"])
 
 
@@ -605,10 +634,11 @@ def main() -> None:
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
-    done: dict[str, Any] = {"changed": False, "settings": [], "interrupts": None, "device_share": None, "history": None}
+    done: dict[str, Any] = dict({"changed": False, "settings": []}, **dict.fromkeys(("interrupts", "device_share", "threads", "history")))
     diff = diffs.Diff()
     warnings: list[str] = []
     failure = ""
+    finished: dict[str, LiveStep] = {}
     applied = applied_state(params)
     try:
         host = Host(params["root"], params["timeout"])
@@ -618,18 +648,15 @@ def main() -> None:
             soft_split.require(host, params["soft_split"])
         unread = _textfile.place(host, params["textfile"])[1] if params["textfile"] is not None else ""
         with changing(host, "module host_files", check):
-            off, share = switched_off(host, params), device_share(host, params)
+            off, live = switched_off(host, params), live_steps(host, params)
             looked = interrupts.look(host, plan, check=check) if plan else None
             request = Request(files=files, owned=owned, previous=looked[1] if looked else {}, tuning=tuning, applied=applied, **wanted)
-            report = apply(host, request, check, *([step for step in (step,) if step] for step in (off, share)))
+            report = apply(host, request, check, [off] if off else [], list(live.values()))
+            finished = live
             if off:
                 done.update(done_to_files(off.report), changed=off.changed)
                 warnings += off.report.warnings + (off.report.share.warnings if off.report.share else [])
                 diffs.add_unbind(diff, off.report)
-            if share:
-                done.update(device_share=share.result(), changed=done["changed"] or share.changed)
-                warnings += share.warnings
-                diff.add(diffs.SHARE, share.lines())
             untried = report.untried + [unread][: bool(unread)]
             done = {**done, **joined(done, done_to_files(report)), "untried": untried, "history": report.history}
             done["changed"] = done["changed"] or report.changed
@@ -637,14 +664,16 @@ def main() -> None:
             diff.add_files(report.changes, report.actions, report.restart_needed)
             warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
             if looked:
-                moved, done["interrupts"], remarks, lines = interrupts.bind(
+                bound, done["interrupts"], remarks, lines = interrupts.bind(
                     host, plan, looked, check, tolerant=params["irq_failure"] == "warn"
                 )
-                done["changed"] = done["changed"] or moved
+                done["changed"] = done["changed"] or bound
                 diff.add(diffs.INTERRUPTS, lines)
                 warnings += remarks
         if not check:
             warnings += programs.run_again(host, report.failed_units)
+            for step in live.values():
+                step.complete()
     except interrupts.Unbound as error:
         done.update(interrupts=error.result, changed=done["changed"] or error.result["changed"])
         failure = str(error)
@@ -652,9 +681,10 @@ def main() -> None:
         failure = str(error)
         if isinstance(error, TakenBack):
             log_failure(host, params, error)
+    moved = add_live(done, diff, finished)
     if done["changed"] and not check:
-        log(host, params, done)
-    for sentence in warnings:
+        log(host, params, done, moved)
+    for sentence in dict.fromkeys(warnings + [sentence for step in finished.values() for sentence in step.warnings]):
         module.warn(sentence)
     if failure:
         module.fail_json(msg=failure, **done)

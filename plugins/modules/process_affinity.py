@@ -197,7 +197,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import Migration, tables
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import grouped, place
+from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
+from ansible_collections.npu.affinity.plugins.module_utils._processes.step import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import find, groups_of, plan_in_force
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
@@ -232,25 +233,12 @@ def main() -> None:
             migration.carry_out()
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    result: dict[str, Any] = {
-        "changed": report.changed,
-        "processes": [dict(row, threads=grouped(row["threads"])) for row in report.processes],
-        "failures": report.failed,
-    }
-    for row in result["processes"]:
-        del row["title"]
+    result = result_of(report, migration, module.check_mode)
     warnings = report.warnings
     if params["memory"] != "none":
         result["memory"], unread = tables(host, report.found)
         warnings = warnings + unread
     if migration:
-        result["migration"] = {
-            "total_mib": round(migration.total, 1),
-            "moved_mib": round(migration.moved, 1),
-            "steps": migration.steps,
-        }
-        result["changed"] |= bool(migration.todo) if module.check_mode else migration.moved >= 1
-        result["failures"] += migration.failed
         diff.add(diffs.MEMORY, diffs.memory(migration, module.check_mode))
         warnings = warnings + migration.warnings
     for sentence in warnings:

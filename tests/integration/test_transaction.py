@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from tests.integration.test_threads import THREADS, placed, start
 from tests.integration.test_vnpus import MACHINE, SHARED, shares
 
 HISTORY = "etc/npu-affinity/history"
@@ -12,7 +13,8 @@ HISTORY = "etc/npu-affinity/history"
 
 def state_of(hosts):
     """Return what a host has, apart from logs and from what npu-smi and the runs keep for themselves."""
-    return {path: state for path, state in hosts.snapshot("host").items() if not path.startswith(("/var/log", "/run"))}
+    found = {path: state for path, state in hosts.snapshot("host").items() if not path.startswith(("/var/log", "/run"))}
+    return {path: state if isinstance(state, str) else state[2] for path, state in found.items()}
 
 
 def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
@@ -20,13 +22,15 @@ def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
     tree = hosts.tree("host")
     (tree / HISTORY).parent.mkdir(parents=True, exist_ok=True)
     (tree / HISTORY).write_text("no folder\n")
+    start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
     before = state_of(hosts)
-    run = hosts.play("bind", **SHARED)
+    run = hosts.play("bind", **SHARED, **THREADS)
     assert run.status != 0
     reason = run.failure("host")
     assert "/etc/npu-affinity/history cannot be written" in reason, run.output
-    assert "All files and device share settings were put back as they were" in reason
+    assert "All files, device share settings and threads were put back as they were" in reason
     assert shares(tree) == [] and state_of(hosts) == before
     (tree / HISTORY).unlink()
-    assert hosts.play("bind", **SHARED).status == 0
-    assert shares(tree) == ["0:0", "1:0"]
+    assert hosts.play("bind", **SHARED, **THREADS).status == 0
+    assert shares(tree) == ["0:0", "1:0"] and placed(tree, 4000) != ("0-31",) * 4
+    assert [path.name for path in (tree / HISTORY).iterdir()] == ["1.json"]

@@ -10,14 +10,14 @@ from typing import Any, Mapping
 from .._host import CommandError, Host
 from .._module import diffs
 from .._smi.driver import installed_version
-from .._transaction.step import Step
+from .._transaction.step import LiveStep
 from . import switching
 from .calls import OLDEST_DRIVER
 from .switching import RECOVER, Choice, Report
 from .tool import Cards, Refusal, ShareTool
 
 
-class DeviceShare(Step):
+class DeviceShare(LiveStep):
     """Brings every chip to the wanted state and reads it back.
 
     ``wanted`` is what a desired state has as ``live.device_share``. A card that a container holds fails the step, or with ``ignore_busy``
@@ -27,7 +27,7 @@ class DeviceShare(Step):
     title = "device share settings"
 
     def __init__(self, host: Host, wanted: Mapping[str, Any], npu_smi: str | None = None) -> None:
-        Step.__init__(self)
+        LiveStep.__init__(self)
         self.host = Host(host.root, wanted.get("timeout", 60))
         self.wanted = wanted
         self.npu_smi = npu_smi
@@ -87,9 +87,8 @@ class DeviceShare(Step):
         """Return ``{chips, recover, busy, failures}`` as module ``device_share`` documents it."""
         return result_of(self.report)
 
-    def lines(self) -> list[str]:
-        """Return the lines of the diff."""
-        return diffs.device_share(diffs.chips_of(self.report), diffs.recover_of(self.report))
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report), diffs.recover_of(self.report))}
 
 
 def result_of(report: Report) -> dict[str, Any]:

@@ -269,15 +269,22 @@ def place(
 
 
 def put_back(host: Host, report: Report) -> None:
-    """Put the threads that were moved back where they were; one that has ended needs nothing. Raises ``OSError``."""
+    """Restore the CPUs of the threads that were moved; one that has ended needs nothing. Raises ``ValueError`` with what could not be."""
+    failed = []
     for row in report.processes:
         for entry in row["threads"]:
-            if entry["before"] != entry["after"] and entry["state"] != "gone":
-                try:
-                    _Thread(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
-                except OSError as error:
-                    if error.errno not in GONE:
-                        raise
+            if entry["before"] == entry["after"] or entry["state"] == "gone":
+                continue
+            try:
+                _Thread(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
+            except OSError as error:
+                if error.errno not in GONE:
+                    failed.append(
+                        "thread %d (%s) of %s could not be restored to CPUs %s: %s"
+                        % (entry["tid"], entry["name"], row["title"], entry["before"], error.strerror)
+                    )
+    if failed:
+        raise ValueError("; ".join(failed))
 
 
 def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Step:
     """One part of a transaction besides its files and units.
@@ -36,3 +38,18 @@ class Step:
 
     def finish(self) -> None:
         """Forget what only :meth:`undo` needs: all steps have succeeded."""
+
+
+class LiveStep(Step):
+    """A step that sets what a feature wants of the running host."""
+
+    def result(self) -> dict[str, Any]:
+        """Return what a module returns of the step under the name of the feature."""
+        raise NotImplementedError
+
+    def lines(self) -> dict[str, list[str]]:
+        """Return the lines of the diff by their title."""
+        raise NotImplementedError
+
+    def complete(self) -> None:
+        """Do what takes long and cannot be undone, after the transaction. Raises ``ValueError`` with what failed."""

@@ -53,7 +53,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         python=settings["python"],
         runtime=timer,
         needs_plan=True,
-        live={"processes": found, "patterns": patterns},
+        live={"processes": found, "patterns": patterns, "memory": settings["memory"], "memory_limit": settings["memory_limit"]},
     )
 
 

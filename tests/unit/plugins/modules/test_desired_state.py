@@ -61,6 +61,8 @@ SETTINGS = {
         "workloads": [],
         "processes": [],
         "patterns": {"acl": ["acl_thread*"]},
+        "memory": "none",
+        "memory_limit": 4096,
         "timer": True,
         "interval": "1min",
         "python": PYTHON,
