@@ -372,6 +372,14 @@ threads:
   returned: success
   type: dict
   sample: {changed: false, processes: [], failures: []}
+kubelet:
+  description:
+    - What the kubelet of O(state) waits for, as RV(npu.affinity.kubelet_config#module:path), RV(npu.affinity.kubelet_config#module:pending) and
+      RV(npu.affinity.kubelet_config#module:removed). Nothing is written, because the kubelet has to restart on a drained node, which module
+      M(npu.affinity.kubelet_config) does. Null if O(state) does not have the feature and no drop-in is to be removed.
+  returned: success
+  type: dict
+  sample: {path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf, pending: ['cpuManagerPolicy: none -> static'], removed: []}
 disruptive:
   description: Whether anything but threads of running processes changed. If so, a play takes the host out of service first.
   returned: always
@@ -521,10 +529,14 @@ def placed_before(params: Mapping[str, Any]) -> set[str]:
 
 
 def absent_features(host: Host, state: Mapping[str, Any]) -> list[str]:
-    """Return the features that are absent and have left something on the host, or that a killed run has begun to undo."""
+    """Return the features that are absent and have left something on the host, or that a killed run has begun to undo.
+
+    The drop-in of the kubelet is not among them, because it is removed from a drained node only.
+    """
     recorded = previous.recorded(host)
     begun = recorded.get(INTERRUPTED, [])
-    looked = {name: (traces["sections"], Request(owned=traces["owned"])) for name, traces in sorted(state["absent"].items())}
+    absent = {name: traces for name, traces in sorted(state["absent"].items()) if name != "kubelet"}
+    looked = {name: (traces["sections"], Request(owned=traces["owned"])) for name, traces in absent.items()}
     return [
         name
         for name, (sections, request) in looked.items()
@@ -542,6 +554,12 @@ def switched_off(host: Host, params: Mapping[str, Any]) -> SwitchedOff | None:
     return SwitchedOff(host, params["npu_smi"], params["move_memory"], features)
 
 
+def kubelet_concerned(host: Host, state: Mapping[str, Any] | None) -> bool:
+    """Return whether the kubelet gets a drop-in, or an earlier one is to be removed."""
+    features = state["features"] if state else {}
+    return features.get("kubelet") == "present" or (features.get("kubelet") == "absent" and "kubelet" in previous.recorded(host))
+
+
 def live_steps(host: Host, params: Mapping[str, Any]) -> dict[str, LiveStep]:
     """Return the steps that set what the desired state wants of the running host, by feature, in their order."""
     live = params["state"]["live"] if params["state"] else {}
@@ -554,6 +572,10 @@ def live_steps(host: Host, params: Mapping[str, Any]) -> dict[str, LiveStep]:
         from ansible_collections.npu.affinity.plugins.module_utils._processes.step import Threads
 
         steps["threads"] = Threads(host, params["plan"], live["threads"])
+    if kubelet_concerned(host, params["state"]):
+        from ansible_collections.npu.affinity.plugins.module_utils._kubelet.step import Kubelet
+
+        steps["kubelet"] = Kubelet(host, live.get("kubelet"), "kubelet" not in params["state"]["absent"])
     return steps
 
 
@@ -634,7 +656,9 @@ def main() -> None:
     check, plan = module.check_mode, params["interrupts"]
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
-    done: dict[str, Any] = dict({"changed": False, "settings": []}, **dict.fromkeys(("interrupts", "device_share", "threads", "history")))
+    done: dict[str, Any] = dict(
+        {"changed": False, "settings": []}, **dict.fromkeys(("interrupts", "device_share", "threads", "kubelet", "history"))
+    )
     diff = diffs.Diff()
     warnings: list[str] = []
     failure = ""

@@ -36,7 +36,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     run = hosts.play("bind", **variables)
     assert run.status == 0, run.output
     assert "Pods have no CPUs of their own on this node" in run.output
-    assert "cpuManagerPolicy: none -> static" in run.output and "There is no kubelet on this host" in run.output
+    assert "cpuManagerPolicy: none -> static" in run.output and "No kubelet found on this host" in run.output
     assert not (tree / FOLDER).exists() and (tree / STATE).exists() and not log.exists()
     assert not list((tree / "etc/systemd/system").glob("npu*.slice")), "a kubelet that becomes static owns the CPUs"
     assert list((hosts.tree("bare") / "etc/systemd/system").glob("npu*.slice"))
@@ -52,6 +52,23 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     again = hosts.play("bind", *NODE_ALONE, **restarting)
     assert again.status == 0 and again.changed("node") == 0
     assert hosts.play("verify", *NODE_ALONE, **variables).status == 0
+
+    log.unlink()
+    off = hosts.play("bind", *NODE_ALONE, npu_affinity_batches=["100%"])
+    assert off.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() and not log.exists(), off.output
+    assert (
+        "cpuManagerPolicy: static -> not set" in off.output and "With npu_affinity_kubelet_restart: true the node is drained" in off.output
+    )
+    told = {name: value for name, value in restarting.items() if name != "npu_affinity_kubelet_enabled"}
+    for there in (False, True):
+        to = {"npu_affinity_to": "-1"} if there else {}
+        check = hosts.play("rollback" if there else "bind", "--check", *NODE_ALONE, **told, **to)
+        assert check.changed("node") == 1 and not log.exists(), check.output
+        moved = hosts.play("rollback" if there else "bind", *NODE_ALONE, **told, **to)
+        assert moved.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() is there, moved.output
+        assert log.read_text().split() == ["drain", "uncordon"]
+        log.unlink()
+    assert yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text()) == document
 
     run = hosts.play("unbind", *NODE_ALONE)
     assert run.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists()

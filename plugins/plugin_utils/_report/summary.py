@@ -16,7 +16,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands impo
 RESULTS = (
     "__npu_affinity_vnpu_result",
     "__npu_affinity_host_result",
-    "__npu_affinity_kubelet",
     "__npu_affinity_kubelet_result",
 )
 """What the tasks of a bind register."""
