@@ -16,13 +16,14 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.filter import plan, plan_table, plan_tables
+from ansible_collections.npu.affinity.plugins.filter import plan, plan_tables
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._table import plan_table
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
@@ -121,7 +122,7 @@ def plan_lines() -> list[str]:
     """Return what playbook plan prints of an Atlas 800 A2."""
     topology = _topology("a2_8x24")
     state = desired_state(topology, of_features({}))
-    return plan_table.plan_table(state["plan"], topology, state["summary"])
+    return plan_table(state["plan"], topology, state["summary"])
 
 
 def plan_tables_lines() -> list[str]:

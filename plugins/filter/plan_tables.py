@@ -11,8 +11,8 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Draws the table of P(npu.affinity.plan_table#filter) once for all hosts that have the same. A sentence that holds for some of them names
-    these.
+  - Draws a table of the NPUs and their CPUs once for all hosts that have the same, next to the plan in force. Why the CPUs are divided so,
+    what was repaired and what to look at follows. A sentence that holds for some hosts names them.
 positional: names
 options:
   _input:

@@ -39,7 +39,7 @@ EXAMPLES = r"""
 ---
 - name: Show the plan
   npu.affinity.say:
-    msg: "{{ npu_affinity_plan | npu.affinity.plan_table(ansible_facts['npu_affinity_topology']) }}"
+    msg: "{{ npu_affinity_plan | npu.affinity.log_lines }}"
 
 - name: Say what a role did
   npu.affinity.say:

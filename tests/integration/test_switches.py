@@ -13,7 +13,7 @@ import jinja2.nodes
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
 from tests.integration.conftest import REPOSITORY
 from tests.integration.test_kubelet import FOLDER, NODE, STATE
 
@@ -103,7 +103,7 @@ READS = re.compile(r"\b(npu_affinity_\w+)(?: \| default\(\w+\))? \| bool")
 def test_every_value_that_a_switch_can_have(fleet, tmp_path):
     """Every way in which a role or playbook reads a switch, evaluated by Ansible with every value."""
     reads = {match.group(0): match.group(1) for _path, texts in templates() for text in texts for match in READS.finditer(text)}
-    assert set(reads.values()) <= SWITCHES <= set(reads.values()) | features.names()
+    assert set(reads.values()) <= SWITCHES <= set(reads.values()) | features.names() | specs.of_playbooks().keys()
     values = dict(enumerate(ON + OFF))
     seen = ", ".join(f"{json.dumps(read)}: {read}" for read in reads)
     hosts = {f"value{place}": dict.fromkeys(SWITCHES, value) for place, value in values.items()}

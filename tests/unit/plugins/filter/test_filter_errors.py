@@ -33,8 +33,7 @@ def test_wrong_arguments(name):
         ("cpumask", [True], "cpulist: expected a cpulist such as 0-3,8"),
         ("plan", [{}], "topology: "),
         ("compare", [{}], "topology: "),
-        ("batches", [0], "npu_affinity_batches: expected numbers of hosts"),
-        ("plan_table", [{}, {}], "the input has an unexpected form (KeyError: "),
+        ("plan_tables", [{"a": {"npu_affinity_state": {"plan": {"npus": []}}}}, ["a"]], "the input has an unexpected form (KeyError: "),
     ],
 )
 def test_sentences(name, arguments, sentence):

@@ -342,6 +342,13 @@ def test_every_switch_of_a_feature_means_what_its_text_says():
         assert {setting for settings in found.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
 
 
+def test_every_switch_of_a_playbook_means_what_its_text_says():
+    switches = {name for name, option in specs.of_playbooks().items() if option["type"] == "bool"}
+    for text, value in (("yes", True), ("False", False), ("0", False), ("on", True)):
+        found = features.of_playbooks(dict.fromkeys(switches, text))
+        assert {found[name.removeprefix(names.PREFIX)] for name in switches} == {value}
+
+
 def test_a_value_that_cannot_be_converted_names_its_variable():
     with pytest.raises(ValueError, match="^npu_affinity_irq_wait: .*soon"):
         features.of_features({"npu_affinity_irq_wait": "soon"})
