@@ -22,9 +22,11 @@ import stat
 from typing import Any, Mapping, NamedTuple
 
 from ._host import Host
+from ._module import diffs
 from ._state import previous, release
 from ._state.files import atomic_write, make_folder, missing_folders, remove_empty
 from ._state.snapshot import Snapshot
+from ._transaction.step import LiveStep
 
 SECTION = "vnpu"
 FOLDER_MODE = 0o775
@@ -98,7 +100,7 @@ def complete(layout: Layout) -> Layout:
             raise ValueError("%s: '%s' is no SHA-256; sha256sum prints it, 64 digits in lower case" % (name, digest))
     if LIBRARY not in layout.files or PRELOAD in layout.files:
         return layout
-    ours = hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest()
+    ours = _digest(PRELOAD_TEXT)
     return layout._replace(files=dict(layout.files, **{PRELOAD: ours}))
 
 
@@ -200,7 +202,7 @@ def apply(host: Host, layout: Layout, check: bool = False) -> Report:
         os.unlink(host.path(path))
     for name in list(report.missing):
         make_folder(host, posixpath.dirname("%s/%s" % (layout.folder, name)))
-        if layout.files[name] == hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest():
+        if layout.files[name] == _digest(PRELOAD_TEXT):
             atomic_write(host, "%s/%s" % (layout.folder, name), PRELOAD_TEXT)
             report.missing.remove(name)
             report.written.append("%s/%s" % (layout.folder, name))
@@ -249,3 +251,58 @@ class Release(release.Release):
     def take_back(self) -> None:
         if self.removed is not None:
             self.removed.restore()
+
+
+class SoftSplit(LiveStep):
+    """Makes the directories and the preload file; ``wanted`` is what a desired state has as ``live.vnpu``.
+
+    The files come from the controller: one that is missing is refused, and in check mode expected to be copied before.
+    """
+
+    title = "directories of soft split"
+
+    def __init__(self, host: Host, wanted: Mapping[str, Any]) -> None:
+        LiveStep.__init__(self)
+        self.host = host
+        self.layout = complete(layout_of(wanted))
+        self.report = Report()
+        self._before: Snapshot | None = None
+        self._made: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        return self.report.changed
+
+    def look(self, check: bool) -> None:
+        self.report = look(self.host, self.layout)
+        self.warnings = self.report.warnings
+        missing = [name for name in self.report.missing if self.layout.files[name] != _digest(PRELOAD_TEXT)]
+        if missing and not check:
+            raise ValueError(
+                "%s/%s with SHA-256 %s is not on the host, and this state needs it: name its source in npu_affinity_vnpu_files, from where "
+                "role vnpu copies it" % (self.layout.folder, missing[0], self.layout.files[missing[0]])
+            )
+
+    def run(self) -> None:
+        folders = list(self.report.folders)
+        files = ["%s/%s" % (self.layout.folder, name) for name in self.report.missing] + self.report.removed
+        self._made = missing_folders(self.host, [path + "/." for path in folders] + files)
+        self._before = Snapshot(self.host, files, folders)
+        self.report = apply(self.host, self.layout)
+
+    def undo(self) -> None:
+        if self._before is not None:
+            self._before.restore()
+            remove_empty(self.host, self._made)
+
+    def result(self) -> dict[str, Any]:
+        report = self.report
+        missing = ["%s/%s" % (self.layout.folder, name) for name in report.missing]
+        return {"folders": sorted(report.folders), "files": report.written + missing, "removed": report.removed}
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.FILES: diffs.folders(self.report.folders) + ["- " + path for path in self.report.removed]}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

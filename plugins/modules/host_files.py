@@ -24,9 +24,10 @@ description:
     Units whose last run failed run again at the end; one that fails again is a warning.
   - Files and links of others that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
   - A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
-  - When something changed, O(state) is kept in C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and
-    O(reason), as far as it is not the state that was applied last. The newest 10 are kept, and module P(npu.affinity.history_info#module) lists
-    them. The journal of systemd gets a line with fields such as C(NPU_AFFINITY_ACTION).
+  - When something changed, or O(state) has other features or wants something else of the running host, it is kept in
+    C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and O(reason), as far as it is not the state that was
+    applied last. The newest 10 are kept, and module P(npu.affinity.history_info#module) lists them. The journal of systemd gets a line with
+    fields such as C(NPU_AFFINITY_ACTION).
 options:
   root:
     description:
@@ -357,6 +358,11 @@ interrupts:
   returned: success, and when they could not be bound; none without O(interrupts)
   type: dict
   sample: {npus: [], unchangeable: [], failures: []}
+vnpu:
+  description: What of the soft split of O(state) was made, as RV(npu.affinity.vnpu_layout#module:folders) and the like. Null without the feature.
+  returned: success
+  type: dict
+  sample: {folders: [/usr/local/hami-shared-region], files: [], removed: []}
 device_share:
   description:
     - The state of the chips as RV(npu.affinity.device_share#module:chips), RV(npu.affinity.device_share#module:recover),
@@ -448,6 +454,8 @@ if TYPE_CHECKING:
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
 NEED_RUNTIME = {"slices", "irq", "threads", "tuning", "metrics", "device_share"}
 """The features with which a host gets the host code: that of their units, or the command alone."""
+BEFORE = {"vnpu"}
+"""The features whose step comes before the files, because units need what it makes."""
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
@@ -523,7 +531,7 @@ def with_state(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def placed_before(params: Mapping[str, Any]) -> set[str]:
-    """Return the files of the soft split, which role vnpu places before this module runs, but for check mode."""
+    """Return the files of soft split, which role vnpu places before this module runs, except in check mode."""
     layout = params["state"]["live"].get("vnpu") if params["state"] else None
     return {"%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]} if layout else set()
 
@@ -564,8 +572,12 @@ def live_steps(host: Host, params: Mapping[str, Any]) -> dict[str, LiveStep]:
     """Return the steps that set what the desired state wants of the running host, by feature, in their order."""
     live = params["state"]["live"] if params["state"] else {}
     steps: dict[str, LiveStep] = {}
+    if live.get("vnpu"):
+        from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import SoftSplit  # only where it is wanted
+
+        steps["vnpu"] = SoftSplit(host, live["vnpu"])
     if live.get("device_share"):
-        from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare  # only where it is wanted
+        from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare
 
         steps["device_share"] = DeviceShare(host, live["device_share"], params["npu_smi"])
     if live.get("threads"):
@@ -657,12 +669,13 @@ def main() -> None:
     wanted = {key: params[key] for key in ("enabled", "started", "stopped", "released", "restarted", "expected", "move_memory")}
     files, owned, tuning = with_our_own(params)
     done: dict[str, Any] = dict(
-        {"changed": False, "settings": []}, **dict.fromkeys(("interrupts", "device_share", "threads", "kubelet", "history"))
+        {"changed": False, "settings": []}, **dict.fromkeys(("interrupts", "vnpu", "device_share", "threads", "kubelet", "history"))
     )
     diff = diffs.Diff()
     warnings: list[str] = []
     failure = ""
     finished: dict[str, LiveStep] = {}
+    new_state = False
     applied = applied_state(params)
     try:
         host = Host(params["root"], params["timeout"])
@@ -675,8 +688,10 @@ def main() -> None:
             off, live = switched_off(host, params), live_steps(host, params)
             looked = interrupts.look(host, plan, check=check) if plan else None
             request = Request(files=files, owned=owned, previous=looked[1] if looked else {}, tuning=tuning, applied=applied, **wanted)
-            report = apply(host, request, check, [off] if off else [], list(live.values()))
-            finished = live
+            first = [step for feature, step in live.items() if feature in BEFORE]
+            after = [step for feature, step in live.items() if feature not in BEFORE]
+            report = apply(host, request, check, [*([off] if off else []), *first], after)
+            finished, new_state = live, report.new_state
             if off:
                 done.update(done_to_files(off.report), changed=off.changed)
                 warnings += off.report.warnings + (off.report.share.warnings if off.report.share else [])
@@ -706,6 +721,7 @@ def main() -> None:
         if isinstance(error, TakenBack):
             log_failure(host, params, error)
     moved = add_live(done, diff, finished)
+    done["changed"] = done["changed"] or new_state
     if done["changed"] and not check:
         log(host, params, done, moved)
     for sentence in dict.fromkeys(warnings + [sentence for step in finished.values() for sentence in step.warnings]):

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.integration.conftest import touched
+from tests.integration.test_vnpus import MACHINE, ours
 from tests.integration.test_unbind import SHARED, VENDOR, shared, state
 from tests.simulator.faults import lose_card
 
 ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
+LIBRARY = "usr/local/hami-vnpu-core/libvnpu.so"
 OWN = ("/etc/npu-affinity/history", "/etc/npu-affinity/previous.json")
 
 
@@ -56,3 +60,29 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
 
     forth = hosts.play("rollback", "--limit", "first", npu_affinity_to="-1", **ALL_AT_ONCE)
     assert forth.status == 0 and differing(changed, state(hosts.tree("first"))) == set(), forth.output
+
+
+def test_soft_split_goes_and_comes_back_with_the_states(fleet, tmp_path):
+    hosts = fleet(host=MACHINE)
+    tree = hosts.tree("host")
+    library = tmp_path / "libvnpu.so"
+    library.write_bytes(b"\x7fELF\0library")
+    files = [{"name": library.name, "src": str(library), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}]
+    without = ours(hosts.snapshot("host"))
+    assert hosts.play("bind").status == 0
+    off = content(hosts)
+    assert hosts.play("bind", npu_affinity_vnpu_enabled=True, npu_affinity_vnpu_files=files).status == 0
+    on = content(hosts)
+    assert (tree / LIBRARY).read_bytes() == library.read_bytes()
+
+    back = hosts.play("rollback", npu_affinity_to="-1")
+    assert back.status == 0 and content(hosts) == off, back.output
+    nowhere = hosts.play("rollback", npu_affinity_to="-1")
+    assert "libvnpu.so with SHA-256 " in nowhere.failure("host") and "npu_affinity_vnpu_files names no such file" in nowhere.failure("host")
+    forth = hosts.play("rollback", npu_affinity_to="-1", npu_affinity_vnpu_files=files)
+    assert forth.status == 0 and content(hosts) == on, forth.output
+    assert hosts.play("unbind").status == 0 and ours(hosts.snapshot("host")) == without
+
+
+def content(hosts):
+    return {path: text for path, text in ours(hosts.snapshot("host")).items() if not path.startswith(OWN)}

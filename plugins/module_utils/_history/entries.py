@@ -129,6 +129,17 @@ def newest(host: Host) -> Entry | None:
         return None
 
 
+def differs(host: Host, applied: Applied) -> bool:
+    """Return whether the newest entry is of the same features, and wants other ones or something else of the running host.
+
+    Such a state is kept even if nothing on the host had to change for it.
+    """
+    last = newest(host)
+    if last is None or last.state["features"].keys() != applied.state["features"].keys():
+        return False
+    return any(last.state[part] != applied.state[part] for part in ("features", "live"))
+
+
 def keep(host: Host, applied: Applied) -> int | None:
     """Add an entry, drop the oldest ones, and return its id; None where the newest one has that state already: it was only repaired.
 

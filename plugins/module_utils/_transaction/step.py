@@ -24,6 +24,11 @@ class Step:
         """Whether something was changed, or after :meth:`look` whether something would be."""
         raise NotImplementedError
 
+    @property
+    def needed(self) -> bool:
+        """Whether the transaction runs because of this step, even if nothing else differs."""
+        return self.changed
+
     def look(self, check: bool) -> None:
         """Find out without a write what differs, in check mode also what to report. Raises ``ValueError`` for what is unsafe."""
         raise NotImplementedError

@@ -232,6 +232,34 @@ def test_a_driver_without_soft_slicing_is_refused_before_the_first_write(run_mod
     assert chips == [False, False] and files_of(root) == before
 
 
+def soft_split(run_module, root, files):
+    topology = gather(Host(str(root)))
+    layout = {"folder": "/usr/local/hami-vnpu-core", "shared_region": "/usr/local/hami-shared-region", "shared_mode": "1777"}
+    wanted = {"vnpu": {"enabled": True, **layout, "files": files}}
+    return run_module("host_files", root=str(root), state=json.loads(json.dumps(desired_state(topology, plan(topology), wanted))))
+
+
+def test_soft_split_is_made_in_the_same_call_and_missing_files_are_refused(run_module, root):
+    def paths():
+        return sorted(str(path) for path in root.rglob("*") if not str(path).startswith((str(root / "run"), str(root / "var/log"))))
+
+    before = paths()
+    digest = "ab" * 32
+    missing = soft_split(run_module, root, [{"name": "libvnpu.so", "sha256": digest}])
+    assert "/usr/local/hami-vnpu-core/libvnpu.so with SHA-256 %s is not on the host" % digest in missing["msg"]
+    (root / HISTORY[1:]).parent.mkdir(parents=True)
+    (root / HISTORY[1:]).write_text("no folder")
+    failed = soft_split(run_module, root, [])
+    assert "directories of soft split were put back as they were" in failed["msg"]
+    (root / HISTORY[1:]).unlink()
+    (root / HISTORY[1:]).parent.rmdir()
+    assert paths() == before
+    made = soft_split(run_module, root, [])
+    assert made["vnpu"]["folders"] == ["/usr/local/hami-shared-region", "/usr/local/hami-vnpu-core"] and made["history"] == 1
+    assert (root / "usr/local/hami-shared-region").stat().st_mode & 0o7777 == 0o1777
+    assert not soft_split(run_module, root, [])["changed"]
+
+
 def test_verify_by_the_same_document(bind, root, run_module):
     bind()
     topology = gather(Host(str(root)))
