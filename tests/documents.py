@@ -19,7 +19,7 @@ import yaml
 from ansible_collections.npu.affinity.plugins.filter import plan, plan_tables
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
-from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import Diff
+from ansible_collections.npu.affinity.plugins.module_utils._diffs.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER

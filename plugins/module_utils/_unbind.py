@@ -29,7 +29,7 @@ from ._host import CommandError, Host
 from ._irq import affinity, binding
 from ._irq import release as irq
 from ._kubelet import release as kubelet
-from ._module.diffs import card_sentences
+from ._diffs.diffs import card_sentences
 from ._plan_file import PATH as PLAN
 from ._plan_file import refuse_newer_plan
 from ._processes import placing
@@ -40,7 +40,7 @@ from ._state.release import Options, Outcome, Release
 from ._state.systemd import UNIT_FOLDER, UNIT_SUFFIX, Systemd, enable_links
 from ._transaction import host_files
 from ._transaction.host_files import INTERRUPTED, Request, Transaction, apply, each, standing, take_away
-from ._transaction.step import Step
+from ._state.step import Step
 
 T = TypeVar("T")
 RELEASES: dict[str, type[Release]] = {

@@ -22,11 +22,11 @@ import stat
 from typing import Any, Mapping, NamedTuple
 
 from ._host import Host
-from ._module import diffs
+from ._diffs import diffs
 from ._state import previous, release
 from ._state.files import atomic_write, make_folder, missing_folders, remove_empty
 from ._state.snapshot import Snapshot
-from ._transaction.step import LiveStep
+from ._state.step import LiveStep
 
 SECTION = "vnpu"
 FOLDER_MODE = 0o775

@@ -185,7 +185,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._device_share.step im
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER, Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files

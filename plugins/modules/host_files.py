@@ -426,7 +426,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_sp
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
-from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import FILES, STRINGS, TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
@@ -447,7 +447,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._transaction.step import LiveStep
+    from ansible_collections.npu.affinity.plugins.module_utils._state.step import LiveStep
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report as Unbound
     from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff
 

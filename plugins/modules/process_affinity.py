@@ -194,7 +194,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import Migration, tables
 from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place

@@ -205,7 +205,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features import FEAT
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS, grouped
-from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report, unbind

@@ -112,7 +112,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_LAYOUT
-from ansible_collections.npu.affinity.plugins.module_utils._module.diffs import FILES, Diff, folders
+from ansible_collections.npu.affinity.plugins.module_utils._diffs.diffs import FILES, Diff, folders
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
 

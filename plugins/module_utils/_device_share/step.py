@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from .._host import CommandError, Host
-from .._module import diffs
+from .._diffs import diffs
 from .._smi.driver import installed_version
-from .._transaction.step import LiveStep
+from .._state.step import LiveStep
 from . import switching
 from .calls import OLDEST_DRIVER
 from .switching import RECOVER, Choice, Report

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from .._host import Host
-from .._transaction.step import LiveStep
+from .._state.step import LiveStep
 from . import drop_in
 
 

@@ -17,7 +17,7 @@ from .._irq import binding
 from .._irq.affinity import KINDS, Report, grouped
 from .._irq.rebinds import forget
 from .._state import previous
-from . import diffs
+from .._diffs import diffs
 
 
 class Unbound(ValueError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from .._host import Host
-from .._module import diffs
-from .._transaction.step import LiveStep
+from .._diffs import diffs
+from .._state.step import LiveStep
 from . import placing
 from .memory import Migration, tables
 from .tasks import Found, find, groups_of

@@ -31,7 +31,7 @@ from .._state import previous as _previous
 from .._state.files import FileState, States, is_file, is_ours, leftovers, missing_folders, remove_empty, remove_file
 from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, enable_links, settings, slice_path, unit_of, units_of
 from . import live_sets, programs
-from .step import Step
+from .._state.step import Step
 
 INTERRUPTED = "interrupted"
 """The section of previous.json with the paths that a run writes or removes at the moment; one that was killed left it there."""

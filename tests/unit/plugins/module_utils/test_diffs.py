@@ -10,7 +10,7 @@ import json
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _installed
-from ansible_collections.npu.affinity.plugins.module_utils._module import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION as VERSION_OF_OURS

@@ -204,7 +204,7 @@ def sharing(run_module, root, **settings):
     """Apply device share alone, and return what module host_files answers, and the states of the chips afterwards."""
     topology = gather(Host(str(root)))
     wanted = {"device_share": {**SETTINGS["device_share"], "enabled": True, **settings}}
-    result = run_module("host_files", root=str(root), state=json.loads(json.dumps(desired_state(topology, plan(topology), wanted))))
+    result = run_module("host_files", root=str(root), state=json.loads(json.dumps(of_plan(topology, plan(topology), wanted))))
     chips = run_module("device_share", root=str(root), enabled=True, _ansible_check_mode=True)["chips"]
     return result, [chip["before"] for chip in chips]
 
@@ -236,7 +236,7 @@ def soft_split(run_module, root, files):
     topology = gather(Host(str(root)))
     layout = {"folder": "/usr/local/hami-vnpu-core", "shared_region": "/usr/local/hami-shared-region", "shared_mode": "1777"}
     wanted = {"vnpu": {"enabled": True, **layout, "files": files}}
-    return run_module("host_files", root=str(root), state=json.loads(json.dumps(desired_state(topology, plan(topology), wanted))))
+    return run_module("host_files", root=str(root), state=json.loads(json.dumps(of_plan(topology, plan(topology), wanted))))
 
 
 def test_soft_split_is_made_in_the_same_call_and_missing_files_are_refused(run_module, root):
