@@ -10,12 +10,15 @@ module: binding_info
 short_description: Compare a host with the plan in force and list every drift
 version_added: 1.0.0
 description:
-  - Compares what a host should have with what the kernel, systemd and the driver really do, and says of every difference what was
-    expected, what was found, and the likely cause. Reads only; nothing is repaired, and systemd is not asked to reload.
-  - By the plan alone it compares the NPUs with the PCI bus, their CPUs with those that are online, and their interrupts, workqueues and
-    kernel threads with the CPUs of the plan. Interrupts that the kernel manages itself are not drift.
-  - With O(files) it compares files to the letter, with O(binding) the effective CPUs and memory nodes of slices and services and of
-    the processes in them, with O(device_share) the state of every chip. The playbook C(npu.affinity.verify) gives all of these.
+  - Compares a host with the desired state that is in force there, and lists every difference with what was expected, what was found, and the
+    likely cause. Reads only; nothing is repaired, and systemd is not asked to reload.
+  - The state in force is what the last M(npu.affinity.host_files) applied, by the history of the host. The command C(npu-affinity verify)
+    on the host compares by the same state.
+  - It compares files and units, the effective CPUs and memory nodes of slices and services and of the processes in them, interrupts,
+    workqueues, threads, host settings, device share and the soft split, each as far as the state has it. Interrupts that the kernel manages
+    itself are not drift.
+  - A host with a plan in force and no history, or whose newest entry cannot be read, is compared with C(/etc/npu-affinity/plan.json) alone.
+    A remark says so.
   - Drift is a result and not a failure of the task. A host that was never bound has none.
   - Below another O(root) than V(/) there are no running units. Files, links to what starts at boot, C(/proc/irq) and so on of that tree
     are compared.
@@ -24,206 +27,16 @@ options:
     description: Root directory of the host's file tree.
     type: path
     default: /
-  plan:
-    description: The plan to compare with. By default the one in force, C(/etc/npu-affinity/plan.json) of the host.
-    type: dict
-  state:
+  desired:
     description:
-      - What filter P(npu.affinity.desired_state#filter) returns. The other options add to it, and it says which features are looked at.
+      - What filter P(npu.affinity.desired_state#filter) returns now. RV(changes) lists what a bind would change of the state in force.
+      - It has no influence on RV(drift).
     type: dict
-  files:
-    description: The files that the host should have, as for M(npu.affinity.host_files).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: Absolute path on the machine.
-        type: path
-        required: true
-      content:
-        description: The whole text.
-        type: str
-        required: true
-      mode:
-        description: Permission bits in octal.
-        type: str
-        default: '0644'
-  owned:
-    description:
-      - Shell patterns of absolute paths. A file that matches, is marked as the collection's own and is not in O(files) is drift.
-    type: list
-    elements: str
-    default: []
-  runtime:
-    description: Whether the host code, with the command C(npu-affinity), is compared with that of this version of the collection.
-    type: bool
-    default: false
-  binding:
-    description: What systemd must have, as C(live.slices) of a desired state has it.
-    type: dict
-    default: {}
-  enabled:
-    description: Further units that must start at boot, as their C(WantedBy=) says.
-    type: list
-    elements: str
-    default: []
-  started:
-    description: Further units that must be active. Ignored below another O(root).
-    type: list
-    elements: str
-    default: []
-  stopped:
-    description: Units that must be neither active nor enabled.
-    type: list
-    elements: str
-    default: []
-  interrupts:
-    description: Whether interrupts, workqueues and kernel threads are compared.
-    type: bool
-    default: true
-  irq_failure:
-    description: Whether interrupts that could not be bound are drift (V(fail)) or a remark (V(warn)). Those that were moved are drift.
-    type: str
-    choices: [fail, warn]
-    default: fail
-  device_share:
-    description: What the device share of the chips should be. Without it C(npu-smi) is not called.
-    type: dict
-    suboptions:
-      enabled:
-        description: Whether containers may share the chips.
-        type: bool
-        required: true
-      npus:
-        description: The cards to look at, as for M(npu.affinity.device_share). Empty means all.
-        type: list
-        elements: raw
-        default: []
-      only_ours:
-        description: With O(device_share.enabled=false), whether chips may be on that this collection did not switch on.
-        type: bool
-        default: true
-      recover:
-        description: The driver's own recovery of device share after a reboot. V(leave) does not look at it.
-        type: str
-        choices: [leave, 'on', 'off']
-        default: leave
-  threads:
-    description:
-      - Whose threads are compared with the CPUs of their roles, with C(processes) and C(patterns) as M(npu.affinity.process_affinity) has
-        them. Without it none.
-    type: dict
-    suboptions:
-      processes:
-        description: The processes. By default those in the slices of the plan's NPUs.
-        type: list
-        elements: dict
-        default: []
-        suboptions:
-          npus:
-            description: Logic ids.
-            type: list
-            elements: int
-            default: []
-          slice:
-            description: A slice in which the processes run.
-            type: str
-          unit:
-            description: A service in which the processes run.
-            type: str
-          pids:
-            description: Numbers of processes.
-            type: list
-            elements: int
-          devices:
-            description: Whether processes with the device of one of the NPUs open are meant.
-            type: bool
-            default: false
-      patterns:
-        description: Shell patterns of the names of threads, by role.
-        type: dict
-        suboptions:
-          acl:
-            description: Threads of role acl.
-            type: list
-            elements: str
-          release:
-            description: Threads of role release.
-            type: list
-            elements: str
-          kv:
-            description: Threads of role kv.
-            type: list
-            elements: str
-          leave:
-            description: Threads that are not looked at.
-            type: list
-            elements: str
-  vnpu_layout:
-    description: The directories and files for soft split of NPUs, as for M(npu.affinity.vnpu_layout). Without it they are not looked at.
-    type: dict
-    suboptions:
-      folder:
-        description: The directory of hami-vnpu-core.
-        type: path
-        default: /usr/local/hami-vnpu-core
-      shared_region:
-        description: The directory in which the containers of all NPUs coordinate.
-        type: path
-        default: /usr/local/hami-shared-region
-      shared_mode:
-        description: Permission bits of O(vnpu_layout.shared_region).
-        type: str
-        choices: ['1777', '0777']
-        default: '1777'
-      files:
-        description: The files that O(vnpu_layout.folder) should have.
-        type: list
-        elements: dict
-        default: []
-        suboptions:
-          name:
-            description: Path below O(vnpu_layout.folder).
-            type: str
-            required: true
-          sha256:
-            description: SHA-256 of the file in hexadecimal.
-            type: str
-            required: true
-  tuning:
-    description: The settings that the host should have, as for M(npu.affinity.host_files). One that it does not support is a remark.
-    type: dict
-    suboptions:
-      governor:
-        description: The CPU frequency governor of every policy.
-        type: str
-      numa_balancing:
-        description: C(kernel.numa_balancing).
-        type: int
-      transparent_hugepages:
-        description: When the kernel uses huge pages by itself.
-        type: str
-        choices: [always, madvise, never]
-      swappiness:
-        description: C(vm.swappiness).
-        type: int
   topology:
     description:
       - The fact C(npu_affinity_topology), or its C(npus) alone. NPUs that the plan in force does not have are drift.
       - It saves asking C(npu-smi) for the cards.
     type: dict
-  programs:
-    description: Paths of programs that units start. One that is not on the host is drift.
-    type: list
-    elements: str
-    default: []
-  soft_split:
-    description:
-      - The directory of hami-vnpu-core, where containers of the host share NPUs.
-      - Its library and preload file must be there when O(binding) has vNPUs. Every process with an NPU open that is in the slice of a vNPU,
-        or that has C(NPU_MEM_QUOTA), must have loaded the library, and one in the slice of a vNPU must have its limiter beside it.
-    type: path
   must_be_bound:
     description: Whether it is drift that a host was never bound.
     type: bool
@@ -248,50 +61,17 @@ author:
 
 EXAMPLES = r"""
 ---
-- name: Look at interrupts, threads, CPUs and the PCI bus, by the plan in force
+- name: Compare the host with its state in force
   npu.affinity.binding_info:
 
-- name: Look at the slices and at what containers may share, too
+- name: Report NPUs without CPUs and a host that is not bound as drift, too
   npu.affinity.binding_info:
-    binding: {services: [], workloads: [], vnpus: [], bound_by: host}
     topology: "{{ ansible_facts['npu_affinity_topology'] }}"
-    device_share:
-      enabled: true
-
-- name: Look at the settings of the host, too
-  npu.affinity.binding_info:
-    tuning:
-      governor: performance
-      swappiness: 0
-
-- name: Look at all that the settings of some roles want
-  npu.affinity.binding_info:
-    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
-
-- name: Look at one file to the letter, on a host that must be bound
-  npu.affinity.binding_info:
-    files:
-      - path: /etc/systemd/system/npu-0.slice
-        content: |
-          # Managed by npu.affinity: changes are overwritten.
-          [Slice]
-          AllowedCPUs=144-167
-    owned:
-      - /etc/systemd/system/npu-*.slice
-    interrupts: false
-    irq_failure: warn
-    vnpu_layout:
-      shared_mode: '1777'
     must_be_bound: true
 
-- name: Look at the threads of one service, too
+- name: List what a bind would change
   npu.affinity.binding_info:
-    threads:
-      processes:
-        - unit: vllm@0.service
-          npus: [0]
-    programs: [/usr/local/hami-vnpu-core/limiter]
-    soft_split: /usr/local/hami-vnpu-core
+    desired: "{{ npu_affinity_state }}"
 """
 
 RETURN = r"""
@@ -307,6 +87,12 @@ last_change:
   returned: success
   type: dict
   sample: {id: 7, time: '2026-11-22T13:30:00Z', action: bind, author: alice, reason: New cards, version: 1.0.0}
+changes:
+  description: A line for everything that a bind of O(desired) would change of the state in force. Empty where the host has no such state.
+  returned: success
+  type: list
+  elements: str
+  sample: ["feature threads: absent -> present", "file /etc/npu-affinity/threads.json: added"]
 drift:
   description: Everything that is not as expected.
   returned: success
@@ -389,53 +175,20 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
-from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import wanted_by
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import newest
+from ansible_collections.npu.affinity.plugins.module_utils._features import applied
+from ansible_collections.npu.affinity.plugins.module_utils._history.difference import changes
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError
-from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import (
-    FILES,
-    PATTERNS,
-    PROCESSES,
-    STRINGS,
-    TUNING,
-    VNPU_LAYOUT,
-)
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
 
 
 def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
-        "plan": {"type": "dict"},
-        "state": {"type": "dict"},
-        "files": FILES,
-        "owned": STRINGS,
-        "runtime": {"type": "bool", "default": False},
-        "binding": {"type": "dict", "default": {}},
-        "enabled": STRINGS,
-        "started": STRINGS,
-        "stopped": STRINGS,
-        "interrupts": {"type": "bool", "default": True},
-        "irq_failure": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
-        "device_share": {
-            "type": "dict",
-            "options": {
-                "enabled": {"type": "bool", "required": True},
-                "npus": {"type": "list", "elements": "raw", "default": []},
-                "only_ours": {"type": "bool", "default": True},
-                "recover": {"type": "str", "choices": list(RECOVER), "default": "leave"},
-            },
-        },
-        "threads": {"type": "dict", "options": {"processes": PROCESSES, "patterns": PATTERNS}},
-        "vnpu_layout": {"type": "dict", "options": VNPU_LAYOUT},
-        "tuning": TUNING,
+        "desired": {"type": "dict"},
         "topology": {"type": "dict"},
-        "programs": STRINGS,
-        "soft_split": {"type": "path"},
         "must_be_bound": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 60},
@@ -444,26 +197,23 @@ def argument_spec() -> dict[str, Any]:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    params = dict(module.params)
-    state = params["state"]
-    runtime = params["runtime"] or bool(state and state["runtime"])
-    if runtime:
-        params["files"] = params["files"] + _runtime.files_of(state)
-    wanted = wanted_by(state, params)
+    params = module.params
     try:
         host = host_at(params["root"], params["timeout"])
-        bound, findings = verify(host, wanted, params["plan"])
-        leave_out_unknown(host, findings)
-        last = newest(host)
+        compared = compare(host, params["topology"], params["npu_smi"], params["must_be_bound"], _runtime.files_of)
+        leave_out_unknown(host, compared.findings)
+        desired = params["desired"] and applied(params["desired"])
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
+    findings, known = compared.findings, compared.known
     module.exit_json(
         changed=False,
-        bound=bound,
+        bound=compared.bound,
+        changes=changes(known.state, desired),
         drift=[result_of(finding) for finding in findings.drift],
         checked=findings.checked,
         remarks=findings.remarks,
-        last_change=last.header() if last else None,
+        last_change=known.entries[-1].header() if known.state else None,
     )
 
 

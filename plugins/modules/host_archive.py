@@ -34,12 +34,9 @@ options:
     type: bool
     default: false
   settings:
-    description: The settings that the host is planned and compared with, for the manifest.
+    description: The settings that the host is planned with, for the manifest.
     type: dict
     default: {}
-  state:
-    description: The desired state, as M(npu.affinity.binding_info) takes it. It says which files are read for the comparison.
-    type: dict
   root:
     description: Root directory of the host's file tree.
     type: path
@@ -120,7 +117,6 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
-from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import NOTHING, wanted_by
 
 QUESTIONS = ("device_share", "units", "holders", "npu_smi", "nvidia_smi")
 
@@ -131,7 +127,6 @@ def argument_spec() -> dict[str, Any]:
         "host": {"type": "str", "required": True},
         "anonymous": {"type": "bool", "default": False},
         "settings": {"type": "dict", "default": {}},
-        "state": {"type": "dict"},
         "root": {"type": "path", "default": "/"},
         "device_share": {"type": "bool", "default": False},
         "units": {"type": "list", "elements": "str", "default": []},
@@ -145,14 +140,12 @@ def argument_spec() -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    runtime = bool(params["state"] and params["state"]["runtime"])
-    options = dict(NOTHING, npu_smi=params["npu_smi"], files=_runtime.files_of(params["state"]) if runtime else [])
     request = Request(
         params["host"],
         {name: params[name] for name in QUESTIONS},
-        wanted_by(params["state"], options),
         params["settings"],
         params["anonymous"],
+        _runtime.files_of,
     )
     try:
         archive = collect(params["root"], params["timeout"], request)

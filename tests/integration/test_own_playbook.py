@@ -53,7 +53,6 @@ NEEDS = {
     "kubelet": "run role npu.affinity.plan before it in the same play",
     "metrics": "run role npu.affinity.plan before it in the same play",
     "device_share": "run role npu.affinity.plan before it in the same play",
-    "verify": "import playbook npu.affinity.verify",
 }
 
 
@@ -69,6 +68,21 @@ def test_a_role_without_what_it_needs_says_what_to_do(fleet, tmp_path):
     for sentence, (role, remedy) in zip(said, NEEDS.items(), strict=True):
         assert sentence.startswith(f"Role npu.affinity.{role} ") and remedy in sentence and "host a2" in sentence
     assert run.modules("a2") == []
+
+
+def test_role_verify_needs_no_settings_of_other_roles(fleet, tmp_path):
+    hosts = fleet(a="i310_pro")
+    roles = [f"npu.affinity.{role}" for role in ("plan", "slices", "irq")]
+    for name, names in (("bind", roles), ("verify", ["npu.affinity.verify"])):
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "roles": names}]))
+    assert hosts.play(str(tmp_path / "bind.yml")).status == 0
+    run = hosts.play(str(tmp_path / "verify.yml"))
+    assert run.status == 0 and "a: 0 of " in run.output, run.output
+    run = hosts.play("verify")
+    assert run.status == 0 and "a bind would now change" not in run.output, run.output
+    next(hosts.tree("a").glob("etc/systemd/system/npu-*.slice")).unlink()
+    run = hosts.play(str(tmp_path / "verify.yml"))
+    assert run.status == 2 and "likely manual change: removed" in run.output, run.output
 
 
 def test_a_role_says_in_one_line_what_it_did(fleet, tmp_path):

@@ -17,7 +17,8 @@ import time
 from typing import Any, Mapping, NamedTuple
 
 from .. import _tuning
-from .._drift.verify import Wanted, verify
+from .._drift.in_force import HostCode, compare
+from .._drift.verify import Wanted
 from .._history.entries import Entry, newest
 from .._host import CommandError, Host
 from .._recorded import MANIFEST, SCHEMA, relative, said
@@ -42,15 +43,15 @@ _TOOLS = {"npu_smi": "npu-smi", "nvidia_smi": "nvidia-smi"}
 class Request(NamedTuple):
     """What an archive is to be of.
 
-    ``questions`` are the options of :func:`_topology.gather.gather`, ``settings`` those that the host is planned and compared with, and
-    ``anonymous`` says whether ``host``, its other names and serial numbers are taken out.
+    ``questions`` are the options of :func:`_topology.gather.gather`, ``settings`` those that the host is planned with, ``anonymous`` says
+    whether ``host``, its other names and serial numbers are taken out, and ``host_code`` is that of :func:`_drift.in_force.compare`.
     """
 
     host: str
     questions: Mapping[str, Any] = {}
-    wanted: Wanted = Wanted()
     settings: Mapping[str, Any] = {}
     anonymous: bool = False
+    host_code: HostCode | None = None
 
 
 class Archive(NamedTuple):
@@ -86,15 +87,15 @@ def collect(root: str, timeout: float, request: Request) -> Archive:
     """Look at the host below a root, and return what its archive has. Nothing is written."""
     recording = Recording(root, timeout)
     topology = gather(recording, **request.questions)
-    warnings = []
+    warnings, wanted = [], Wanted()
     try:
-        verify(recording, request.wanted._replace(topology={"npus": topology["npus"]}))
+        wanted = compare(recording, topology, request.questions.get("npu_smi"), host_code=request.host_code).wanted
     except (OSError, ValueError, CommandError) as error:
         warnings.append("the comparison did not come to its end, so that the archive may lack what it needs: %s" % error)
     known = Known(
         set((topology["kubelet"] or {}).get("sources") or ()),
-        _written(request.wanted, newest(recording)),
-        _libraries(request.wanted.layout),
+        _written(wanted, newest(recording)),
+        _libraries(wanted.layout),
     )
     for path in _ALWAYS:
         recording.resolve(path)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Sequence
 from .._table import count
 from .._drift.findings import OLD_PROCESS
 from .._drift.sentences import result_of
-from .._drift.verify import verify
-from .._drift.wanted import wanted_by
+from .._drift.in_force import compare
 from .._host import Host
 from .._state import journal, lock, previous
 from .._transaction.host_files import INTERRUPTED
@@ -24,7 +23,6 @@ BOUND, DRIFTED, PENDING, NOT_BOUND = "bound", "drifted", "pending", "not bound"
 CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5}
 """The exit status of each state; 1 is an error, and 2 a mistake in the arguments."""
 _SHOWN = 3
-_NO_HISTORY = "there is no history yet, so files and units are not compared: bind once more, or use the playbook npu.affinity.verify"
 
 
 class Standing(NamedTuple):
@@ -73,11 +71,9 @@ def standing(host: Host) -> Standing:
     """
     waiting = _waiting(host)
     found = known(host)
-    plan = found.state["plan"] if found.state else None
-    bound, findings = verify(host, wanted_by(found.state if found.plan else None), plan if found.plan else None)
-    drift = [result_of(finding) for finding in findings.drift]
-    remarks = [*found.remarks, *findings.remarks, *([_NO_HISTORY] if bound and not found.state else [])]
-    return Standing(_state(bound, drift, waiting), found, drift, findings.checked, waiting, remarks)
+    compared = compare(host)
+    drift = [result_of(finding) for finding in compared.findings.drift]
+    return Standing(_state(compared.bound, drift, waiting), found, drift, compared.findings.checked, waiting, compared.findings.remarks)
 
 
 def _state(bound: bool, drift: Sequence[dict[str, Any]], waiting: Sequence[str]) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from .._history.entries import Entry, readable
-from .._history.in_force import since, state_in_force
+from .._history.entries import Entry
+from .._history.in_force import InForce, in_force, since
 from .._host import Host
 from .._plan_file import Broken, Device, read
 
@@ -77,12 +77,12 @@ def known(host: Host, private: bool = True) -> Known:
     except Broken as error:
         remarks.append(str(error))
     try:
-        entries, unreadable = readable(host)
+        history = in_force(host)
     except ValueError:
         if private:
             raise
-        entries, unreadable = [], ["who bound this host, when and why is for root to see: sudo npu-affinity"]
-    return Known(host, plan, entries, state_in_force(entries), remarks + unreadable)
+        history = InForce([], None, "", ["who bound this host, when and why is for root to see: sudo npu-affinity"])
+    return Known(host, plan, history.entries, history.state, [*remarks, *history.remarks])
 
 
 def title_of(npu: Mapping[str, Any]) -> str:

@@ -15,26 +15,16 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from .._cpulist import expand
-from .applied import AS_LEFT
-from .findings import CHANGED_CPUSET, CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
+from .findings import CHANGED_CPUSET, DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
 
 
-def of_file(before: str | None, after: str | None, ours: bool, known: bool = False, bound: str | None = None) -> Cause:
-    """Return the likely cause why a file's text is ``before`` and not ``after`` (None: no file).
-
-    ``ours``: whether its head says so; ``known``: whether the history tells what the last bind left there, which is ``bound``.
-    """
-    if known and before == bound:
-        return AS_LEFT
-    if known and after is not None and after == bound:
-        return Cause(EDIT, "removed" if before is None else "changed by hand" if ours else "another file took its place")
+def of_file(before: str | None, after: str | None, ours: bool) -> Cause:
+    """Return the likely cause why a file's text is ``before`` and not ``after`` (None: no file); ``ours``: whether its head says so."""
     if before is None:
-        return Cause(EDIT, "removed, or the settings changed since the last bind")
+        return Cause(EDIT, "removed")
     if after is None:
-        return Cause(CHANGED_SETTINGS, "left from an earlier bind; the next one removes it")
-    if not ours:
-        return Cause(EDIT, "another file took its place")
-    return Cause(EDIT, "changed by hand, or the settings changed since the last bind")
+        return Cause(EDIT, "added since the last bind; the next one removes it")
+    return Cause(EDIT, "changed by hand" if ours else "another file took its place")
 
 
 def of_cpuset(

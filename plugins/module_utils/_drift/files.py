@@ -8,7 +8,7 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 from .._table import count
 from .._host import Host
@@ -19,24 +19,21 @@ from .._state.systemd import unit_of
 from .._transaction.host_files import Request, compare
 from .._vnpu_layout import Layout, checksum, complete, look
 from . import causes
-from .applied import text_of
-from .findings import CHANGED_SETTINGS, EDIT, Cause, Findings
+from .findings import EDIT, Cause, Findings
 
 _SHOWN = 3
-_UPDATED = Cause(CHANGED_SETTINGS, "the collection was updated since the last bind, or someone edited it")
+_OTHER_CODE = Cause(EDIT, "changed by hand, or bound from another build of this version; bind again")
 
 
-def check_files(
-    findings: Findings, host: Host, files: Sequence[dict[str, Any]], owned: Sequence[str], applied: Mapping[str, Any] | None = None
-) -> set[str]:
-    """Compare the files and return the units whose files differ; ``applied`` is the state that the last bind applied, where it is known."""
+def check_files(findings: Findings, host: Host, files: Sequence[dict[str, Any]], owned: Sequence[str]) -> set[str]:
+    """Compare the files and return the units whose files differ."""
     edited = set()
     changes = compare(host, Request(files=files, owned=owned))
     for path in [entry["path"] for entry in files if entry["path"] not in changes]:
         findings.same("files", path)
     for path, (before, after) in changes.items():
         ours = before.text is not None and is_ours(before.text)
-        cause = _UPDATED if path == ARCHIVE else causes.of_file(before.text, after.text, ours, *text_of(path, applied))
+        cause = _OTHER_CODE if path == ARCHIVE and before.text is not None else causes.of_file(before.text, after.text, ours)
         expected, found = (_version_texts if path == ARCHIVE else _file_texts)(before, after)
         findings.differs("files", path, expected, found, cause, unit=unit_of(path))
         edited.add(unit_of(path))
@@ -65,7 +62,7 @@ def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
     if before.text is None:
         return "a file", "no such file"
     if after.text is None:
-        return "no such file", "a file of an earlier bind"
+        return "no such file", "a file that no bind in force has"
     if before.text == after.text:
         return "mode " + after.octal, "mode " + before.octal
     if before.private or after.private:
@@ -78,8 +75,7 @@ def _version_texts(before: FileState, after: FileState) -> tuple[str, str]:
     """Return :func:`_file_texts` of the host code."""
     if before.text is None or after.text is None or before.text == after.text:
         return _file_texts(before, after)
-    expected, found = (installed_version(state.text) for state in (after, before))
-    return "version %s" % expected, "other content" if found == expected else "version %s" % (found or "unknown")
+    return "version %s" % installed_version(after.text), "other content"
 
 
 def _readable(text: str) -> str:

@@ -28,10 +28,10 @@ def check_plan(
 ) -> tuple[dict[str, Any] | None, bool]:
     """Return ``(the plan to compare with or None, whether the host was ever bound)`` and note what is to be said of plan.json.
 
-    ``given``: a plan to compare with instead of the one in force; ``owned``: patterns of files by which a host without it was bound.
+    ``given``: the plan of the state in force; ``owned``: patterns of files by which a host without plan.json was bound.
     """
     if host.text(PLAN) is None:
-        return given, _check_unbound(findings, host, owned, must_be_bound or given is not None)
+        return given, _check_unbound(findings, host, owned, must_be_bound, given is not None)
     _check_record(findings, host)
     try:
         found = read(host) or {}
@@ -43,20 +43,22 @@ def check_plan(
         return given, True
     other = [] if given is None else _differing(_sets_of(given), _sets_of(found))
     if other:
-        cause = Cause(CHANGED_SETTINGS, "the given plan was not bound here, or someone edited the file")
+        cause = Cause(EDIT, "the file was edited since the last bind; bind again, and it is written anew")
         findings.differs("plan", PLAN, "; ".join(mine for mine, _theirs in other), "; ".join(theirs for _mine, theirs in other), cause)
     else:
         findings.same("plan", PLAN)
     return found if given is None else given, True
 
 
-def _check_unbound(findings: Findings, host: Host, owned: Sequence[str], must_be_bound: bool) -> bool:
+def _check_unbound(findings: Findings, host: Host, owned: Sequence[str], must_be_bound: bool, has_history: bool) -> bool:
     left = [path for path, (_before, after) in compare(host, Request(owned=owned)).items() if after.text is None]
     left += [previous.PATH] if host.exists(previous.PATH) else []
-    if left or must_be_bound:
-        cause = Cause(EDIT, "removed by hand; %s is still there" % left[0]) if left else Cause(NEVER_BOUND, "bind the host")
+    was_bound = has_history or bool(left)
+    if was_bound or must_be_bound:
+        remark = "removed by hand; %s" % ("%s is still there" % left[0] if left else "bind the host again")
+        cause = Cause(EDIT, remark) if was_bound else Cause(NEVER_BOUND, "bind the host")
         findings.differs("plan", PLAN, _IN_FORCE, "no such file", cause)
-    return bool(left)
+    return was_bound
 
 
 def _check_record(findings: Findings, host: Host) -> None:

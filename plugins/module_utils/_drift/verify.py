@@ -16,7 +16,6 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from .._host import Host
 from .._state.systemd import Systemd, slice_path
 from .._vnpu_layout import Layout, complete
-from .applied import applied_to, explain
 from .driver import check_device_share, check_interrupts
 from .files import check_executables, check_files, check_layout, check_programs
 from .._plan_file import Device
@@ -35,7 +34,7 @@ class Wanted(NamedTuple):
     """These and ``owned``: as :class:`_transaction.host_files.Request` has them."""
     owned: Sequence[str] = ()
     binding: Mapping[str, Any] = {}
-    """The result of filter ``npu.affinity.binding``."""
+    """What feature slices wants, with the sets that the kernel must grant (``expected``)."""
     enabled: Sequence[str] = ()
     """Further units that start at boot, ``started`` that run, ``stopped`` that do neither."""
     started: Sequence[str] = ()
@@ -77,8 +76,7 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     present = (wanted.topology or {}).get("npus") or []
     there = check_npus(findings, host, plan, online, present)
     check_new_npus(findings, plan, present)
-    applied = applied_to(host)
-    edited = check_files(findings, host, wanted.files, wanted.owned, applied)
+    edited = check_files(findings, host, wanted.files, wanted.owned)
     check_programs(findings, host, wanted.programs)
     check_executables(findings, host, wanted.files)
     systemd = Systemd(host)
@@ -105,7 +103,6 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     if wanted.soft_split:
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
-    explain(findings, applied)
     return bound, findings
 
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from .._table import count
+from .digest import digest
 from .entries import Entry
+
+_STAYS_ABSENT = ": none -> absent"
+"""How a line ends on a feature that nobody applied, and that is still not wanted."""
 
 
 def lines(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
@@ -29,7 +33,16 @@ def lines(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
             found.append("file %s: removed" % path)
         elif files_before[path] != files_after[path]:
             found.append("file %s: changed" % path)
-    return found or ["nothing but settings of the run"]
+    live_before, live_after = before["live"], after["live"]
+    of_features = ["settings of feature %s: changed" % name for name in live_after if live_after[name] != live_before.get(name)]
+    return found or of_features or ["nothing but settings of the run"]
+
+
+def changes(in_force: dict[str, Any] | None, desired: dict[str, Any] | None) -> list[str]:
+    """Return :func:`lines` of what applying ``desired`` would change; none where one of the two is not known, or they are the same."""
+    if not in_force or not desired or digest(in_force) == digest(desired):
+        return []
+    return [line for line in lines(in_force, desired) if not line.endswith(_STAYS_ABSENT)]
 
 
 def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:

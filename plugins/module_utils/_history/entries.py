@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from .._host import Host
 from .._outside import json_of, require_shape
@@ -21,6 +21,7 @@ from .._plan_file import SCHEMA, plan_npus, refuse_newer
 from .._state.files import MARKER, atomic_write, make_folder, remove_empty
 from .._state.previous import dump
 from .._version import VERSION
+from .digest import digest
 
 FOLDER = "/etc/npu-affinity/history"
 OWNED = FOLDER + "/*.json"
@@ -140,15 +141,30 @@ def differs(host: Host, applied: Applied) -> bool:
     return any(last.state[part] != applied.state[part] for part in ("features", "live"))
 
 
+def those_in_force(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries, given oldest first, that make up the state in force, the newest first: those with features that no newer one has.
+
+    Usually that is the newest one alone. Where roles are applied one by one each has its own entry.
+    """
+    found: list[Entry] = []
+    features: set[str] = set()
+    for entry in reversed(entries):
+        if not found or not features & set(entry.state["features"]):
+            found.append(entry)
+            features.update(entry.state["features"])
+    return found
+
+
 def keep(host: Host, applied: Applied) -> int | None:
-    """Add an entry, drop the oldest ones, and return its id; None where the newest one has that state already: it was only repaired.
+    """Add an entry, drop the oldest ones, and return its id; None where that state is in force already: it was only repaired.
 
     Raises ``ValueError`` with a sentence, and leaves no new entry, where that cannot be done.
     """
-    last = newest(host)
-    if last and applied.state == last.state:
-        return None
     known = ids(host)
+    entries = readable(host)[0]
+    newest_is_readable = [entry.id for entry in entries[-1:]] == known[-1:]
+    if newest_is_readable and digest(applied.state) in [digest(entry.state) for entry in those_in_force(entries)]:
+        return None
     number = known[-1] + 1 if known else 1
     entry = Entry(number, time.strftime(TIME, time.gmtime()), VERSION, applied.action, applied.author, applied.reason, applied.state)
     try:

@@ -8,22 +8,39 @@ This module is private to the collection.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
-from .entries import Entry
+from .._host import Host
+from .entries import Entry, ids, readable, those_in_force
+
+_NO_HISTORY = "this host has no history, so files and units are not compared: bind it once more"
+_UNREADABLE = "the newest entry of the history cannot be read, so files and units are not compared: bind the host once more"
+
+
+class InForce(NamedTuple):
+    """``entries`` are those that can be read, oldest first. ``state`` is None without an entry, or where the newest one cannot be read;
+    ``missing`` then says so. ``remarks``: why an entry cannot be read."""
+
+    entries: Sequence[Entry]
+    state: dict[str, Any] | None
+    missing: str
+    remarks: Sequence[str]
+
+
+def in_force(host: Host) -> InForce:
+    """Return what the history of a host says is in force there. Raises ``ValueError`` for who may not read the history."""
+    entries, unreadable = readable(host)
+    newest = ids(host)[-1:]
+    if [entry.id for entry in entries[-1:]] != newest:
+        return InForce(entries, None, _UNREADABLE, unreadable)
+    return InForce(entries, state_in_force(entries), "" if entries else _NO_HISTORY, unreadable)
 
 
 def state_in_force(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """Return the desired state of a host by its entries, oldest first; None without an entry.
-
-    Usually that is the newest one. Where roles are applied one by one each has its own entry, and what another feature had last is added.
-    """
+    """Return the desired state of a host by its entries, oldest first; None without an entry."""
     together: dict[str, Any] | None = None
-    for entry in reversed(entries):
-        if together is None:
-            together = dict(entry.state)
-        elif not set(entry.state["features"]) & set(together["features"]):
-            together = _both(together, entry.state)
+    for entry in those_in_force(entries):
+        together = dict(entry.state) if together is None else _both(together, entry.state)
     return together
 
 

@@ -14,10 +14,8 @@ from typing import Any, Mapping, Sequence
 
 from .. import _plan_file
 from .._drift.findings import CAUSES, LOST_CARD, NEW_CARD, Findings
-from .._drift.verify import verify
-from .._drift.wanted import wanted_by
+from .._drift.in_force import compare
 from .._history import entries
-from .._history.in_force import state_in_force
 from .._host import CommandError, Host
 from .._irq import counters
 from .._topology.gather import gather
@@ -65,8 +63,8 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
     try:
         plan = _plan_file.read(host)
         topology = gather(host)
-        _bound, findings = verify(host, wanted_by(state_in_force(history))._replace(topology=topology, must_be_bound=True))
-        found.update(_of_comparison(findings, plan or {}, topology["npus"]))
+        compared = compare(host, topology, must_be_bound=True)
+        found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
         found[LAST_VERIFY] = _one(int(time.time()))
     except (OSError, ValueError, CommandError) as error:
         plan, why = None, str(error)

@@ -16,9 +16,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting i
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
 from ansible_collections.npu.affinity.plugins.module_utils._archive.anonymizing import Anonymous
 from ansible_collections.npu.affinity.plugins.module_utils._archive.scrubbing import Known, scrub
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import MANIFEST, Recorded, host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import Systemd
@@ -157,14 +159,14 @@ def bound_tree(tmp_path):
 
 def test_a_comparison_by_an_archive_finds_the_same(tmp_path):
     root = bound_tree(tmp_path)
-    opened = reopened(
-        root,
-        tmp_path,
-        wanted=Wanted(tuning={"swappiness": 0}, device_share={"enabled": True, "npus": [], "only_ours": True, "recover": None}),
-    )
-    wanted = Wanted(tuning={"swappiness": 0}, device_share={"enabled": True, "npus": [], "only_ours": True, "recover": None})
+    share = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
+    plan = json.loads((root / "etc/npu-affinity/plan.json").read_text())
+    state = {"features": {"irq": "present"}, "files": [], "plan": plan, "absent": {}, "hardware": {}}
+    keep(Host(str(root)), Applied("bind", dict(state, live={"tuning": {"swappiness": 0}, "device_share": share}), "alice"))
+    opened = reopened(root, tmp_path)
     here, there = host_at(str(root)), host_at(opened.folder)
-    (_bound, expected), (bound, found) = verify(here, wanted), verify(there, wanted)
+    (_bound, expected), (bound, found) = compare(here)[:2], compare(there)[:2]
+    assert {"tuning", "device_share", "interrupts"} <= found.checked.keys()
     assert there.unknown == []
     leave_out_unknown(there, found)
     assert bound and found.drift

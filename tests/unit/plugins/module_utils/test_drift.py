@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift import applied, causes
+from ansible_collections.npu.affinity.plugins.module_utils._drift import causes
 from ansible_collections.npu.affinity.plugins.module_utils._drift.files import differing_lines
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
@@ -38,7 +38,7 @@ def test_what_is_said_of_a_changed_text(expected, found, said):
 
 FILES = [
     ("missing", None, "text", False, "manual change: removed"),
-    ("left over", "text", None, True, "changed settings: left from an earlier bind"),
+    ("left over", "text", None, True, "manual change: added since the last bind"),
     ("replaced", "theirs", "text", False, "manual change: another file took its place"),
     ("changed", "other", "text", True, "manual change: changed by hand"),
 ]
@@ -186,68 +186,3 @@ DEVICES = [
 @pytest.mark.parametrize("entry, device, title", DEVICES)
 def test_whose_a_finding_is(entry, device, title):
     assert Device.of(entry) == device and Device.of(entry).title == title
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "bound", "cause"),
-    [
-        (None, "new", None, applied.AS_LEFT),
-        ("old", "new", "old", applied.AS_LEFT),
-        ("old", None, "old", applied.AS_LEFT),
-        ("other", "new", "new", Cause("manual change", "changed by hand")),
-        (None, "new", "new", Cause("manual change", "removed")),
-        ("other", "new", "old", Cause("manual change", "changed by hand, or the settings changed since the last bind")),
-    ],
-)
-def test_the_history_tells_whether_somebody_changed_a_file(before, after, bound, cause):
-    assert causes.of_file(before, after, True, known=True, bound=bound) == cause
-
-
-LAST = {
-    "features": {"irq": "absent", "tuning": "present", "device_share": "present", "threads": "absent"},
-    "live": {
-        "tuning": {"governor": "performance", "swappiness": None},
-        "device_share": {"enabled": False},
-        "slices": {"services": [{"name": "a.service"}], "enabled": ["npu.slice"], "started": []},
-    },
-    "expected": [{"unit": "npu-0.slice", "cpus": "0-7", "mems": "0"}],
-    "enabled": ["npu-affinity-tuning.service"],
-    "started": [],
-    "stopped": [],
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "found", "unit", "left"),
-    [
-        ("interrupts", "NPU 0 cq_update_irq", Value(cpus="0-63"), None, True),
-        ("threads", "NPU 0 dev0_sq_task", Value(cpus="0-63"), None, True),
-        ("threads", "main threads of NPU 0", Value(cpus="0-63"), None, True),
-        ("tuning", "governor", "performance", None, True),
-        ("tuning", "governor", "powersave", None, False),
-        ("tuning", "swappiness", "60", None, True),
-        ("device_share", "card 0", "off (chips 1)", None, True),
-        ("device_share", "card 0", "on", None, False),
-        ("units", "npu.slice at boot", "not enabled", "npu.slice", False),
-        ("units", "npu-affinity-irq.timer", "inactive", "npu-affinity-irq.timer", True),
-        ("services", "a.service", "in system.slice", "a.service", False),
-        ("services", "b.service", "in system.slice", "b.service", True),
-        ("cpusets", "npu-0.slice CPUs", Value(cpus="0-7"), "npu-0.slice", True),
-        ("cpusets", "npu-0.slice CPUs", Value(cpus="0-5"), "npu-0.slice", False),
-        ("plan", "/etc/npu-affinity/plan.json", "no such file", None, False),
-    ],
-)
-def test_what_the_last_bind_left_is_no_manual_change(kind, name, found, unit, left):
-    by_hand = Cause("manual change", "by hand")
-    for history, expected in ((LAST, applied.AS_LEFT if left else by_hand), (None, by_hand)):
-        findings = Findings()
-        findings.differs(kind, name, "wanted", found, by_hand, unit=unit)
-        applied.explain(findings, history)
-        assert findings.drift[0].cause == expected
-
-
-def test_a_cause_that_is_known_is_not_explained_away():
-    findings = Findings()
-    findings.differs("interrupts", "NPU 0 cq_update_irq", "wanted", "found", Cause("kernel", "stuck"))
-    applied.explain(findings, LAST)
-    assert findings.drift[0].cause.word == "kernel"

@@ -37,7 +37,18 @@ PLAN = {
 }
 SLICE = "/etc/systemd/system/npu-0.slice"
 FILES = [{"path": SLICE, "content": "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-15\n"}]
-OWNED = ["/etc/systemd/system/npu-*.slice"]
+STATE = {
+    "features": {"slices": "present", "irq": "present", "device_share": "present"},
+    "files": FILES,
+    "owned": ["/etc/systemd/system/npu-*.slice"],
+    "plan": PLAN,
+    "live": {"irq": "fail", "device_share": {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}},
+    "absent": {},
+    "hardware": {},
+    "runtime": True,
+    "soft_split": "",
+    **{name: [] for name in ("enabled", "started", "stopped", "released", "restarted", "expected", "programs")},
+}
 
 
 @pytest.fixture
@@ -50,14 +61,13 @@ def root(tmp_path):
 
 @pytest.fixture
 def look(run_module, root):
-    return lambda **arguments: run_module("binding_info", root=str(root), files=FILES, owned=OWNED, runtime=True, **arguments)
+    return lambda **arguments: run_module("binding_info", root=str(root), **arguments)
 
 
 @pytest.fixture
 def bound(run_module, root):
     for module, arguments in (
-        ("host_files", {"files": FILES, "owned": OWNED, "runtime": True, "plan": PLAN}),
-        ("irq_affinity", {"plan": PLAN}),
+        ("host_files", {"state": STATE}),
         ("device_share", {"enabled": True}),
     ):
         assert run_module(module, root=str(root), **arguments)["changed"]
@@ -74,7 +84,7 @@ def test_a_host_before_and_after_a_bind(look, root, request):
     assert look(must_be_bound=True)["drift"][0]["sentence"].endswith("likely never bound: bind the host")
     request.getfixturevalue("bound")
     before = content(root)
-    result = look(device_share={"enabled": True})
+    result = look()
     assert (result["changed"], result["bound"], result["drift"], result["remarks"]) == (False, True, [], [])
     assert {kind: len(objects) for kind, objects in result["checked"].items()} == {
         "plan": 1,
@@ -86,13 +96,13 @@ def test_a_host_before_and_after_a_bind(look, root, request):
         "threads": 2,
         "device_share": 2,
     }
-    assert look(_ansible_check_mode=True)["checked"].keys() == result["checked"].keys() - {"device_share"}
+    assert look(_ansible_check_mode=True)["checked"] == result["checked"]
     assert content(root) == before
 
 
 def test_after_a_reboot_without_boot_units_all_that_a_driver_forgets_is_listed(look, bound):
     reboot(bound)
-    result = look(device_share={"enabled": True})
+    result = look()
     assert not result.get("failed")
     assert [(entry["kind"], entry["npu"]) for entry in result["drift"]] == [
         *[(kind, npu) for npu in (0, 1) for kind in ("interrupts", "interrupts", "workqueues", "threads")],
@@ -113,25 +123,57 @@ def test_a_changed_file_and_a_broken_plan(look, bound):
         "expected_cpus": None,
         "found_cpus": None,
         "cause": "manual change",
-        "remark": "changed by hand, or the settings changed since the last bind",
+        "remark": "changed by hand",
         "npu": 0,
         "device": "npu",
         "pci": "0000:c1:00.0",
         "unit": "npu-0.slice",
-        "sentence": SLICE + ": expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand, or the settings "
-        "changed since the last bind",
+        "sentence": SLICE + ": expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand",
     }
-    assert look(plan=PLAN)["drift"] == [entry]
     (bound / "etc/npu-affinity/plan.json").write_text(json.dumps(PLAN)[:-1])
-    (entry,) = look()["drift"]
-    assert (entry["kind"], entry["cause"]) == ("plan", "manual change")
+    broken, still_changed = look()["drift"]
+    assert (broken["kind"], broken["cause"]) == ("plan", "manual change") and still_changed == entry
 
 
 def test_what_cannot_be_compared_fails_the_task(look, bound):
-    assert "unknown" in look(device_share={"enabled": True, "recover": "unknown"})["msg"]
     (bound / SLICE[1:]).unlink()
     (bound / SLICE[1:]).mkdir()
     assert "Is a directory" in look()["msg"]
+
+
+def test_what_a_bind_would_change_is_no_drift(look, bound):
+    assert look(desired=STATE)["changes"] == [] and look()["changes"] == []
+    other = dict(STATE, files=[dict(FILES[0], content=FILES[0]["content"].replace("0-15", "0-7"))])
+    result = look(desired=other)
+    assert (result["changes"], result["drift"]) == ([f"file {SLICE}: changed"], [])
+    live = dict(STATE["live"], device_share=dict(STATE["live"]["device_share"], enabled=False))
+    assert look(desired=dict(STATE, live=live))["changes"] == ["settings of feature device_share: changed"]
+
+
+def test_host_code_of_another_version_is_a_remark(look, bound):
+    archive = bound / "usr/local/lib/npu-affinity/npu_affinity.zip"
+    content = archive.read_bytes()
+    archive.write_bytes(content.replace(b'VERSION = "1', b'VERSION = "0', 1))
+    result = look()
+    assert result["drift"] == [] and "a bind would now replace the host code, version 0" in result["remarks"][0]
+    archive.write_bytes(content + b"x")
+    assert [(entry["object"], entry["cause"]) for entry in look()["drift"]] == [("/" + str(archive.relative_to(bound)), "manual change")]
+
+
+def test_a_history_that_is_missing_or_damaged_is_a_remark(look, bound):
+    entry = bound / "etc/npu-affinity/history/1.json"
+    (bound / SLICE[1:]).unlink()
+    entry.write_text("{")
+    result = look()
+    assert result["drift"] == [] and "files" not in result["checked"] and "interrupts" in result["checked"]
+    assert [text.partition(":")[0] for text in result["remarks"]] == [
+        "/etc/npu-affinity/history/1.json is not valid JSON (Expecting property name enclosed in double quotes",
+        "the newest entry of the history cannot be read, so files and units are not compared",
+    ]
+    entry.unlink()
+    assert look()["remarks"] == ["this host has no history, so files and units are not compared: bind it once more"]
+    (bound / "etc/npu-affinity/plan.json").unlink()
+    assert [(found["kind"], found["cause"]) for found in look()["drift"]] == [("plan", "manual change")]
 
 
 def test_the_module_documents_every_kind_and_every_cause():

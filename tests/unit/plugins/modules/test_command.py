@@ -89,7 +89,9 @@ def edit(host):
 
 
 def unbind(host):
-    shutil.rmtree(host / "etc/npu-affinity")
+    command = [sys.executable, "-m", "ansible_collections.npu.affinity.plugins.modules.unbind"]
+    arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"root": str(host)}})
+    subprocess.run(command, input=arguments, capture_output=True, text=True, check=True)
 
 
 def test_bound(run):
@@ -175,7 +177,12 @@ def test_pending_where_a_service_follows_at_its_next_start(run, monkeypatch):
     findings.differs(
         "services", "vllm@0.service", "in npu-0.slice", "in system.slice", Cause(OLD_PROCESS, "it still runs as it was started")
     )
-    monkeypatch.setattr(checking, "verify", lambda *_arguments: (True, findings))
+    compared = checking.compare
+
+    def found(host):
+        return compared(host)._replace(findings=findings)
+
+    monkeypatch.setattr(checking, "compare", found)
     assert run("status")[:2] == (4, "pending: vllm@0.service (not restarted)\n")
 
 
@@ -200,7 +207,7 @@ def test_a_host_that_was_bound_before_there_was_a_history_is_compared_by_its_pla
     shutil.rmtree(host / HISTORY[1:])
     edit(host)
     code, out, _err = run("verify")
-    assert code == 0 and "there is no history yet, so files and units are not compared" in out
+    assert code == 0 and "this host has no history, so files and units are not compared" in out
 
 
 def test_roles_that_were_applied_one_by_one_are_all_compared(run, host):

@@ -265,16 +265,32 @@ def test_verify_by_the_same_document(bind, root, run_module):
     topology = gather(Host(str(root)))
 
     def verify(*off):
-        return {entry["object"] for entry in run_module("binding_info", root=str(root), state=state_of(topology, *off))["drift"]}
+        result = run_module("binding_info", root=str(root), desired=state_of(topology, *off))
+        assert result["drift"] == []
+        return set(result["changes"])
 
     assert verify() == set()
-    assert verify("tuning") == {"/etc/npu-affinity/tuning.json", "/etc/systemd/system/npu-affinity-tuning.service"}
+    assert verify("tuning") == {
+        "feature tuning: present -> absent",
+        "file /etc/npu-affinity/tuning.json: removed",
+        "file /etc/systemd/system/npu-affinity-tuning.service: removed",
+    }
+
+
+def test_a_state_that_changes_no_file_gets_into_the_history_once(bind, root, run_module):
+    bind()
+    topology = gather(Host(str(root)))
+    state = state_of(topology)
+    state["features"]["device_share"] = "present"
+    state["live"]["device_share"] = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
+    results = [run_module("host_files", root=str(root), state=state) for _run in range(2)]
+    assert [(result["changed"], result["history"]) for result in results] == [(False, 2), (False, None)]
+    assert {entry["kind"] for entry in run_module("binding_info", root=str(root))["drift"]} == {"device_share"}
 
 
 def test_what_is_bound_alone_is_compared_with_its_plan(bind, root, run_module):
     assert bind("slices", "irq", "threads")["changed"]
-    topology = gather(Host(str(root)))
-    assert run_module("binding_info", root=str(root), state=state_of(topology, "slices", "irq", "threads"))["drift"] == []
+    assert run_module("binding_info", root=str(root))["drift"] == []
 
 
 def test_controller_and_host_have_the_same_features():
@@ -338,11 +354,11 @@ def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module)
     assert "ExecStart=/usr/local/bin/python3 -m npu_affinity irq" in (root / IRQ).read_text()
     assert (root / "usr/local/bin/npu-affinity").read_text().startswith("#!/usr/local/bin/python3 -I\n")
     bound = state_of(gather(Host(str(root))))
-    assert run_module("binding_info", root=str(root), state=bound)["drift"] == []
+    assert run_module("binding_info", root=str(root))["drift"] == []
     (root / "bin/systemctl").unlink()
     install(root, "/usr/bin/systemctl")
     (root / "usr/local/bin/python3").chmod(0o644)
-    drift = {entry["object"]: entry for entry in run_module("binding_info", root=str(root), state=bound)["drift"]}
+    drift = {entry["object"]: entry for entry in run_module("binding_info", root=str(root))["drift"]}
     assert drift.keys() == {"/bin/systemctl", "/usr/local/bin/python3"}
     assert drift["/bin/systemctl"]["expected"] == f"a program that /{RULES} runs"
     assert drift["/bin/systemctl"]["found"] == "no such file; this host has /usr/bin/systemctl"
@@ -351,7 +367,7 @@ def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module)
     refused = run_module("host_files", root=str(root), state=bound)
     assert refused["failed"] and files_of(root) == before
     (root / "usr/local/bin/python3").chmod(0o755)
-    assert run("host_files")["changed"] and run("binding_info")["drift"] == []
+    assert run("host_files")["changed"] and run_module("binding_info", root=str(root))["drift"] == []
     assert 'RUN+="/usr/bin/systemctl --no-block start' in (root / RULES).read_text()
 
 

@@ -14,8 +14,8 @@ import tarfile
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import open_archive
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
-from ansible_collections.npu.affinity.plugins.module_utils._drift.wanted import wanted_by
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import bind
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
@@ -171,14 +171,18 @@ STATE = {
     "runtime": False,
     "python": "",
     "soft_split": "",
+    "plan": PLAN,
+    "hardware": {},
+    "absent": {},
     "features": {"irq": "present"},
     "expected": [{"unit": "npu-0.slice", "cpus": "0-7", "mems": ""}],
     "live": {
         "slices": {
             "services": [{"name": UNIT, "settings": {"CPUAffinity": "0"}, "devices": {"CUDA_VISIBLE_DEVICES": "0"}}],
             "bound_by": "host",
+            "workloads": [],
+            "vnpus": [],
         },
-        "device_share": None,
     },
     "files": [
         {"path": "/" + UNITS + UNIT + ".d/50-npu-affinity.conf", "content": MARK + unit("# About it", "AllowedCPUs=1"), "mode": "0644"},
@@ -224,6 +228,7 @@ def bound(tmp_path_factory):
     root = tmp_path_factory.mktemp("bound") / "host"
     simulator.generate(MACHINE, root)
     write(root, FILES)
+    keep(Host(str(root)), Applied("bind", STATE))
     bind(Host(str(root)), PLAN)
     table = (root / "proc/interrupts").read_text().splitlines()
     number = next(line.split(":")[0].strip() for line in table if line.endswith(" cq_update_irq"))
@@ -255,9 +260,7 @@ def pack(run_module, tmp_path):
 
     def run(root, **arguments):
         target = tmp_path / "packed.tar.gz"
-        result = run_module(
-            "host_archive", dest=str(target), root=str(root), **{"host": "node-7", "state": STATE, **QUESTIONS, **arguments}
-        )
+        result = run_module("host_archive", dest=str(target), root=str(root), **{"host": "node-7", **QUESTIONS, **arguments})
         assert result["changed"] and not result.get("warnings"), result
         assert target.stat().st_mode & 0o777 == 0o600
         with tarfile.open(target) as archive:
@@ -290,7 +293,7 @@ def looked_at(root):
     """The topology of a host, and what differs there: objects, causes and remarks."""
     host = host_at(str(root))
     topology = gather(host, **QUESTIONS)
-    findings = verify(host, wanted_by(STATE))[1]
+    findings = compare(host).findings
     assert host.unknown == []
 
     def plain(value):
@@ -353,7 +356,7 @@ def test_an_anonymous_archive_has_no_name_of_its_host(tree, pack):
 def test_the_kernels_names_stay_whatever_the_host_is_called(tree, pack, name, tmp_path, run_module):
     root = tree({"etc/hostname": name + "\n"})
     target = tmp_path / "packed.tar.gz"
-    result = run_module("host_archive", dest=str(target), root=str(root), host=name, anonymous=True, state=STATE, **QUESTIONS)
+    result = run_module("host_archive", dest=str(target), root=str(root), host=name, anonymous=True, **QUESTIONS)
     assert ["The name slice of this host stays" in str(text) for text in result.get("warnings", [])] == [True] * (name == "slice")
     opened = open_archive(str(target), str(tmp_path / "opened"), {})
     assert opened.manifest["host"] == "removed"

@@ -171,7 +171,7 @@ def test_a_host_that_cannot_be_compared_says_so_and_since_when(bind, root, monke
     def fail(*_arguments, **_options):
         raise ValueError("npu-smi: no answer")
 
-    monkeypatch.setattr(samples, "verify", fail)
+    monkeypatch.setattr(samples, "compare", fail)
     found = run(root)
     assert "could not be compared with its plan: npu-smi: no answer" in capsys.readouterr().out
     assert found["npu_affinity_verify_success"] == 0 and "npu_affinity_bound" not in found and drift(found) == {}

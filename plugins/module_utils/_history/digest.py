@@ -1,0 +1,19 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The digest by which two desired states are known to be the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Mapping
+
+_LEFT_OUT = ("digest", "notes")
+"""The digest itself, and sentences for the user."""
+
+
+def digest(state: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a desired state as canonical JSON: numbers as keys are text, as they are after JSON."""
+    plain = json.loads(json.dumps({key: value for key, value in state.items() if key not in _LEFT_OUT}))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
