@@ -18,7 +18,7 @@ description:
     workqueues, threads, host settings, device share and the soft split, each as far as the state has it. Interrupts that the kernel manages
     itself are not drift.
   - A host with a plan in force and no history, or whose newest entry cannot be read, is compared with C(/etc/npu-affinity/plan.json) alone.
-    A remark says so.
+    A remark reports that.
   - Drift is a result and not a failure of the task. A host that was never bound has none.
   - Below another O(root) than V(/) there are no running units. Files, links to what starts at boot, C(/proc/irq) and so on of that tree
     are compared.

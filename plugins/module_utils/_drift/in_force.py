@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare a host with the desired state that is in force there by its own history. Reads only.
 
-The playbook verify, the command on the host, the metrics and the archives all compare by this, so that they agree.
+The playbook verify, the command on the host, the metrics and the archives all use this one comparison.
 """
 
 from __future__ import annotations
