@@ -26,7 +26,6 @@ from .._history.entries import Applied
 from .._host import CommandError, Host
 from .._installed import former_bytecode, former_folders
 from .._irq import irqbalance
-from .._plan_file import PATH as PLAN
 from .._state import journal
 from .._state import previous as _previous
 from .._state.files import FileState, States, is_file, is_ours, leftovers, missing_folders, remove_empty, remove_file
