@@ -39,7 +39,7 @@ LOCK = "/run/npu-affinity.lock"
 """A killed run leaves the file; the lock itself ends with the process."""
 MASKS = ("/smp_affinity", "/effective_affinity")
 """In a tree no kernel keeps them in step with the lists, which are what is read."""
-CHANGING = ("npu.affinity.host_files", "npu.affinity.device_share")
+CHANGING = ("npu.affinity.host_files",)
 HOSTS, MOMENTS = 5, 20
 SAID = {"EROFS": "Read-only file system", "ENOSPC": "No space left on device"}
 
@@ -130,13 +130,13 @@ def test_modules_that_are_killed_at_twenty_moments_are_finished_by_the_next_run_
         assert last and not last.get("failed"), last
         assert differing(compared(tree), bound.after) == [], moments
         if not number:
-            assert [run_modules(tree, [module])["changed"] for module in bound.modules] == [False, False]
+            assert [run_modules(tree, [module])["changed"] for module in bound.modules] == [False]
         assert run_modules(tree, [("npu.affinity.unbind", {})])["changed"]
         assert differing(compared(tree), bound.before) == [], moments
 
 
 def test_a_disk_that_is_full_or_read_only_from_any_moment_on_is_said_and_the_next_run_finishes(bound):
-    ways = [("EROFS", 1), ("ENOSPC", 8), *(("ENOSPC", int(bound.steps * share)) for share in (1 / 8, 1 / 3, 2 / 3))]
+    ways = [("EROFS", 1), ("ENOSPC", 8), *(("ENOSPC", int(bound.steps * share)) for share in (1 / 8, 1 / 4, 1 / 3))]
     for number, (how, moment) in enumerate(ways):
         tree, when = bound.hosts.tree(f"full{number}"), (how, moment)
         failed = run_modules(tree, bound.modules, how, [moment])
@@ -150,7 +150,7 @@ def test_a_disk_that_is_full_or_read_only_from_any_moment_on_is_said_and_the_nex
 
 def test_playbooks_that_are_killed_and_meet_a_full_disk_are_finished_by_the_next(bound):
     hosts, tree = bound.hosts, bound.hosts.tree("played")
-    for how, steps in (("killed", [bound.steps // 3]), ("ENOSPC", [2 * bound.steps // 3])):
+    for how, steps in (("killed", [bound.steps // 3]), ("ENOSPC", [bound.steps // 8])):
         run = hosts.play("bind", *stumbling(hosts, {"played": (how, steps)}), **VARIABLES)
         assert run.status != 0 and run.of("played", "failed"), how
         assert SAID.get(how, "") in run.failure("played"), run.failure("played")
