@@ -6,8 +6,6 @@
 A cpulist is the text of ``/sys/devices/system/cpu/online`` (``0-3,8``, strides as in ``0-31:2/4``); a CPU mask is the
 text of ``/proc/irq/<n>/smp_affinity`` (32-bit groups of hexadecimal digits, highest first). Grammar:
 Linux ``Documentation/admin-guide/kernel-parameters.rst`` (CPU lists) and ``lib/bitmap.c`` (both forms).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

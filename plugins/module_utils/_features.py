@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What each feature owns on a host: the paths of its files, its sections of previous.json, its units that run programs. And a desired state
 without some of them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one way in which host code reaches files and commands: below one root, with a time limit, without a shell.
-
-This module is private to the collection.
-"""
+"""The one way in which host code reaches files and commands: below one root, with a time limit, without a shell."""
 
 from __future__ import annotations
 

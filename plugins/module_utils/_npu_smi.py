@@ -8,8 +8,6 @@ what it is; a table of which a part can be read yields that part. A value that w
 and empty are None. PCI addresses and cpulists come out in the kernel's form, memory in MiB.
 
 Forms of the output: hicann/driver ``src/custom/dev_prod/user/npucli`` and the npu-smi references of the products.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A value that was not printed, ``N/A`` and everything in brackets (``[Not Supported]``) are None. A text without the
 expected table raises ValueError naming its first line, which is where nvidia-smi says what is wrong with the driver.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

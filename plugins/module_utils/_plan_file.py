@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one reader of plan.json, the plan in force: whoever uses a plan gets one of the shape and the schema that this version knows.
-
-This module is private to the collection.
-"""
+"""The one reader of plan.json, the plan in force: whoever uses a plan gets one of the shape and the schema that this version knows."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 udev (udev(7), ``RUN``) and the kernel (``#!``) search no PATH, and a udev rule with a wrong path does nothing, silently. Not everything is
 in ``/usr/bin`` everywhere: hosts whose ``/usr`` is not merged have ``/bin/systemctl`` only.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 What the record has is read by the code that reads a machine. What it does not have is no answer: it is noted, so that nobody takes a file
 that was never looked at for one that is not there.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file in which the metrics of a host lie for node exporter: where role metrics wants it, and which ones were ever written.
-
-This module is private to the collection.
-"""
+"""The file in which the metrics of a host lie for node exporter: where role metrics wants it, and which ones were ever written."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 Kernel ``Documentation/admin-guide/pm/cpufreq.rst``, ``admin-guide/sysctl/kernel.rst``, ``admin-guide/mm/transhuge.rst``,
 ``admin-guide/sysctl/vm.rst``. What a host does not have (cpufreq on a virtual machine, NUMA balancing in
 a kernel) is reported and is not a failure.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ CPU sets widened and files removed or written back (``_transaction.host_files``)
 back last, and at the end previous.json. A step that fails is a sentence and keeps its section of previous.json; the others go on. Every
 step can be repeated, and what it needs to know stays on the disk until it is done (the plan until the threads are let go): a run that was
 killed, or in which a card was busy or a unit masked, is finished by the next one.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ touched: ours are told by their checksums, which are recorded before they are wr
 
 Containers mount the directory as ``/hami-vnpu-core`` and its ``ld.so.preload`` over their own ``/etc/ld.so.preload``. In the host's own
 ``/etc`` it would be loaded into every program of the host.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

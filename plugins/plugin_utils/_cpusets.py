@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPU sets on the controller: bit masks (bit n = CPU n) to compute with, cpulists to show.
-
-This module is private to the collection.
-"""
+"""CPU sets on the controller: bit masks (bit n = CPU n) to compute with, cpulists to show."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages with one file for each strategy or form: a new file is a new one.
-
-This module is private to the collection.
-"""
+"""Packages with one file for each strategy or form: a new file is a new one."""
 
 from __future__ import annotations
 

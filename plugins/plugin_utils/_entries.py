@@ -5,8 +5,6 @@
 
 A logic id is the number in the name of the NPU's slice. That is the id at the time of the plan in force: when a card drops off the bus,
 npu-smi counts on without it, and what the settings name stays where it is.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

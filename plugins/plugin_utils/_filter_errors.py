@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Errors of filters as Ansible shows them: the full name of the filter, and a sentence.
-
-This module is private to the collection.
-"""
+"""Errors of filters as Ansible shows them: the full name of the filter, and a sentence."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 A name counts in any case, and also where it is joined to other words by a hyphen, an underscore, a dot or a capital. The kernel's own names
 (``node1`` below /sys), PCI addresses and the slices of NPUs stay, whatever the host is called.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

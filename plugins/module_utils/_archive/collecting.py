@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make the archive of a host: look at it as a plan and a comparison do, and pack what they read.
-
-This module is private to the collection.
-"""
+"""Make the archive of a host: look at it as a plan and a comparison do, and pack what they read."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Sources: irqbalance(1); the kubelet's flags of :mod:`_kubelet.settings`; what programs that bind themselves read is in
 :mod:`_drift.binders`, :mod:`_engines` and :mod:`_processes.torch_npu`.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

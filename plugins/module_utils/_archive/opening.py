@@ -5,8 +5,6 @@
 
 Only regular files are taken out, below the folder and nowhere else. Links are made from the manifest, when all files are there, and
 :class:`_host.Host` follows them as after a chroot. Sizes and numbers have limits, and files go to the disk piece by piece.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 :mod:`tarfile` reads extended headers as a whole and remembers every member, so that a small file can fill memory; it is slow besides.
 Here a header is at most :data:`HEADER` bytes, nothing is remembered, and what is skipped counts. Formats: pax(1), "ustar Interchange
 Format" and "pax Interchange Format"; GNU tar manual, "Basic Tar Format".
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

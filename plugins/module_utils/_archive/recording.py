@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host that takes note of everything that is looked at on it, so that an archive has exactly what a plan and a comparison read.
-
-This module is private to the collection.
-"""
+"""A host that takes note of everything that is looked at on it, so that an archive has exactly what a plan and a comparison read."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 A file for which there is no rule keeps assignments of known variables at most. Files of the collection keep what it wrote itself; what
 someone added is replaced, so that a comparison still finds them changed.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 sos copies ``/sys/devices/system/cpu``, ``node*/{meminfo,cpulist,distance}``, ``/proc/irq``, ``/proc/interrupts``, unit files and, with some
 versions, ``/sys/fs/cgroup``; the PCI bus is only in ``lspci -nnvv`` (sos: plugins processor, numa, hardware, systemd, cgroups and pci).
 npu-smi it does not ask: its answers count where they lie in files that are named as sos names those of commands (``npu-smi_info_-m``).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a process, an NPU or a CPU is where it is: what confines it, what that was made of, who wrote it, and what else is there.
-
-This module is private to the collection.
-"""
+"""Why a process, an NPU or a CPU is where it is: what confines it, what that was made of, who wrote it, and what else is there."""
 
 from __future__ import annotations
 

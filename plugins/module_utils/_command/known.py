@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the command knows of its host: the plan in force, the history, and what the host should be by it.
-
-This module is private to the collection.
-"""
+"""What the command knows of its host: the plan in force, the history, and what the host should be by it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``npu-affinity``: what this host is bound to, whether it is still so, why something is where it is, and a start in the right place.
-
-This module is private to the collection.
-"""
+"""``npu-affinity``: what this host is bound to, whether it is still so, why something is where it is, and a start in the right place."""
 
 from __future__ import annotations
 

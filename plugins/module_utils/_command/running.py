@@ -6,8 +6,6 @@
 systemd puts the scope into the slice (systemd-run(1)), taskset(1) sets the mask, and each executes the next one in its place, so that the
 command has the process number, the terminal and the signals of this one. Where systemd cannot hold CPU sets (cgroup version 1), numactl(8)
 does what is left.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

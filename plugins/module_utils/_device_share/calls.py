@@ -9,8 +9,6 @@ are switched one by one on the 310 families only; elsewhere a card has one chip,
 The driver can restore device share after a reboot ("recovery"). It records a setting only while recovery is on. Replacing a recorded
 line, or adding one below another, damages its file while the command says OK; switching recovery off drops all lines. At boot it
 restores cards 0 to 7 only, and none of A3, whose lines its own script does not understand.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's own recovery of device share after a reboot, and the one order of calls that keeps its file whole.
-
-This module is private to the collection.
-"""
+"""The driver's own recovery of device share after a reboot, and the one order of calls that keeps its file whole."""
 
 from __future__ import annotations
 

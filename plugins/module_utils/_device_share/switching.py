@@ -4,8 +4,6 @@
 """Switch the device share (container share mode) of chips, and read every chip back, also after a failure.
 
 One card never stops the others. ``python3 -m npu_affinity device_share`` switches it on again at boot.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 It asks Y or N on standard input, ends with 0 where a product can't do it, says OK where nothing was recorded, and stops half-way when a
 container holds one chip of a card. So a set command's answer only says what went wrong; what is right, a second query says.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """What modules tell of a report: diffs in few lines, chips as rows, and sentences on cards that need the same to be said.
 
 A line begins with ``+`` for what is new, ``~`` for what changes (now -> then) and ``-`` for what goes.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Files of the collection that change, one line each: ``+`` with what a new file sets, ``~`` with what differs, ``-`` for one that goes.
 
 A program or a JSON document is never shown as text: what it holds is on the host, or is the version of the collection.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

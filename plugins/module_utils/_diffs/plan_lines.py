@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two texts of plan.json compared, one line for each NPU: what it has now, and what it gets.
-
-This module is private to the collection.
-"""
+"""Two texts of plan.json compared, one line for each NPU: what it has now, and what it gets."""
 
 from __future__ import annotations
 

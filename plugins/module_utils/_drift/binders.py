@@ -5,8 +5,6 @@
 
 What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_engines` and
 :mod:`_processes.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 The causes rest on what Linux 6.1, systemd 252 and irqbalance 1.9 were seen to do: a driver that is loaded again has its interrupts,
 workqueues and threads on all CPUs of before; irqbalance moves interrupts and nothing else; an interrupt whose only CPU goes offline
 gets all others, and keeps them when the CPU is back; ``systemctl set-property`` leaves a drop-in of its own.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

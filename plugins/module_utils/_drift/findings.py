@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drift as data: what an object should be, what it is, whose it is, and why that is so. Nothing here looks at a host.
-
-This module is private to the collection.
-"""
+"""Drift as data: what an object should be, what it is, whose it is, and why that is so. Nothing here looks at a host."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 Every process of such a container has loaded hami-vnpu-core's library, by the preload file that the container mounts over its own, and
 stands still without the limiter where the library has one (Project-HAMi/hami-vnpu-core@f795831b; ``docs/developers`` of HAMi). A container
 that got its devices another way runs without any limit, and nothing else says so.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

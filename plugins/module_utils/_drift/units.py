@@ -4,8 +4,6 @@
 """What systemd and the kernel really grant to units and their processes, compared with what they should. Reads only.
 
 On the running machine an absent cgroup is a finding. Another tree has no running units: there only what it shows is compared.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 How each is done is in the file of its subject beside this one, the likely causes are in ``causes``, the words in ``sentences``. Nothing is
 written, and systemd is never asked to reload.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

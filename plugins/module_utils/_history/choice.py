@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which entry of the history is meant: so many before the newest, an id, or the one in force at a time.
-
-This module is private to the collection.
-"""
+"""Which entry of the history is meant: so many before the newest, an id, or the one in force at a time."""
 
 from __future__ import annotations
 

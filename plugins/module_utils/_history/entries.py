@@ -4,8 +4,6 @@
 """The states that were applied to a host, the newest ones: when, by whom, why, and what is needed to apply each of them again.
 
 An entry is a file of its own, readable by root only. It has no host code: that is the one of the collection that applies it.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host should be by its own history, and since which entry something is as it is.
-
-This module is private to the collection.
-"""
+"""What a host should be by its own history, and since which entry something is as it is."""
 
 from __future__ import annotations
 

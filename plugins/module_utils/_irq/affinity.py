@@ -6,8 +6,6 @@
 What the kernel's refusals mean (Linux ``kernel/irq/manage.c``, and irqbalance's table of the same errors): EIO, it manages the
 interrupt itself; ENOSPC, the CPU has no interrupt vectors left; EBUSY, EAGAIN, ERANGE, ENOMEM, try again. A thread that the kernel
 has bound for good answers EINVAL.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ What the driver has per device N (open CANN driver, task scheduler): interrupts 
 ``sq_send_trigger_irq`` and on a physical function 16 ``cq_update_irq``; workqueues ``dev<N>_sq_send_wq`` and ``dev<N>_sq_fair_wq``,
 which do the sending that the SQ interrupt only triggers; a kernel thread ``dev<N>_sq_task``. N is the driver's number of the device,
 read from the mailbox interrupt's name; the plan's physical id, else its logic id, stands in where there is no such interrupt.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """How often our units had to put interrupts back since the host booted: counters for metrics.
 
 They lie in ``/run``, because counters of Prometheus begin anew at a boot like those of the kernel.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Unit files and environment files are read as systemd does (systemd.syntax(7), systemd.exec(5)), options as irqbalance does
 (irqbalance(1)). Under an enforcing SELinux irqbalance may run no script, or, with newer policies, those in one folder while a boolean
 is on (fedora-selinux/selinux-policy issue 1582, pull requests 2552 and 2741).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

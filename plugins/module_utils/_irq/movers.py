@@ -6,8 +6,6 @@
 The kernel does not record who wrote an affinity. So these are suspects, those that are surest first: programs by name and variables
 (torch_npu: Ascend/pytorch@9e73e708a ``NPUInterruptAffinity.cpp``; vLLM-Ascend: ``cpu_binding.py``), and scripts by their text, which finds
 those of vendors of network cards and of NPUs by whatever name.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

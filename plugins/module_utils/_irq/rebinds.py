@@ -7,8 +7,6 @@ Where another program moves an object each time, putting it back for ever helps 
 times within an hour, and say who it is. A bind by hand, a driver that is loaded again, and a boot each begin anew: the counts lie
 below ``/run``, because after a boot everything has to be bound, whatever happened before. Times are those since the boot, which no step of
 the wall clock changes.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

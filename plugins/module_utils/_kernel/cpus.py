@@ -5,8 +5,6 @@
 
 Source of the file formats: Linux ``Documentation/admin-guide/cputopology.rst``, ``Documentation/ABI/stable/sysfs-devices-node``
 and ``Documentation/ABI/testing/sysfs-devices-system-cpu``. Nothing here depends on the affinity of the calling process.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 npu-smi says that a card is held, not by whom, and its own table of processes is cut short. A container that has the node and has not opened
 it is not found.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

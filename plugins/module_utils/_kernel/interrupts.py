@@ -7,8 +7,6 @@ Interrupts are found by PCI function and name each time: numbers change, and eve
 ``Documentation/core-api/irq/irq-affinity.rst``, ``Documentation/core-api/workqueue.rst`` and ``fs/proc/array.c``.
 
 In another tree than the running machine's there is no kernel that lets derived files follow, so setting an affinity rewrites those too.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ the result alone, and the next change of the cpuset overwrites it.
 The rule for everything that places or restores threads: a mask with all CPUs that the cpuset grants is no mask of the thread's own, as far
 as anyone can see. The kernel is asked for all possible CPUs instead. Every kernel cuts these to the cpuset, and the thread follows the
 cpuset from then on; asked for the cpuset's CPUs, it would stay on them for ever.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

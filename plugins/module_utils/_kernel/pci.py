@@ -5,8 +5,6 @@
 
 Vendor and device ids: the Ascend driver's PCI tables and the PCI id repository. A class alone proves nothing: Kunpeng CPUs have
 compression and cipher engines of the same class and vendor, and management controllers have displays.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ A kubelet whose CPU manager policy or reservation differs from its state file re
 drop-in is never left lying beside a running kubelet that does not know it: either the whole order is gone through, or nothing is written
 and what is pending is reported. A run that is killed on the way leaves a note that the kubelet is stopped, and files with which it starts:
 the state goes before the drop-in changes. Draining the node before, and uncordoning it afterwards, is done where kubectl is.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kubelet's CPU manager as its files show it: how it is configured, and what it has given away. Read only: kubelet alone writes them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The drop-in of the kubelet, which unbind leaves: without it a kubelet with the old state would not start again.
-
-This module is private to the collection.
-"""
+"""The drop-in of the kubelet, which unbind leaves: without it a kubelet with the old state would not start again."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 Source: Kubernetes "Set Kubelet Parameters Via A Configuration File": drop-ins end in ``.conf`` and are merged by name, mappings key by
 key; flags win. Hosts need not have a YAML library, so the few keys are read line by line: scalars and mappings of one level, in block
 or flow style, and JSON.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

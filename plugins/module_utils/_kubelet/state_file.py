@@ -11,8 +11,6 @@ written in two steps, so that an overlap or lost CPUs can be left behind (kubern
 3. Kubernetes 1.36 with PodLevelResourceManagers: ``podEntries`` have the CPUs of whole pods besides. They are part of the checksum, even
    when there are none, so that older kubelets take the file for corrupted (kubernetes issue 139069).
 4. Kubernetes 1.37: the same as JSON text in ``data`` with a ``dataChecksum`` of its own. Version 2 stands beside it, for older kubelets.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Sources: Linux ``Documentation/filesystems/proc.rst`` (``stat``, ``status``, ``/proc/stat``, ``/proc/interrupts``),
 ``Documentation/scheduler/sched-stats.rst`` (``/proc/<pid>/schedstat``) and ``kernel/sched/debug.c`` (``/proc/<pid>/sched``, only in kernels
 with CONFIG_SCHED_DEBUG).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

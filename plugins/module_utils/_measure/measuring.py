@@ -4,8 +4,6 @@
 """What happens to the workloads of NPUs while some seconds pass: evidence for or against a bind. Reads only.
 
 Every metric has its source, and one that could not be read says why instead of being guessed.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Metrics as text for Prometheus (text exposition format 0.0.4, prometheus.io/docs/instrumenting/exposition_formats).
-
-This module is private to the collection.
-"""
+"""Metrics as text for Prometheus (text exposition format 0.0.4, prometheus.io/docs/instrumenting/exposition_formats)."""
 
 from __future__ import annotations
 

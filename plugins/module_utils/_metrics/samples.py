@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which metrics there are of a host, and what they are now: the host is gathered and compared as verify does it. Reads only.
-
-This module is private to the collection.
-"""
+"""Which metrics there are of a host, and what they are now: the host is gathered and compared as verify does it. Reads only."""
 
 from __future__ import annotations
 

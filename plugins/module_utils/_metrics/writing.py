@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the host with its plan, and write what came of it for node exporter. ``python3 -m npu_affinity metrics`` does it by a timer.
-
-This module is private to the collection.
-"""
+"""Compare the host with its plan, and write what came of it for node exporter. ``python3 -m npu_affinity metrics`` does it by a timer."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Interrupts bound as a task of a play: looked at first, so that nothing is recorded or written where nothing differs.
 
 Other steps of a task can stand between :func:`look` and :func:`bind`.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

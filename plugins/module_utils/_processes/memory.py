@@ -8,8 +8,6 @@ tables: seconds for hundreds of GiB. A page that several processes share is coun
 
 Moving is what ``migratepages`` of numactl does. It stalls the process, at some hundred MB/s (vllm-project/vllm-ascend PR 12977 and issue
 17286: 430 MB/s), so it happens on request only, up to a limit, one source node after the other.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ The rule is the published one: all threads of a worker process to the role main,
 ``release_thread`` to release (vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, ``bind_threads``). There it runs
 inside the worker; here from outside, for all processes in the slice of an NPU. Where a plan has no CPUs for acl or release (A5, GPUs)
 these threads are main threads.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

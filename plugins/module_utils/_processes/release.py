@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Threads that role threads placed, let go: newer kernels keep what was set when a cpuset widens.
-
-This module is private to the collection.
-"""
+"""Threads that role threads placed, let go: newer kernels keep what was set when a cpuset widens."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ A process is found by the slice or unit that its cgroup lies in, by its number, 
 Everything is read from procfs and not through a library: names of threads, cgroups and open devices are there only, another tree than the
 running machine's can be read, and the boot units need nothing but Python. Sources: Linux ``Documentation/filesystems/proc.rst``,
 cgroups(7), and systemd's ``docs/CGROUP_DELEGATION.md`` for the paths.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Ascend/pytorch@9e73e708a ``NPUAffinityController.cpp`` and ``NPUInterruptAffinity.cpp``: a mode, ``2`` or ``mode:2`` (0 is off), then ranges
 ``npu<N>:a-b`` and ``npu<N>:c`` and switches such as ``force:1``. N counts the visible devices. Several ranges of a device are a union from
 26.1.0 on; before, the last one wins. A device without a range has its part of the online CPUs, divided by the number of visible devices.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

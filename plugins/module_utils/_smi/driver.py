@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ascend's driver on a host: where its npu-smi lies, and which version its files name.
-
-This module is private to the collection.
-"""
+"""Ascend's driver on a host: where its npu-smi lies, and which version its files name."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ The exit status alone proves nothing: an unsupported query ends with 0, a failed
 of it is on standard output. So the text decides, and the status only where the text is silent. Texts and codes:
 hicann/driver ``src/custom/dev_prod/user/npucli`` and ``dcmi``; Project-HAMi/ascend-device-plugin issues 23 and 131;
 Ascend/cann-container-image issue 46.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

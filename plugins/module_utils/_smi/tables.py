@@ -5,8 +5,6 @@
 
 Widths, frames and columns differ by product and release, and pasted text loses blanks and frame lines. So only the
 ``|`` and the words of that table's own header decide what a cell means; whatever is not a row is passed over.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the output of npu-smi and of nvidia-smi has in common: lines, values, PCI addresses, CPU lists.
-
-This module is private to the collection.
-"""
+"""What the output of npu-smi and of nvidia-smi has in common: lines, values, PCI addresses, CPU lists."""
 
 from __future__ import annotations
 

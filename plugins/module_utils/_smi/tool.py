@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A vendor's command-line tool whose failures become sentences instead of exceptions.
-
-This module is private to the collection.
-"""
+"""A vendor's command-line tool whose failures become sentences instead of exceptions."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Services that a run stops for a moment: noted in previous.json before, forgotten when they run again.
 
 A run that is killed in between leaves the note, and the next one, whatever it was started for, starts them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The lock is an flock(2) on a file below the host's root, so that the kernel releases it when its holder ends, however it ends. The file
 says who holds it, and goes with the lock. Standard library only, and nothing heavy: boot units start this many times.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

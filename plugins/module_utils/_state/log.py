@@ -5,8 +5,6 @@
 
 ``journalctl NPU_AFFINITY_ACTION=rebind`` finds them. The text goes to journald's own socket (systemd.io/JOURNAL_NATIVE_PROTOCOL), because
 boot units need nothing but Python.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

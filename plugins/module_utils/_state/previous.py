@@ -4,8 +4,6 @@
 """``/etc/npu-affinity/previous.json``: what a host was like before the first bind, so that unbind can restore it.
 
 What is recorded was there before the first change of its kind, and is never overwritten; only unbind removes the file.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

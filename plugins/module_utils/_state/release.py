@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a feature gives back at unbind besides its files, units and folders: each has a :class:`Release`, and ``_unbind`` runs through them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The shapes of the sections of previous.json. Nobody changes a host whose record has another one: it could not be restored.
-
-This module is private to the collection.
-"""
+"""The shapes of the sections of previous.json. Nobody changes a host whose record has another one: it could not be restored."""
 
 from __future__ import annotations
 

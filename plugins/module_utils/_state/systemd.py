@@ -6,8 +6,6 @@
 What systemd was seen to do with cpusets (247 on kernel 5.10, 252 on 6.1, 257 on 6.12, 262 on 7.2; issue 43846, pull request 38190): a
 changed set takes effect on a running unit at ``daemon-reload``, but not with 256 and 257, where only ``set-property`` changes it
 (:mod:`_transaction.live_sets`); an exit status of 0 proves nothing; removing the last value leaves the live set narrow.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

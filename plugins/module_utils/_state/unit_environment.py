@@ -5,8 +5,6 @@
 
 The rules are those of systemd.exec(5): environment files win over ``Environment=``, the later over the earlier; and of systemd.unit(5)
 for specifiers. A program can still set a variable itself.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

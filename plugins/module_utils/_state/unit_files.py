@@ -4,8 +4,6 @@
 """What systemd makes of all files of a unit: drop-ins by name, whatever folder they are in; lists grow until an empty value resets them.
 
 The rules are those of systemd.unit(5), read from the files, so that they hold for a tree in which no systemd runs.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

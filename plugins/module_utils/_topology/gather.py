@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The topology of a host: everything that a plan needs to know, gathered in one pass, without writing anything.
-
-This module is private to the collection.
-"""
+"""The topology of a host: everything that a plan needs to know, gathered in one pass, without writing anything."""
 
 from __future__ import annotations
 

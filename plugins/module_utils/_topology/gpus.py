@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The NVIDIA GPUs of a mixed fleet, in the shape of NPUs: what nvidia-smi lists, with NUMA nodes from sysfs.
-
-This module is private to the collection.
-"""
+"""The NVIDIA GPUs of a mixed fleet, in the shape of NPUs: what nvidia-smi lists, with NUMA nodes from sysfs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""For which machine a desired state is: one of another machine, or of this one before a card was exchanged, must not be applied.
-
-This module is private to the collection.
-"""
+"""For which machine a desired state is: one of another machine, or of this one before a card was exchanged, must not be applied."""
 
 from __future__ import annotations
 

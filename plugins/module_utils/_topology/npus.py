@@ -5,8 +5,6 @@
 
 npu-smi is one witness, sysfs the other: NUMA nodes come from sysfs, ids and memory from npu-smi, and where the two disagree, that is
 a sentence. What npu-smi prints and how it fails: Ascend npu-smi reference, and vllm-ascend issues 632, 2698 and 16309.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

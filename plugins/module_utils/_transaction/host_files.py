@@ -9,8 +9,6 @@ programs of our units, reload, stop slices that are gone and idle, enable, start
 the kernel grants, take the steps that come after, add to the history. When a step fails, every file and setting is put back, what was
 stopped is started, systemd is told again, and previous.json is as it was. Before the first write the paths are noted in previous.json, and
 forgotten when systemd has followed: what a killed run began the next one finishes.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

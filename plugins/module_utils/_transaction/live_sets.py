@@ -5,8 +5,6 @@
 
 systemd 256 and 257 read a changed ``AllowedCPUs=`` or ``AllowedMemoryNodes=`` at ``daemon-reload`` and leave the running unit as it was
 (systemd pull request 38190). ``set-property`` applies a set at once. Its drop-in is removed again, and later reloads leave the set alone.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

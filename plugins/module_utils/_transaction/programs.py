@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether units can run the programs of the collection: asked when they are written, because a boot is too late, and run again after a
 run that failed.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

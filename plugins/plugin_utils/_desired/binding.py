@@ -9,8 +9,6 @@ The rules (decisions 1, 2 and 8 of the design):
 * cgroup v1 or hybrid: systemd ignores these. The services that the user names get ``CPUAffinity=``, and with systemd >= 243
   ``NUMAPolicy=`` and ``NUMAMask=`` (systemd.exec(5)).
 * static kubelet: the kubelet owns the CPUs. No slices; the user is told what to put into ``reservedSystemCPUs``.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

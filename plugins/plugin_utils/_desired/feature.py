@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one feature adds to the desired state of a host, and how the text of its files begins.
-
-This module is private to the collection.
-"""
+"""What one feature adds to the desired state of a host, and how the text of its files begins."""
 
 from __future__ import annotations
 

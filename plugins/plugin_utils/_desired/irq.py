@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature irq: units and udev rule that bind interrupts at boot and when a driver loads, and the word to irqbalance.
-
-This module is private to the collection.
-"""
+"""Feature irq: units and udev rule that bind interrupts at boot and when a driver loads, and the word to irqbalance."""
 
 from __future__ import annotations
 

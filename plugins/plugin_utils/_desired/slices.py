@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature slices: slices, drop-ins of services and of housekeeping, environment files and limiters of vNPUs.
-
-This module is private to the collection.
-"""
+"""Feature slices: slices, drop-ins of services and of housekeeping, environment files and limiters of vNPUs."""
 
 from __future__ import annotations
 

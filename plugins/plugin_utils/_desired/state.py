@@ -4,8 +4,6 @@
 """The desired state of a host: one plain document, made of topology and settings, with the sentences that go with it.
 
 Bind applies it, and verify compares the host with it. What a feature adds to it is in the file of that name.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

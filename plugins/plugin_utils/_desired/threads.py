@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature threads: what names processes and threads, and the units that place those that start later.
-
-This module is private to the collection.
-"""
+"""Feature threads: what names processes and threads, and the units that place those that start later."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables that confine a process to its devices: without them a process on the CPUs of NPU 2 computes on NPU 0.
-
-This module is private to the collection.
-"""
+"""The variables that confine a process to its devices: without them a process on the CPUs of NPU 2 computes on NPU 0."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 The rule is that of the even cpuset per card (Hao Liang's blog, "Customize Kubernetes cpuset strategy in GPU container task"): a task gets
 the union of its cards' shares and the memory nodes that these touch; each of its processes keeps the share of its own card.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

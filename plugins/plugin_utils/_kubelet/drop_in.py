@@ -6,8 +6,6 @@
 Sources: Kubernetes, "Control CPU Management Policies on the Node", "Reserve Compute Resources for System Daemons" and
 ``pkg/kubelet/cm/cpumanager/{policy_options,policy_static}.go``. Reserving CPUs confines nothing by itself; it only keeps the kubelet from
 giving them to containers.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ Sources: Ascend/mind-cluster@9d4acd8e (its device plugin hints at the NUMA node 
 the NPU, which is what npu-smi prints, else at the one that the PCI function has in sysfs, else at none);
 Project-HAMi/ascend-device-plugin@ed35e1c4 (devices have no NUMA node for the kubelet, and node 0 for HAMi's own scheduler); Kubernetes,
 "Control Topology Management Policies on a node" and "About cgroup v2" (``failCgroupV1`` is on by default from 1.35).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 A kubelet does not start with an option that it does not know, or whose gate is off. Alpha options share one gate, which is off by default,
 and beta options another, which is on. Sources: Kubernetes ``pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go`` and KEPs 2625,
 2902, 3327, 3545, 4176, 4540, 4622 and 5109.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A plan does not look at them: pods come and go, and a plan that followed them would move. Beside a static CPU manager a bind places the
 interrupts alone, elsewhere the pools and what is kept for the system. Pods that got CPUs of a plan in force afterwards refuse nothing.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

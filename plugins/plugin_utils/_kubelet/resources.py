@@ -5,8 +5,6 @@
 
 Sources: Ascend/mind-cluster@22bb3d98, ``component/ascend-common/api/default_name.go``; NVIDIA/k8s-device-plugin. HAMi's device plugin has
 names of its own.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

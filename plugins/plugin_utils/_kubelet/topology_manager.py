@@ -5,8 +5,6 @@
 
 Sources: kubernetes/kubernetes@b0d609f0, ``pkg/kubelet/cm/topologymanager``; volcano-sh/volcano@ed72c7c8,
 ``pkg/scheduler/plugins/numaaware`` (hints for CPUs). Sets of nodes are bit masks; bit n is the n-th node, not the node with the id n.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """The nodes, sockets, caches and cores of a machine as the kubelet's CPU manager sorts them.
 
 Where the kernel names no sockets, every NUMA node counts as one; CPUs of no known cache share one with their node.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ Sources: volcano-sh/volcano@ed72c7c8 (CRDs of Job and Numatopology), volcano-sh/
 Cloud CCE, "NUMA Affinity Scheduling" (annotation and ``topologyPolicy``).
 
 Numbers of cores are those of their lowest CPU, which are unique on a host; the exporter has the kernel's, unique within a socket.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Rules: volcano-sh/volcano@ed72c7c8 ``pkg/scheduler/plugins/numaaware`` (Guaranteed pods with whole CPUs, the same policy as the node);
 Kubernetes, "Control CPU Management Policies on the Node" and "Pod Quality of Service Classes" (every container has limits for CPU and
 memory, equal to its requests; a missing request takes its limit).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

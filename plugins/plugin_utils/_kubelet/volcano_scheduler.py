@@ -5,8 +5,6 @@
 
 Sources: volcano-sh/volcano@ed72c7c8, ``installer`` and ``pkg/scheduler/conf/scheduler_conf.go`` (what a plugin takes); Huawei Cloud CCE,
 "NUMA Affinity Scheduling" (2025-02-18), which has a ConfigMap for add-ons before 1.7.1 and a parameter with other tiers from there on.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

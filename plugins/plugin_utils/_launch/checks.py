@@ -6,8 +6,6 @@
 Sources, rule by rule: moby (names of parent slices, CPUs of the daemon), opencontainers/runc ``ExpandSlice``, podman (cgroupfs),
 kernel ``Documentation/admin-guide/cgroup-v2.rst`` (cpuset), kubernetes issues 85764 and 104147 (what runs beside a kubelet), and
 vllm-project/vllm-ascend@182b75ea ``vllm_ascend/cpu_binding.py`` (CPUs that in-process binding needs).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

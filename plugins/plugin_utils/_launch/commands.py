@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The forms that are one command: a container engine's own, or one that puts a program of the host on its CPUs.
-
-This module is private to the collection.
-"""
+"""The forms that are one command: a container engine's own, or one that puts a program of the host on its CPUs."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Device nodes and mounts: vllm-project/vllm-ascend@182b75ea ``docs/source/installation.md``. Ascend Docker Runtime:
 ``ASCEND_VISIBLE_DEVICES`` (physical ids), ``ASCEND_RUNTIME_OPTIONS`` and ``ASCEND_VNPU_SPECS`` replace both and say nothing about CPUs.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the forms for Kubernetes have in common: a pod of the class Guaranteed, and the CPUs that are not its own.
-
-This module is private to the collection.
-"""
+"""What the forms for Kubernetes have in common: a pod of the class Guaranteed, and the CPUs that are not its own."""
 
 from __future__ import annotations
 

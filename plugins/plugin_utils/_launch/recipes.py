@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to type or paste so that a workload runs on the CPUs of its NPUs, after a look at whether it can work there.
-
-This module is private to the collection.
-"""
+"""What to type or paste so that a workload runs on the CPUs of its NPUs, after a look at whether it can work there."""
 
 from __future__ import annotations
 

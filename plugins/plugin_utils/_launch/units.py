@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Unit files of systemd: quoting (systemd.syntax(7), systemd.service(5)) and the settings that hold CPUs.
-
-This module is private to the collection.
-"""
+"""Unit files of systemd: quoting (systemd.syntax(7), systemd.service(5)) and the settings that hold CPUs."""
 
 from __future__ import annotations
 

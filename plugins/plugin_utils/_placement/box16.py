@@ -5,8 +5,6 @@
 
 Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910b``. Up to 8 chips stay in the ring with the fewest free ones that
 fit, the left one first. More are half from each ring, at the same positions (i and i+8); tasks of one job may have any positions.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

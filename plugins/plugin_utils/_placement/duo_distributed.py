@@ -5,8 +5,6 @@
 
 Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend310p/chip310px2``. An even number takes whole cards only. An odd one takes a chip
 of a half-used card, where there is one, and whole cards; hosts without a half-used card come last.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

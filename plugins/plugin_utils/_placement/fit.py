@@ -5,8 +5,6 @@
 
 Sources: volcano-sh/volcano@ed72c7c8, ``pkg/scheduler/plugins/numaaware`` (which hosts are looked at, hints, scores) and the kubelet's
 topology manager (what the host then admits). Chips are those of the product's rule; their NUMA nodes are the hint of the NPUs.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host as placement sees it: free CPUs by NUMA node, free chips, and what its kubelet allows.
-
-This module is private to the collection.
-"""
+"""A host as placement sees it: free CPUs by NUMA node, free chips, and what its kubelet allows."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Shapes of tasks are placed one after the other by what is left, the largest first; where that leaves one out, once more in the order in
 which the request has them. Where that leaves one out, too, :mod:`_placement.search` looks for any place, within a number of steps.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/superpod`` and ``internal/npu/policy/chip8node8sp``
 (checkSpBlock, checkRequireNPU) and the sizes of every product's rule.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

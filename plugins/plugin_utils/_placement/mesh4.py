@@ -5,8 +5,6 @@
 
 Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/policy/chip4nodex``. Less than four chips come from the tightest mesh, multiples of
 four are whole meshes, and other numbers are the lowest free ids.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Scores are added as Volcano adds those of its plugins: numa-aware (``weight * (100 - 100 * nodes // most nodes)``), MindCluster's score of
 the product, and 100 for hosts that affinity to switches or SuperPods selects.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Source for the Ascend 950: Ascend/mind-cluster@22bb3d98, ``docs/zh/faultdiag/ascend-faultdiag-toolkit/01_introduction`` (the Atlas 350 has
 the Ascend 950PR, the Atlas 850 and the Atlas 950 SuperPoD have the Ascend 950DT). What the facts of a host leave open is an assumption.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

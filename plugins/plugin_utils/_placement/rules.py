@@ -5,8 +5,6 @@
 
 Sources: Ascend/mind-cluster@22bb3d98, ``component/ascend-for-volcano/internal/npu`` (folders of it stand above the rows) and "Affinity
 Based on Ascend AI Processors" of its documentation.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/policy/chip1softsharedev``. Only jobs of the same policy share a chip. Of the chips in
 use that still have room, the fullest comes first, and unused ones last.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/super
 2. Best fit: few left over first, and no more blocks than are still needed. 3. Then wider SuperPods, the narrowest first.
 4. Then the reserve is eaten: most left over first, the fullest first, one block each.
 5. Only with soft affinity: pieces that are smaller than a block.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ Source: Ascend/mind-cluster@22bb3d98, ``internal/nslb`` and ``plugin/tor.go``. M
   unhealthy shared one, a shared one, a free one. Larger ones fill free switches, and share one or two for the rest.
 
 Where it differs: two shared switches are taken once, upstream goes on to further pairs.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Aims: few fragments (large blocks stay whole) and little traffic (same card, then HCCS, then PCIe). ``free`` is ascending, ``multi`` says
 that the job has several tasks.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ A group is the cards whose pools come from one NUMA node, their home. A card's h
 the nearest one that has. Cards whose node nobody knows go together to the node of their affinity, else to where there is most room.
 A card whose node has CPUs, but none that may be divided, is left out, as hidden NPUs are by the published rules: cards of one socket
 do not lose CPUs to those of another.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a plan must hold on every host, and sentences for where one does not.
-
-This module is private to the collection.
-"""
+"""What a plan must hold on every host, and sentences for where one does not."""
 
 from __future__ import annotations
 

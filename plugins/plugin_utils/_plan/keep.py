@@ -6,8 +6,6 @@
 A lost card makes the logic ids of the others close up. Planned anew, everybody would get other CPUs while running. So the cards that
 are still there, identified by PCI function and chip, keep their pools, roles, memory nodes and slices until someone asks for a new
 plan. Where pools cannot be kept, the slices are: settings name NPUs by the numbers of these (:mod:`_entries`).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

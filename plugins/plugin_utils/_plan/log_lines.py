@@ -5,8 +5,6 @@
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``: two blanks between the roles and double brackets around
 the release CPU; NPUs without roles are those of the Ascend 950.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

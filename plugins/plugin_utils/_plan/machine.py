@@ -4,8 +4,6 @@
 """A topology as sets: what can be divided, its NUMA nodes and cores, and the cards it is divided over.
 
 Card is the word for whatever a pool belongs to: an NPU chip or a GPU.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a bind would move on a host: the plan in force beside the one that would follow it.
-
-This module is private to the collection.
-"""
+"""What a bind would move on a host: the plan in force beside the one that would follow it."""
 
 from __future__ import annotations
 

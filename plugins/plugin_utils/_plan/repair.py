@@ -4,8 +4,6 @@
 """Keep what a strategy publishes where it holds the invariants (and is near enough), and repair it where it does not.
 
 Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which CPUs of a pool take interrupts, and which run the worker, its acl_thread and its release_thread.
-
-This module is private to the collection.
-"""
+"""Which CPUs of a pool take interrupts, and which run the worker, its acl_thread and its release_thread."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """NPUs on the PCI bus that npu-smi does not list: CPUs are kept for them, so that the others do not grow now and shrink later.
 
 They take part from the first plan on. A host that is bound without one is not planned anew because of it, until someone asks for that.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``: NPUs are counted, and numbered from 0, by what
 ``npu-smi info -m`` lists. ``ASCEND_RT_VISIBLE_DEVICES`` alone changes no pool: an NPU that it hides is listed all the same, and counts.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

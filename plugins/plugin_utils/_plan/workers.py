@@ -5,8 +5,6 @@
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``: its workers divide the CPUs that they may use over all NPUs of
 the host by the rule of the chip family, on Arm only. What goes wrong there is a warning in their log, and they stay unbound.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 A picture holds no ids, scripts, fonts or references, so any number of them can stand in one HTML page. Its colours follow
 ``prefers-color-scheme``; the hues are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), and whatever a colour says is
 written or marked as well.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Facts and plans of a fleet as a table with a row for each NPU, for spreadsheets and other programs.
-
-This module is private to the collection.
-"""
+"""Facts and plans of a fleet as a table with a row for each NPU, for spreadsheets and other programs."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """A comparison of a host with its plan as JUnit XML: a test case for every object that was compared.
 
 Elements and attributes are those that Jenkins, GitLab and GitHub's report actions read (schema: jenkinsci/xunit-plugin, junit-10.xsd).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

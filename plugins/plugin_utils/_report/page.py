@@ -4,8 +4,6 @@
 """The page: data as JSON, a style sheet and a script that draws on demand, in one file that loads nothing.
 
 A content security policy allows that style and that script by their hashes and nothing else; the script writes texts as texts only.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

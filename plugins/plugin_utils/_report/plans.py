@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The plans of a fleet as text: each distinct table once, with the hosts that have it, and each sentence with the hosts that it holds for.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

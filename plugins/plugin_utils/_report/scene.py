@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the picture of a plan shows: NPUs with their part of the plan, whose each CPU is, and the NUMA nodes around them.
-
-This module is private to the collection.
-"""
+"""What the picture of a plan shows: NPUs with their part of the plan, whose each CPU is, and the NUMA nodes around them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A summary as lines to read: each plan, sentence and unit once, with its hosts.
-
-This module is private to the collection.
-"""
+"""A summary as lines to read: each plan, sentence and unit once, with its hosts."""
 
 from __future__ import annotations
 

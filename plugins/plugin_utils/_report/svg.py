@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The look of a plan's picture: its colours in both schemes, its style sheet, and the SVG elements that it is made of.
-
-This module is private to the collection.
-"""
+"""The look of a plan's picture: its colours in both schemes, its style sheet, and the SVG elements that it is made of."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 A view is ``{label, kind, ...}`` with kind "plan" or "kernel": either ``refused``, the sentence why there is no plan, or the plan's
 ``strategy``, ``reason``, ``cpus``, ``housekeeping``, ``local`` (share, or None), sentences (``repaired``, ``warnings``, ``violations``) and
 ``npus``: ``{index: {pool, irq, main, kv, acl, release, mems, slice}}`` of cpulists, without those that are empty.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 An entry is ``{machine, in_force, plan, state}``. It has what a bind applies, and neither times nor what a host is doing at the moment: two
 entries of an unchanged host are equal. Contents of files are held as digests.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

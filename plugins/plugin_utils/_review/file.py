@@ -4,8 +4,6 @@
 """The file of a fleet for review: every distinct machine, plan and state once, and which of them each host has.
 
 It is sorted and has no times, so that an unchanged fleet gives the same file.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plans of a fleet as Markdown, for people: each distinct plan once with its hosts, what NPUs have now and get, and what to look at.
-
-This module is private to the collection.
-"""
+"""The plans of a fleet as Markdown, for people: each distinct plan once with its hosts, what NPUs have now and get, and what to look at."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings that go with the archive of a host, so that it is planned and compared elsewhere as at home.
-
-This module is private to the collection.
-"""
+"""The settings that go with the archive of a host, so that it is planned and compared elsewhere as at home."""
 
 from __future__ import annotations
 

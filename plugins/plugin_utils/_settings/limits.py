@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits that can never act, because of another setting.
-
-This module is private to the collection.
-"""
+"""Limits that can never act, because of another setting."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings that would be ignored in silence: names that nothing reads, and settings of roles that are off.
-
-This module is private to the collection.
-"""
+"""Settings that would be ignored in silence: names that nothing reads, and settings of roles that are off."""
 
 from __future__ import annotations
 

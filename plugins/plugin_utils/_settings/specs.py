@@ -1,10 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one list of settings: the argument specs of the roles, and what playbooks read besides, in the same form.
-
-This module is private to the collection.
-"""
+"""The one list of settings: the argument specs of the roles, and what playbooks read besides, in the same form."""
 
 from __future__ import annotations
 

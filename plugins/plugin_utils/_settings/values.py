@@ -4,8 +4,6 @@
 """Values of settings that no role takes, each as one sentence.
 
 Ansible's own check of a role's arguments finds them as well, and prints the whole argument spec with them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

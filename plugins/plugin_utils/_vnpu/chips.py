@@ -5,8 +5,6 @@
 
 Project-HAMi/HAMi@4707fb02 ``charts/hami/templates/scheduler/device-configmap.yaml``. Memory is in MB, as HAMi counts it. The templates of a
 driver at hand are what ``npu-smi info -t template-info`` answers.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

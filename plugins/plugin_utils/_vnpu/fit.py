@@ -9,8 +9,6 @@ group that was met first goes first, so that the same input always has the same 
 A device is ``{id, index, total_memory_mb, used_memory_mb, total_core, used_core, slots, used_slots, type, healthy, network_id}``, a
 request ``{cards, memory_mb, memory_percent, core, type, template}``: memory in MB, ``memory_mb`` 0 means ``memory_percent`` of the card;
 ``core`` is in percent in soft mode.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Project-HAMi/HAMi@4707fb02 ``pkg/device/ascend`` and its chart, Project-HAMi/ascend-device-plugin@ed35e1c4 ``docs/hami.md`` and
 ``internal/server/device_share.go``.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """What a container asks of HAMi, read and completed as its admission does: rounded to templates (hard split), or as asked (soft split).
 
 Project-HAMi/HAMi@4707fb02 ``pkg/device/ascend/device.go`` (``MutateAdmission``, ``GenerateResourceRequests``). Refusals have HAMi's words.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

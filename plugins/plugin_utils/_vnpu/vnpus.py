@@ -9,8 +9,6 @@ the parts up: HAMi's rules do it (:mod:`_vnpu.fit`).
 
 CPUs: the cores of the NPU's pool outside its IRQ CPUs are laid in a row, and each vNPU gets the next ones in proportion to its compute. A
 vNPU that is added at the end of the list moves nobody.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ requests 720 and 722): with ``preferCloseToDevices: [podresourceapi:RESOURCE]`` 
 devices that the kubelet gave to its container. ``irqClaim`` moves interrupts, by name, to the CPUs of all balloons of a type; every other
 interrupt then goes to all CPUs, unless ``controllableInterrupts`` leaves it out. The balloon ``reserved`` takes the reserved CPUs only
 where ``minCPUs`` asks for as many.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """ctr run of containerd, with runc's systemd cgroup driver. Before containerd 2.0 ctr has no flags for CPU sets, and the slice holds them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

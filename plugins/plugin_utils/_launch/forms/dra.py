@@ -9,8 +9,6 @@ not reserved, in no other claim. One configuration has one request. The schedule
 "Workload Configuration Requirements": the container asks for as many CPUs, and no other has the claim.
 
 In individual mode a claim has a result for every CPU, 32 at most, and no cpuset (issue 290).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

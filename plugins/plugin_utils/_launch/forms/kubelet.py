@@ -4,8 +4,6 @@
 """The part of a kubelet configuration that keeps pods off a workload that runs beside Kubernetes.
 
 Never AllowedCPUs= on kubepods.slice or below, and never a change of the CPU manager's state file (kubernetes issues 104147, 84333).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Exclusive CPUs go to pods of the class Guaranteed with whole CPUs: requests equal to limits, for CPUs and for memory (Kubernetes,
 "Control CPU Management Policies on the Node").
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 a socket together (gres.conf(5) of 24.11 and 26.05): slurmctld 24.11.5 drains a node whose "GRES core specification 0-5 doesn't match socket
 boundaries". NUMA nodes stand for sockets with ``SlurmdParameters=numa_node_as_socket``, the CPUs of each L3 cache with
 ``l3cache_as_socket``. Slurm 22.05 lacks the check and takes any cores.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Ascend/pytorch@9e73e708a ``NPUAffinityController.cpp``: mode 2 gives the four lowest CPUs of an NPU's range to the main thread, ACL, release
 and the HCCL watchdog, one each, and the rest to all others. ``npu<N>`` counts visible devices. Several ranges of an NPU are a union from
 26.1.0 on; before, the last one wins. When a CPU of any visible device's range is not in the mask of the process, nothing is bound.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

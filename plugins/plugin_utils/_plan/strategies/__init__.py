@@ -7,8 +7,6 @@ A strategy says in ``FAMILIES`` for which chip families ``auto`` takes it, and b
 place follows from ``USE_ADJACENT_NODES`` (NUMA nodes without cards are divided as well), ``MAX_CORES`` (the largest pool),
 ``INCLUDE_ALL`` (cards take part even if no CPU of their node may be divided) and ``READS_AFFINITY`` (a pool is wrong where npu-smi's
 affinity contradicts sysfs).
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Each asks for the same number of CPUs, whole cores unless threads are divided. Which card a container uses is not looked at: the CPU
 manager knows nothing of it, and without a topology manager nobody tells it.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """What the rules that vLLM-Ascend publishes have in common.
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A
 5. There are no roles and there is no minimum.
 
 An NPU on node 0 can therefore never be bound. Where this rule binds nothing, it says why in a warning.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

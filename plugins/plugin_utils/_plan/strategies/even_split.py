@@ -12,8 +12,6 @@ id slices, which put two cards on the threads of the same cores; ``smt: threads`
 4. A card without NUMA node has no share, and neither has one on a node with fewer cores than cards.
 
 Nodes without cards stay idle.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A
 1. Allowed CPUs ascending; every NPU of the host counts, asked for or not.
 2. Each gets ``CPUs // NPUs``; the remainder goes to the lowest ids, one CPU each.
 3. NPU n gets the n-th slice. Neither NUMA nodes nor cores are looked at.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

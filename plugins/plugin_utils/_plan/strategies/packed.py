@@ -7,8 +7,6 @@ Source: kubernetes/kubernetes@b0d609f0, ``pkg/kubelet/cm/cpumanager/cpu_assignme
 
 No product has this rule; it is there to compare with, and for hosts that run a kubelet. Containers come by the id of their card, whose
 NUMA node is not looked at.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations

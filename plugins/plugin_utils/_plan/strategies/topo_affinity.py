@@ -11,8 +11,6 @@ Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A
 3. If these lie on one node k, the allowed CPUs of node ``(k + 1) mod (number of nodes)`` are added and the list is sorted.
    Looking at a node that does not exist makes it count from then on.
 4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them.
-
-This module is private to the collection.
 """
 
 from __future__ import annotations
