@@ -1,8 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet's CPU manager as its files show it: how it is configured, and what it has given away. Read only: kubelet alone writes them.
-"""
+"""The kubelet's CPU manager as its files show it: its configuration, and the CPUs that it has given away. Reads only."""
 
 from __future__ import annotations
 

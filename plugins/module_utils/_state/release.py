@@ -1,8 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a feature gives back at unbind besides its files, units and folders: each has a :class:`Release`, and ``_unbind`` runs through them.
-"""
+"""What a feature restores at unbind besides its files, units and folders: each has a :class:`Release`, which ``_unbind`` runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plans of a fleet as text: each distinct table once, with the hosts that have it, and each sentence with the hosts that it holds for.
-"""
+"""The plans of a fleet as text: each distinct table and each sentence once, with the hosts for which it holds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ctr run of containerd, with runc's systemd cgroup driver. Before containerd 2.0 ctr has no flags for CPU sets, and the slice holds them.
-"""
+"""ctr run of containerd, with the systemd cgroup driver of runc. The slice holds the CPU sets: ctr has flags for them from 2.0 on."""
 
 from __future__ import annotations
 
