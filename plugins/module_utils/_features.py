@@ -127,6 +127,23 @@ def applied(state: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
     return dict(left, plan=left["plan"] if left["runtime"] and (left["plan"] or {}).get("npus") else None)
 
 
+def beside(state: dict[str, Any], in_force: dict[str, Any]) -> dict[str, Any]:
+    """Return a state that has been applied, with those features of the state in force that it left alone."""
+    others = [name for name in in_force["features"] if name not in state["features"]]
+    if not others:
+        return state
+    rest = applied(in_force, others)
+    both = dict(rest, **state)
+    for key, value in rest.items():
+        if isinstance(value, list):
+            both[key] = state.get(key, []) + [member for member in value if member not in state.get(key, [])]
+        elif isinstance(value, dict) and key in ("features", "live", "absent", "notes"):
+            both[key] = dict(value, **state.get(key, {}))
+        else:
+            both[key] = state.get(key) or value
+    return both
+
+
 def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     gone = {name: FEATURES[name] for name in names}

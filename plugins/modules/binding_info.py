@@ -71,7 +71,7 @@ EXAMPLES = r"""
 
 - name: List what a bind would change
   npu.affinity.binding_info:
-    desired: "{{ npu_affinity_state }}"
+    desired: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
 """
 
 RETURN = r"""

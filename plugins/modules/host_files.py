@@ -423,7 +423,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _features, _installed, _runtime, _textfile, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
@@ -611,11 +611,14 @@ def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     return files + params["files"], owned, tuning
 
 
-def applied_state(params: Mapping[str, Any]) -> Applied | None:
-    """Return what the history is given of this run, or None without a state."""
+def applied_state(host: Host, params: Mapping[str, Any]) -> Applied | None:
+    """Return what the history is given of this run, or None without a state: the whole state that is in force afterwards."""
     if not params["state"]:
         return None
-    return Applied(params["action"], dict(params["state"], plan=params["plan"]), params["author"], params["reason"])
+    state, last = dict(params["state"], plan=params["plan"]), newest(host)
+    if last:
+        state = _features.beside(state, last.state)
+    return Applied(params["action"], state, params["author"], params["reason"])
 
 
 def add_live(done: dict[str, Any], diff: diffs.Diff, live: Mapping[str, LiveStep]) -> list[str]:
@@ -676,7 +679,6 @@ def main() -> None:
     failure = ""
     finished: dict[str, LiveStep] = {}
     new_state = False
-    applied = applied_state(params)
     try:
         host = Host(params["root"], params["timeout"])
         later = placed_before(params) if check else set()
@@ -687,6 +689,7 @@ def main() -> None:
         with changing(host, "module host_files", check):
             off, live = switched_off(host, params), live_steps(host, params)
             looked = interrupts.look(host, plan, check=check) if plan else None
+            applied = applied_state(host, params)
             request = Request(files=files, owned=owned, previous=looked[1] if looked else {}, tuning=tuning, applied=applied, **wanted)
             first = [step for feature, step in live.items() if feature in BEFORE]
             after = [step for feature, step in live.items() if feature not in BEFORE]

@@ -272,7 +272,8 @@ def test_device_share_is_set_per_chip_verified_and_kept(fleet):
     run = hosts.play("bind", **variables)
     assert run.status == 0, run.output
     assert predicted.changed("duo") == run.changed("duo")
-    (chips,) = (entry["result"]["chips"] for entry in run.of("duo", "ok") if entry["action"].endswith("device_share"))
+    (share,) = (entry["result"]["device_share"] for entry in run.of("duo", "ok") if entry["action"].endswith("host_files"))
+    chips = share["chips"]
     assert len(chips) == 8 and all(chip["enabled"] for chip in chips)
     again = hosts.play("bind", **variables)
     assert again.changed("duo") == 0

@@ -14,6 +14,14 @@ _LEFT_OUT = ("digest", "notes")
 
 
 def digest(state: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a desired state as canonical JSON: numbers as keys are text, as they are after JSON."""
+    """Return the SHA-256 of a desired state as canonical JSON: numbers as keys are text, as they are after JSON, and lists have no order.
+
+    Features that are applied one by one come in another order than those of a bind.
+    """
     plain = json.loads(json.dumps({key: value for key, value in state.items() if key not in _LEFT_OUT}))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    parts = {key: sorted(map(_canonical, value)) if isinstance(value, list) else _canonical(value) for key, value in plain.items()}
+    return hashlib.sha256(_canonical(parts).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

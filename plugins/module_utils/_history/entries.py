@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from .._host import Host
 from .._outside import json_of, require_shape
@@ -139,29 +139,14 @@ def differs(host: Host, applied: Applied) -> bool:
     return any(last.state[part] != applied.state[part] for part in ("features", "live"))
 
 
-def those_in_force(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries, given oldest first, that make up the state in force, the newest first: those with features that no newer one has.
-
-    Usually that is the newest one alone. Where roles are applied one by one each has its own entry.
-    """
-    found: list[Entry] = []
-    features: set[str] = set()
-    for entry in reversed(entries):
-        if not found or not features & set(entry.state["features"]):
-            found.append(entry)
-            features.update(entry.state["features"])
-    return found
-
-
 def keep(host: Host, applied: Applied) -> int | None:
     """Add an entry, drop the oldest ones, and return its id; None where that state is in force already: it was only repaired.
 
     Raises ``ValueError`` with a sentence, and leaves no new entry, where that cannot be done.
     """
     known = ids(host)
-    entries = readable(host)[0]
-    newest_is_readable = [entry.id for entry in entries[-1:]] == known[-1:]
-    if newest_is_readable and digest(applied.state) in [digest(entry.state) for entry in those_in_force(entries)]:
+    last = newest(host)
+    if last and digest(applied.state) == digest(last.state):
         return None
     number = known[-1] + 1 if known else 1
     entry = Entry(number, time.strftime(TIME, time.gmtime()), VERSION, applied.action, applied.author, applied.reason, applied.state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple, Sequence
 
 from .._host import Host
-from .entries import Entry, ids, readable, those_in_force
+from .entries import Entry, ids, readable
 
 _NO_HISTORY = "this host has no history, so files and units are not compared: bind it once more"
 _UNREADABLE = "the newest entry of the history cannot be read, so files and units are not compared: bind the host once more"
@@ -30,28 +30,7 @@ def in_force(host: Host) -> InForce:
     newest = ids(host)[-1:]
     if [entry.id for entry in entries[-1:]] != newest:
         return InForce(entries, None, _UNREADABLE, unreadable)
-    return InForce(entries, state_in_force(entries), "" if entries else _NO_HISTORY, unreadable)
-
-
-def state_in_force(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """Return the desired state of a host by its entries, oldest first; None without an entry."""
-    together: dict[str, Any] | None = None
-    for entry in those_in_force(entries):
-        together = dict(entry.state) if together is None else _both(together, entry.state)
-    return together
-
-
-def _both(newer: dict[str, Any], older: dict[str, Any]) -> dict[str, Any]:
-    """Return two states of different features as one; in what both say the newer one counts."""
-    both = dict(older, **newer)
-    for key, value in older.items():
-        if isinstance(value, list):
-            both[key] = newer.get(key, []) + [member for member in value if member not in newer.get(key, [])]
-        elif key in ("features", "live", "absent"):
-            both[key] = dict(value, **newer.get(key, {}))
-        else:
-            both[key] = newer.get(key) or value
-    return both
+    return InForce(entries, entries[-1].state if entries else None, "" if entries else _NO_HISTORY, unreadable)
 
 
 def since(entries: Sequence[Entry], part: Callable[[dict[str, Any]], Any]) -> Entry | None:

@@ -101,7 +101,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool) -> dict[str, Any]:
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
-        "remarks": _sentences(_remarks(host), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
+        "remarks": _sentences(_remarks(host, playbook), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
         "restart": _restart(host),
         "fails": state in FAILURES and not lenient,
     }
@@ -113,11 +113,12 @@ def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
     return list(dict.fromkeys(text.replace(f"{root}/", "/").replace(root, "its root") if root != "/" else text for text in found))
 
 
-def _remarks(host: Host) -> Iterable[str]:
-    """Yield what there is to look at."""
+def _remarks(host: Host, playbook: str) -> Iterable[str]:
+    """Yield what there is to look at. What a bind would do is nothing for a measurement, which reads settings of threads by itself."""
     yield from (host.get("npu_affinity_topology") or {}).get("problems") or ()
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
-    yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
+    if playbook != "measure":
+        yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
     yield from host.get("__npu_affinity_notes") or ()
     results = (host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured"))
     yield from (remark for result in results for remark in result.get("remarks") or ())

@@ -50,7 +50,7 @@ def test_an_entry_that_there_is_not(to, sentence):
 
 def state(files=(), features=None, npus=(), strategy="topo_affinity"):
     plan = {"strategy": strategy, "npus": [{"id": number, "pci": pci, "pool": pool} for number, pci, pool in npus]}
-    return {"files": [{"path": path, "content": text} for path, text in files], "features": features or {}, "plan": plan}
+    return {"files": [{"path": path, "content": text} for path, text in files], "features": features or {}, "live": {}, "plan": plan}
 
 
 DIFFERENCES = [

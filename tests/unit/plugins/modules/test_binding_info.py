@@ -66,11 +66,7 @@ def look(run_module, root):
 
 @pytest.fixture
 def bound(run_module, root):
-    for module, arguments in (
-        ("host_files", {"state": STATE}),
-        ("device_share", {"enabled": True}),
-    ):
-        assert run_module(module, root=str(root), **arguments)["changed"]
+    assert run_module("host_files", root=str(root), state=STATE)["changed"]
     return root
 
 

@@ -12,6 +12,8 @@ import pytest
 simulator = pytest.importorskip("tests.simulator.generate")
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, applied  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._history import entries  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, of_plan  # noqa: E402
@@ -277,17 +279,6 @@ def test_verify_by_the_same_document(bind, root, run_module):
     }
 
 
-def test_a_state_that_changes_no_file_gets_into_the_history_once(bind, root, run_module):
-    bind()
-    topology = gather(Host(str(root)))
-    state = state_of(topology)
-    state["features"]["device_share"] = "present"
-    state["live"]["device_share"] = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
-    results = [run_module("host_files", root=str(root), state=state) for _run in range(2)]
-    assert [(result["changed"], result["history"]) for result in results] == [(False, 2), (False, None)]
-    assert {entry["kind"] for entry in run_module("binding_info", root=str(root))["drift"]} == {"device_share"}
-
-
 def test_what_is_bound_alone_is_compared_with_its_plan(bind, root, run_module):
     assert bind("slices", "irq", "threads")["changed"]
     assert run_module("binding_info", root=str(root))["drift"] == []
@@ -312,6 +303,20 @@ def test_a_single_feature_is_applied_and_the_others_are_left_alone(root, run_mod
     bind()
     assert not run_module("host_files", root=str(root), state=state_of(gather(Host(str(root))), "irq"), features=["slices"])["changed"]
     assert (root / IRQ).exists()
+
+
+def test_a_single_feature_leaves_the_others_in_force(root, run_module, bind):
+    bind()
+    topology = gather(Host(str(root)))
+    slower = {**SETTINGS, "irq": {**SETTINGS["irq"], "interval": "20min"}}
+    state = json.loads(json.dumps(of_plan(topology, plan(topology), slower)))
+    assert run_module("host_files", root=str(root), state=state, features=["irq"])["history"] == 2
+    whole = entries.newest(Host(str(root))).state
+    assert whole["features"] == state["features"] and digest(whole) == digest(applied(state))
+    assert run_module("host_files", root=str(root), state=state)["history"] is None
+    for feature in ("slices", "irq", "slices", "irq"):
+        assert run_module("host_files", root=str(root), state=state, features=[feature])["history"] is None
+    assert run_module("binding_info", root=str(root), desired=state)["changes"] == []
 
 
 def test_a_refused_state_changes_nothing(root, run_module):
