@@ -82,6 +82,7 @@ _raw:
 """
 
 import contextlib
+import getpass
 import os
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
@@ -159,7 +160,7 @@ class LookupModule(LookupBase):
             found = features.of_playbooks(self._templated(given, specs.of_playbooks().keys()))
         except ValueError as error:
             raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
-        return {**found, "author": found["author"] or os.environ.get("USER", "")}
+        return {**found, "author": found["author"] or _user()}
 
     def _templated(self, given: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
         templar: Any = self._templar
@@ -168,3 +169,11 @@ class LookupModule(LookupBase):
     def _is_on(self, value: Any) -> bool:
         templar: Any = self._templar
         return bool(boolean(templar.template(value), strict=False))
+
+
+def _user() -> str:
+    """Return the name of the user who runs Ansible, or the number where no name is known."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from .._plan_file import Device
 from .._table import count
 from .digest import digest
 from .entries import Entry
@@ -20,7 +21,7 @@ def lines(before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
     if before is None:
         return ["%s, %s" % (count(len(_npus(after)), "NPU"), count(len(after["files"]), "file"))]
     found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
-    found += _changed("CPUs of NPU", _npus(before), _npus(after))
+    found += _changed("CPUs of", _npus(before), _npus(after))
     found += _changed("feature", before["features"], after["features"])
     files_before, files_after = ({entry["path"]: entry for entry in state["files"]} for state in (before, after))
     for path in sorted(files_before.keys() | files_after.keys()):
@@ -66,7 +67,7 @@ def heading(header: Mapping[str, Any]) -> str:
 
 def _npus(state: dict[str, Any]) -> dict[str, Any]:
     npus = (state["plan"] or {}).get("npus", [])
-    return {"%s (%s)" % (npu["id"], npu.get("pci") or "no PCI function"): npu["pool"] for npu in npus}
+    return {"%s (%s)" % (Device.of(npu).title, npu.get("pci") or "no PCI function"): npu["pool"] for npu in npus}
 
 
 def _changed(title: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
