@@ -74,6 +74,7 @@ def _alike_everywhere(output: str, folder: pathlib.Path) -> str:
     text = text.replace(f"{REPOSITORY}/playbooks/", "").replace(f"{folder}/", "")
     text = re.sub(r"(hosts\.yml) playbooks/(\w+)\.yml", r"\1 npu.affinity.\2", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "2026-11-22T13:30:00Z", text)
+    text = re.sub(r"(bind|rollback) by \S+, npu", r"\1 by alice, npu", text)
     text = re.sub(r"^(\S+ +): ok=.*(changed=\d+).*(failed=\d+).*", r"\1: \2 \3", text, flags=re.MULTILINE)
     text = re.sub(r"^(included: .* for )(.*)$", lambda found: found[1] + ", ".join(sorted(found[2].split(", "))), text, flags=re.MULTILINE)
     lines: list[str] = []

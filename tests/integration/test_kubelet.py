@@ -56,14 +56,12 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     log.unlink()
     off = hosts.play("bind", *NODE_ALONE, npu_affinity_batches=["100%"])
     assert off.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() and not log.exists(), off.output
-    assert (
-        "cpuManagerPolicy: static -> not set" in off.output and "With npu_affinity_kubelet_restart: true the node is drained" in off.output
-    )
+    assert "cpuManagerPolicy: static -> none" in off.output and "With npu_affinity_kubelet_restart: true the node is drained" in off.output
     told = {name: value for name, value in restarting.items() if name != "npu_affinity_kubelet_enabled"}
     for there in (False, True):
         to = {"npu_affinity_to": "-1"} if there else {}
         check = hosts.play("rollback" if there else "bind", "--check", *NODE_ALONE, **told, **to)
-        assert check.changed("node") == 1 and not log.exists(), check.output
+        assert check.changed("node") and not log.exists(), check.output
         moved = hosts.play("rollback" if there else "bind", *NODE_ALONE, **told, **to)
         assert moved.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() is there, moved.output
         assert log.read_text().split() == ["drain", "uncordon"]
