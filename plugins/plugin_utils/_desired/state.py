@@ -77,6 +77,8 @@ def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | 
         raise ValueError(
             f"the settings lack {' and '.join(sorted(missing))}; lookup npu.affinity.settings returns them with features=true."
         )
+    if plan is not None and not isinstance(plan, Mapping):
+        raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
     of_features = {name: settings[name] for name in FEATURES}
     if plan is not None:
         return of_plan(topology, plan or None, of_features) | _said(topology, plan or None, settings, [])

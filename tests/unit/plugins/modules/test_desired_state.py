@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._history import entri
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, of_plan  # noqa: E402
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 from tests.simulator.faults import set_faults  # noqa: E402
 
@@ -386,3 +386,8 @@ def test_a_rollback_to_a_rule_whose_program_has_moved_is_refused_in_words(root, 
     advice = "this host has /usr/bin/systemctl: bind it again, which names that one"
     assert result["msg"] == f"90-npu-affinity.rules could not run: there is no program /bin/systemctl; {advice}"
     assert files_of(root) == before
+
+
+def test_a_plan_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="plan: expected a plan of npu.affinity.plan; got ''"):
+        desired_state({}, dict.fromkeys(("plan", *FEATURES), {}), plan="")
