@@ -173,8 +173,8 @@ def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet,
         assert first == f"{len(lines)} of {len(suite)} compared objects differ"
         assert run.failure(host).startswith("differs from its plan, likely ")
     assert json.loads((reports / "refused.json").read_text())["drift"] == []
-    moves, changes = said(run, "limping")[-2:]
-    assert moves == "remark: A bind moves NPU 1 (PCI 0000:01:00.0) from CPUs 1-15 to CPUs 1-9,11-15."
+    *others, changes = said(run, "limping")
+    assert not [line for line in others if "A bind moves" in line], "the last remark has it"
     assert changes.startswith("remark: a bind would now change CPUs of NPU 1 (0000:01:00.0): 1-15 -> 1-9,11-15; file ")
     assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")
 
