@@ -45,8 +45,6 @@ FEATURES = {
 }
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
-
-
 PLANNED = ("strategy", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated", "repair", "replan", "bound_by", "workloads")
 UNLESS_EMPTY = ("cpus", "npus", "visible_npus")
 """The settings of role plan that the planner takes; an empty one of these means all."""
@@ -64,10 +62,9 @@ def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | 
     """Return what the host should be, and what is said of it.
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, and ``applied``, those
-    that change what a bind does. A host that cannot
-    be bound has ``refusals``, and its document has no feature, so that it changes nothing. ``shown``: the plan is only shown, and CPUs
-    that pods hold now do not refuse it. ``plan``: the plan to take, as it is, in place of one that is made; an empty one takes everything
-    off. What cannot be made of that raises ``ValueError``.
+    that change what a bind does. A host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing.
+    ``shown``: the plan is only shown, and CPUs that pods hold now do not refuse it. ``plan``: the plan to take, as it is, in place of one
+    that is made; an empty one takes everything off. What cannot be made of that raises ``ValueError``.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, where there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan beside the one in
@@ -81,18 +78,20 @@ def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | 
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
     of_features = {name: settings[name] for name in FEATURES}
     if plan is not None:
-        return of_plan(topology, plan or None, of_features) | _said(topology, plan or None, settings, [])
+        found = of_plan(topology, plan or None, of_features)
+        return found | _said(topology, plan or None, settings, [], found["notes"])
     try:
         plan = planned(topology, settings["plan"])
     except ValueError as error:
-        return of_plan(topology, None, {}) | _said(topology, None, settings, [str(error)])
-    found, refusals = of_plan(topology, None, {}), _refusals(topology, plan, settings, shown)
+        return of_plan(topology, None, {}) | _said(topology, None, settings, [str(error)], {})
+    refusals = _refusals(topology, plan, settings, shown)
     if not refusals:
         try:
             found = of_plan(topology, plan, of_features)
+            return found | _said(topology, plan, settings, [], found["notes"])
         except Refused as error:
             refusals = error.sentences
-    return found | _said(topology, plan, settings, refusals, found["notes"])
+    return of_plan(topology, None, {}) | _said(topology, plan, settings, refusals, {})
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
@@ -124,7 +123,7 @@ def _said(
     plan: Plan | None,
     settings: Mapping[str, Any],
     refusals: list[str],
-    notes: Mapping[str, list[str]] | None = None,
+    notes: Mapping[str, list[str]],
 ) -> dict[str, Any]:
     """Return the keys of a document that are not for the host."""
     said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
@@ -150,7 +149,7 @@ def _said(
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(str(error))
-    summary = (notes or {}).get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
+    summary = notes.get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
     return said | {"remarks": [*found, *settings.get("remarks", ())], "summary": " ".join(summary)}
 
 
