@@ -423,7 +423,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _features, _installed, _runtime, _textfile, _tuning
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, newest
+from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, differ, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
@@ -616,9 +616,11 @@ def applied_state(host: Host, params: Mapping[str, Any]) -> Applied | None:
     if not params["state"]:
         return None
     state, last = dict(params["state"], plan=params["plan"]), newest(host)
+    new = False
     if last:
         state = _features.beside(state, last.state)
-    return Applied(params["action"], state, params["author"], params["reason"])
+        new = differ(last.state, state)
+    return Applied(params["action"], state, params["author"], params["reason"], new)
 
 
 def add_live(done: dict[str, Any], diff: diffs.Diff, live: Mapping[str, LiveStep]) -> list[str]:
@@ -694,7 +696,7 @@ def main() -> None:
             first = [step for feature, step in live.items() if feature in BEFORE]
             after = [step for feature, step in live.items() if feature not in BEFORE]
             report = apply(host, request, check, [*([off] if off else []), *first], after)
-            finished, new_state = live, report.new_state
+            finished, new_state = live, applied is not None and applied.new
             if off:
                 done.update(done_to_files(off.report), changed=off.changed)
                 warnings += off.report.warnings + (off.report.share.warnings if off.report.share else [])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from .._host import Host
 from .._outside import json_of, require_shape
@@ -51,12 +51,16 @@ _ABOUT = MARKER + ": a state that was applied to this host."
 
 
 class Applied(NamedTuple):
-    """A state that is being applied. ``action``: bind, rollback or unbind; ``author``: who started it on the controller."""
+    """A state that is being applied. ``action``: bind, rollback or unbind; ``author``: who started it on the controller.
+
+    ``new``: whether the history gets it even if nothing on the host has to change for it.
+    """
 
     action: str
     state: dict[str, Any]
     author: str = ""
     reason: str = ""
+    new: bool = False
 
 
 class Entry(NamedTuple):
@@ -128,15 +132,14 @@ def newest(host: Host) -> Entry | None:
         return None
 
 
-def differs(host: Host, applied: Applied) -> bool:
-    """Return whether the newest entry is of the same features, and wants other ones or something else of the running host.
+def differ(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether two states are of the same features, and the second wants other ones or something else of the running host.
 
-    Such a state is kept even if nothing on the host had to change for it.
+    The second then goes into the history even if nothing on the host has to change for it.
     """
-    last = newest(host)
-    if last is None or last.state["features"].keys() != applied.state["features"].keys():
+    if before["features"].keys() != after["features"].keys():
         return False
-    return any(last.state[part] != applied.state[part] for part in ("features", "live"))
+    return any(before[part] != after[part] for part in ("features", "live"))
 
 
 def keep(host: Host, applied: Applied) -> int | None:

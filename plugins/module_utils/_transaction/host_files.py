@@ -89,7 +89,6 @@ class Report:
     ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
     that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
     programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None;
-    ``new_state``: whether one is due even if nothing else changes;
     ``failed_units``: units of ours whose last run failed, which :func:`_transaction.programs.run_again` starts when the lock is released.
     """
 
@@ -104,7 +103,6 @@ class Report:
         self.untried: list[str] = []
         self.warnings: list[str] = []
         self.history: int | None = None
-        self.new_state = False
         self.failed_units: list[str] = []
 
     @property
@@ -598,9 +596,8 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
     transaction.look()
     for step in [*before, *after]:
         step.look(check)
-    new_state = request.applied is not None and entries.differs(host, request.applied)
+    new_state = request.applied is not None and request.applied.new
     if check or not (new_state or transaction.report.changed or any(step.needed for step in [*before, *after])):
-        transaction.report.new_state = new_state
         return transaction.report
     stopped = journal.stopped(host)
     not_started = journal.finish(host, transaction.systemd)
@@ -617,7 +614,6 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         _run(after, begun)
         for step in begun:
             step.finish()
-        transaction.report.new_state = new_state
         changed = new_state or transaction.report.changed or any(step.changed for step in begun)
         if changed and request.applied:  # last: what fails after it would be undone, and the entry not
             transaction.report.history = entries.keep(host, request.applied)
