@@ -48,6 +48,11 @@ class Device(NamedTuple):
         """How sentences call it."""
         return "%s %s" % (self.kind.upper(), self.id)
 
+    @property
+    def full_title(self) -> str:
+        """The same with its PCI function."""
+        return "%s (%s)" % (self.title, self.pci or "no PCI function")
+
 
 class Newer(ValueError):
     """A newer version of the collection wrote it."""

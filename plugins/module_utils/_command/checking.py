@@ -68,7 +68,7 @@ def standing(host: Host) -> Standing:
     """
     waiting = _waiting(host)
     found = known(host)
-    compared = compare(host)
+    compared = compare(host, history=found.history)
     drift = [result_of(finding) for finding in compared.findings.drift]
     return Standing(_state(compared.bound, drift, waiting), found, drift, compared.findings.checked, waiting, compared.findings.remarks)
 

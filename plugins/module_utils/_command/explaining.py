@@ -20,7 +20,7 @@ from .._processes.tasks import ROLES, Process, cgroups, find, groups_of, of_kube
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
-from .known import Known, title_of
+from .known import Known
 
 Lines = Iterator[Tuple[str, str]]
 """Titles with sentences."""
@@ -54,7 +54,10 @@ def of_process(known: Known, pid: int) -> Lines:
         yield "NPU", _entry(npu)
     for process in (process for process in _users(known) if process.pid == pid):
         for other in (npu for npu in process.npus if npu not in npus):
-            yield "NPU", "it has the device of %s open, and is not in %s" % (title_of(other), other.get("slice") or "a slice of it")
+            yield (
+                "NPU",
+                "it has the device of %s open, and is not in %s" % (Device.of(other).full_title, other.get("slice") or "a slice of it"),
+            )
     yield from _threads_of(known, pid)
     devices = [word for word in started_with(host, pid) if word.partition("=")[0] in VARIABLES]
     if devices:
@@ -94,7 +97,7 @@ def _npus_of(known: Known, units: Iterable[str]) -> list[dict[str, Any]]:
 def _entry(npu: Mapping[str, Any]) -> str:
     roles = ["%s %s" % (role, npu[role]) for role in ("irq", *ROLES) if npu.get(role)]
     mems = ", memory nodes %s" % npu["mems"] if npu.get("mems") else ""
-    return "%s has CPUs %s (%s)%s" % (title_of(npu), npu["pool"], ", ".join(roles) or "no roles", mems)
+    return "%s has CPUs %s (%s)%s" % (Device.of(npu).full_title, npu["pool"], ", ".join(roles) or "no roles", mems)
 
 
 def _threads_of(known: Known, pid: int) -> Lines:
@@ -183,7 +186,7 @@ def of_cpu(known: Known, cpu: int) -> Lines:
     for npu, roles in owners:
         named = " in role %s" % " and ".join(roles) if roles else ""
         since = known.author(partial(_pool_of, npu=npu))
-        yield "NPU", "of %s%s, whose pool is %s%s" % (title_of(npu), named, npu["pool"], since)
+        yield "NPU", "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, named, npu["pool"], since)
     if cpu in expand(plan.get("housekeeping") or ""):
         yield "system", "housekeeping: CPUs %s are kept for the system" % plan["housekeeping"]
     elif not owners:

@@ -5,22 +5,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from .._history.entries import Entry
 from .._history.in_force import InForce, in_force, since
 from .._host import Host
-from .._plan_file import Broken, Device, read
+from .._plan_file import Broken, read
 
 
 class Known(NamedTuple):
-    """``plan`` is None on a host that is not bound, ``state`` where its history has no entry; ``remarks``: what could not be read."""
+    """``plan`` is None on a host that is not bound; ``remarks``: what could not be read."""
 
     host: Host
     plan: dict[str, Any] | None
-    entries: Sequence[Entry]
-    state: dict[str, Any] | None
+    history: InForce
     remarks: Sequence[str]
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return self.history.entries
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        return self.history.state
 
     @property
     def npus(self) -> list[dict[str, Any]]:
@@ -79,9 +86,4 @@ def known(host: Host, private: bool = True) -> Known:
         if private:
             raise
         history = InForce([], None, "", ["who bound this host, when and why is for root to see: sudo npu-affinity"])
-    return Known(host, plan, history.entries, history.state, [*remarks, *history.remarks])
-
-
-def title_of(npu: Mapping[str, Any]) -> str:
-    """Return how sentences call an NPU."""
-    return "%s (%s)" % (Device.of(npu).title, npu.get("pci") or "no PCI function")
+    return Known(host, plan, history, [*remarks, *history.remarks])

@@ -24,7 +24,7 @@ from .._plan_file import Device
 from .._processes.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
-from .known import Known, title_of
+from .known import Known
 
 _FOLDERS = ("/usr/bin", "/bin")
 
@@ -83,7 +83,7 @@ def _find(known: Known, name: str) -> _Place:
             )
     npu = find_npu(known, name)
     parent = "%s.slice" % Device.of(npu).kind
-    return _Place(title_of(npu), [npu], [npu.get("slice") or "", parent])
+    return _Place(Device.of(npu).full_title, [npu], [npu.get("slice") or "", parent])
 
 
 def find_npu(known: Known, name: str) -> dict[str, Any]:
@@ -118,12 +118,12 @@ def _refuse_lost(known: Known, place: _Place) -> None:
         raise ValueError("no NPU of %s is there any more; bind again" % place.title)
     for npu in gone:
         if npu in place.npus:
-            raise ValueError("%s dropped off the PCI bus; bind again when it is back, or gone for good" % title_of(npu))
+            raise ValueError("%s dropped off the PCI bus; bind again when it is back, or gone for good" % Device.of(npu).full_title)
     for npu in place.npus:
         before = [other for other in gone if Device.of(other).kind == Device.of(npu).kind and other["id"] < npu["id"]]
         if before:
             text = "%s dropped off the PCI bus, and npu-smi counts on without it: bind again, so that it is known which one %s is now"
-            raise ValueError(text % (title_of(before[0]), title_of(npu)))
+            raise ValueError(text % (Device.of(before[0]).full_title, Device.of(npu).full_title))
 
 
 def _refuse_other_sets(host: Host, unit: str, sets: Mapping[str, str], online: set[int]) -> None:

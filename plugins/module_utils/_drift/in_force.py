@@ -41,12 +41,14 @@ def compare(
     npu_smi: str | None = None,
     must_be_bound: bool = False,
     host_code: HostCode | None = None,
+    history: InForce | None = None,
 ) -> Comparison:
-    """Compare a host with its state in force. ``topology`` tells which NPUs are there; without it none counts as new.
+    """Compare a host with its state in force. ``topology`` tells which NPUs are there; without it none counts as new. ``history`` is what
+    the host has, where that was read already.
 
     A host without a history is compared with its plan.json alone. Raises as :func:`verify.verify`.
     """
-    known = in_force(host)
+    known = history or in_force(host)
     state = known.state
     wanted = wanted_by(state)._replace(topology=topology, npu_smi=npu_smi, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:

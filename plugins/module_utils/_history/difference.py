@@ -67,7 +67,7 @@ def heading(header: Mapping[str, Any]) -> str:
 
 def _npus(state: dict[str, Any]) -> dict[str, Any]:
     npus = (state["plan"] or {}).get("npus", [])
-    return {"%s (%s)" % (Device.of(npu).title, npu.get("pci") or "no PCI function"): npu["pool"] for npu in npus}
+    return {Device.of(npu).full_title: npu["pool"] for npu in npus}
 
 
 def _changed(title: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:

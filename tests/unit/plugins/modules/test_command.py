@@ -179,8 +179,8 @@ def test_pending_where_a_service_follows_at_its_next_start(run, monkeypatch):
     )
     compared = checking.compare
 
-    def found(host):
-        return compared(host)._replace(findings=findings)
+    def found(host, **options):
+        return compared(host, **options)._replace(findings=findings)
 
     monkeypatch.setattr(checking, "compare", found)
     assert run("status")[:2] == (4, "pending: vllm@0.service (not restarted)\n")
