@@ -18,13 +18,13 @@ def _command() -> Main:
 
 
 def _device_share() -> Main:
-    from ._device_share.switching import main
+    from ._features.device_share.switching import main
 
     return main
 
 
 def _irq() -> Main:
-    from ._irq.binding import main
+    from ._features.irq.binding import main
 
     return main
 
@@ -36,13 +36,13 @@ def _metrics() -> Main:
 
 
 def _threads() -> Main:
-    from ._processes.placing import main
+    from ._features.threads.placing import main
 
     return main
 
 
 def _tuning() -> Main:
-    from ._tuning import main
+    from ._features.tuning.host_settings import main
 
     return main
 

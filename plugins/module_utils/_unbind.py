@@ -18,20 +18,23 @@ import functools
 import posixpath
 from typing import Any, Callable, Iterator, Sequence, TypeVar
 
-from . import _installed, _textfile, _tuning, _vnpu_layout
-from ._device_share import release as device_share
-from ._device_share import switching
-from ._features import FEATURES
+from . import _installed
+from ._features.metrics import textfile
+from ._features.tuning import host_settings
+from ._features.vnpu import layout
+from ._features.device_share import release as device_share
+from ._features.device_share import switching
+from ._features.register import FEATURES
 from ._history import entries
 from ._host import CommandError, Host
-from ._irq import affinity, binding
-from ._irq import release as irq
-from ._kubelet import release as kubelet
+from ._features.irq import affinity, binding
+from ._features.irq import release as irq
+from ._features.kubelet import release as kubelet
 from ._diffs.diffs import card_sentences
 from ._plan_file import PATH as PLAN
 from ._plan_file import refuse_newer_plan
-from ._processes import placing
-from ._processes import release as threads
+from ._features.threads import placing
+from ._features.threads import release as threads
 from ._state import journal, previous
 from ._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
 from ._state.release import Options, Outcome, Release
@@ -44,9 +47,9 @@ T = TypeVar("T")
 RELEASES: dict[str, type[Release]] = {
     "threads": threads.Release,
     "irq": irq.Release,
-    "tuning": _tuning.Release,
+    "tuning": host_settings.Release,
     "kubelet": kubelet.Release,
-    "vnpu": _vnpu_layout.Release,
+    "vnpu": layout.Release,
     "device_share": device_share.Release,
 }
 """What features hold besides files and units, in the order in which they give it back."""
@@ -94,7 +97,7 @@ class Report(Outcome):
         return report
 
     @property
-    def settings(self) -> list[_tuning.Step]:
+    def settings(self) -> list[host_settings.Step]:
         return self._of("tuning") or []
 
     @property
@@ -306,7 +309,7 @@ class _Unbinding:
     def _find_leftovers(self) -> list[str]:
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
         written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
-        written += _textfile.written(self.host, self.recorded)
+        written += textfile.written(self.host, self.recorded)
         if not self.whole:
             return written
         folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + self._folders()

@@ -180,10 +180,10 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, select
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import RECOVER, Report, require_driver, switch
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, select
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.step import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import RECOVER, Report, require_driver, switch
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing

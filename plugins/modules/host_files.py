@@ -421,11 +421,14 @@ untried:
 from typing import TYPE_CHECKING, Any, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils import _features, _installed, _runtime, _textfile, _tuning
+from ansible_collections.npu.affinity.plugins.module_utils._features import register
+from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics import textfile
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning import host_settings
 from ansible_collections.npu.affinity.plugins.module_utils._drift import soft_split
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, differ, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import FILES, STRINGS, TUNING
@@ -463,7 +466,7 @@ def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "state": {"type": "dict"},
-        "features": dict(STRINGS, choices=sorted(_features.FEATURES)),
+        "features": dict(STRINGS, choices=sorted(register.FEATURES)),
         "files": FILES,
         "plan": {"type": "dict"},
         "interrupts": {"type": "dict"},
@@ -511,7 +514,7 @@ def with_state(params: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what the desired state adds to them. Raises ``ValueError`` for one that must not be applied."""
     if not params["state"]:
         return params
-    state = _features.applied(params["state"], params["features"])
+    state = register.applied(params["state"], params["features"])
     undone = {pattern for traces in state["absent"].values() for pattern in traces["owned"]}
     added = {key: params[key] + state[key] for key in LISTS}
     added["owned"] = [pattern for pattern in added["owned"] if pattern not in undone]
@@ -573,19 +576,19 @@ def live_steps(host: Host, params: Mapping[str, Any]) -> dict[str, LiveStep]:
     live = params["state"]["live"] if params["state"] else {}
     steps: dict[str, LiveStep] = {}
     if live.get("vnpu"):
-        from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import SoftSplit  # only where it is wanted
+        from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import SoftSplit  # only where it is wanted
 
         steps["vnpu"] = SoftSplit(host, live["vnpu"])
     if live.get("device_share"):
-        from ansible_collections.npu.affinity.plugins.module_utils._device_share.step import DeviceShare
+        from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.step import DeviceShare
 
         steps["device_share"] = DeviceShare(host, live["device_share"], params["npu_smi"])
     if live.get("threads"):
-        from ansible_collections.npu.affinity.plugins.module_utils._processes.step import Threads
+        from ansible_collections.npu.affinity.plugins.module_utils._features.threads.step import Threads
 
         steps["threads"] = Threads(host, params["plan"], live["threads"])
     if kubelet_concerned(host, params["state"]):
-        from ansible_collections.npu.affinity.plugins.module_utils._kubelet.step import Kubelet
+        from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.step import Kubelet
 
         steps["kubelet"] = Kubelet(host, live.get("kubelet"), "kubelet" not in params["state"]["absent"])
     return steps
@@ -604,10 +607,10 @@ def with_our_own(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     if params["runtime"] or (params["state"] and set(params["state"]["features"]) >= NEED_RUNTIME):
         owned += _installed.OWNED + (_installed.COMMAND, _installed.COMPLETION)
     if tuning is not None:
-        owned.append(_tuning.FILE)
+        owned.append(host_settings.FILE)
         tuning = {name: value for name, value in tuning.items() if value is not None}
     if tuning:
-        files.append({"path": _tuning.FILE, "content": _tuning.text(tuning)})
+        files.append({"path": host_settings.FILE, "content": host_settings.text(tuning)})
     return files + params["files"], owned, tuning
 
 
@@ -618,7 +621,7 @@ def applied_state(host: Host, params: Mapping[str, Any]) -> Applied | None:
     state, last = dict(params["state"], plan=params["plan"]), newest(host)
     new = False
     if last:
-        state = _features.beside(state, last.state)
+        state = register.beside(state, last.state)
         new = differ(last.state, state)
     return Applied(params["action"], state, params["author"], params["reason"], new)
 
@@ -687,7 +690,7 @@ def main() -> None:
         require_programs(host, [path for path in params["programs"] if path not in later])
         if params["soft_split"] and not later:
             soft_split.require(host, params["soft_split"])
-        unread = _textfile.place(host, params["textfile"])[1] if params["textfile"] is not None else ""
+        unread = textfile.place(host, params["textfile"])[1] if params["textfile"] is not None else ""
         with changing(host, "module host_files", check):
             off, live = switched_off(host, params), live_steps(host, params)
             looked = interrupts.look(host, plan, check=check) if plan else None
@@ -706,7 +709,7 @@ def main() -> None:
             done["changed"] = done["changed"] or report.changed
             diff.add(diffs.SETTINGS, diffs.settings(report.settings))
             diff.add_files(report.changes, report.actions, report.restart_needed)
-            warnings += report.warnings + report.not_started + report.unfinished + (_tuning.missing(host, tuning) if tuning else [])
+            warnings += report.warnings + report.not_started + report.unfinished + (host_settings.missing(host, tuning) if tuning else [])
             if looked:
                 bound, done["interrupts"], remarks, lines = interrupts.bind(
                     host, plan, looked, check, tolerant=params["irq_failure"] == "warn"

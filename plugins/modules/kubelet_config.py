@@ -102,7 +102,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 

@@ -121,7 +121,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.exits import 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PROCESSES
-from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import plan_in_force
 
 
 def argument_spec() -> dict[str, Any]:

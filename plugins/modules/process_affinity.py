@@ -196,10 +196,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.exits import 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PATTERNS, PROCESSES
-from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import Migration, tables
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
-from ansible_collections.npu.affinity.plugins.module_utils._processes.step import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import find, groups_of, plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import Migration, tables
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.step import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import find, groups_of, plan_in_force
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 

@@ -201,10 +201,11 @@ failures:
 from typing import Any, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, without
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, without
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq.affinity import KINDS, grouped
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinity import grouped
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import KINDS
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change

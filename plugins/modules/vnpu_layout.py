@@ -114,7 +114,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_LAYOUT
 from ansible_collections.npu.affinity.plugins.module_utils._diffs.diffs import FILES, Diff, folders
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import apply, layout_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import apply, layout_of
 
 
 def argument_spec() -> dict[str, Any]:

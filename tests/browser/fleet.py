@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences impo
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan

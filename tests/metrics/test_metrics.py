@@ -28,7 +28,7 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import SQ
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import SQ
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan

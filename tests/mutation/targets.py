@@ -27,7 +27,10 @@ TARGETS = [
             MODULES + "test_host_files_module.py",
         ],
     ),
-    ("plugins/module_utils/_irq/binding.py", [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"]),
+    (
+        "plugins/module_utils/_features/irq/binding.py",
+        [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"],
+    ),
     (
         "plugins/module_utils/_unbind.py",
         [

@@ -13,7 +13,7 @@ import tarfile
 import time
 from typing import Any, Mapping, NamedTuple
 
-from .. import _tuning
+from .._features.tuning import host_settings
 from .._drift.in_force import HostCode, compare
 from .._drift.verify import Wanted
 from .._history.entries import Entry, newest
@@ -22,7 +22,7 @@ from .._recorded import MANIFEST, SCHEMA, relative, said
 from .._topology.gather import gather
 from .._version import VERSION
 from .recording import Copy, Recording, copy
-from .._vnpu_layout import Layout, complete
+from .._features.vnpu.layout import Layout, complete
 from .anonymizing import Anonymous, names_of
 from .command_lines import REMOVED
 from .scrubbing import Known, scrub
@@ -30,7 +30,7 @@ from .scrubbing import Known, scrub
 ABOUT = "What npu.affinity read of a host: playbook npu.affinity.inspect plans and compares it from here."
 COMMANDS = "commands"
 """The folder of the answers of commands."""
-_ALWAYS = ("/proc/sys/kernel/arch", "/proc/cpuinfo", "/proc/sys/kernel/osrelease", *_tuning.PLACES.values())
+_ALWAYS = ("/proc/sys/kernel/arch", "/proc/cpuinfo", "/proc/sys/kernel/osrelease", *host_settings.PLACES.values())
 """What tells about the machine, or is compared with settings that another reader may have."""
 _KEPT_PROCESSORS = 2
 _TOOLS = {"npu_smi": "npu-smi", "nvidia_smi": "nvidia-smi"}

@@ -4,7 +4,7 @@
 """The words of command lines and the variables that a plan or a comparison reads. Everything else can be a secret, and is left out.
 
 Sources: irqbalance(1); the kubelet's flags of :mod:`_kubelet.settings`; what programs that bind themselves read is in
-:mod:`_drift.binders`, :mod:`_engines` and :mod:`_processes.torch_npu`.
+:mod:`_drift.binders`, :mod:`_engines` and :mod:`threads.torch_npu`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import re
 from typing import Dict, Iterator, Sequence, Tuple
 
 from .._engines import SWITCHES
-from .._irq.movers import SIGN, program_of
+from .._features.irq.movers import SIGN, program_of
 from .._kubelet import settings as _kubelet
-from .._processes import torch_npu
+from .._features.threads import torch_npu
 from .._state.unit_environment import VISIBLE
 
 REMOVED = "removed"
@@ -57,7 +57,7 @@ _NUMA_BIND = re.compile(r"--numa[-_]bind(?:[-_](?:nodes|cpus))?\Z")
 _VLLM = re.compile(r"vllm\.entrypoints(?:\.\w+)*\Z|(?:[\w./@+-]{0,250}/)?(?:vllm|serve)\Z")
 _NAMES_VLLM = re.compile(r"\bvllm\b", re.IGNORECASE)
 _SCRIPT = re.compile(r"/(?:bin|etc|lib|opt|root|sbin|usr|var)/[\w./@+-]{1,250}\Z")
-"""Where a script is looked for: as :mod:`_irq.movers`."""
+"""Where a script is looked for: as :mod:`irq.movers`."""
 _SCRIPT_WORDS = 4
 
 

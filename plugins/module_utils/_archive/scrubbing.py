@@ -15,17 +15,17 @@ import re
 import shlex
 from typing import Any, Callable, Collection, Mapping, NamedTuple
 
-from .._device_share.calls import in_recovery_file
-from .._device_share.recovery import FILE as RECOVERY
+from .._features.device_share.calls import in_recovery_file
+from .._features.device_share.recovery import FILE as RECOVERY
 from .._history.entries import FOLDER as HISTORY
-from .._irq.movers import SIGN
+from .._features.irq.movers import SIGN
 from .._kubelet import settings as _kubelet
 from .._kubelet.state_file import FILE as CPU_MANAGER
 from .._smi.driver import VERSION_FILE
 from .._state.files import MARKER, is_ours
 from .._state.previous import PATH as PREVIOUS
 from .._state.unit_files import FOLDERS, LISTS
-from .._vnpu_layout import LIBRARY
+from .._features.vnpu.layout import LIBRARY
 from . import command_lines
 from .command_lines import REMOVED
 

@@ -10,13 +10,14 @@ from typing import Any, Iterable, Iterator, Mapping, Tuple
 
 from .._cpulist import expand
 from .._host import Host
-from .._irq.affinity import KINDS, grouped, subject
-from .._irq import binding
+from .._features.irq.affinity import grouped, subject
+from .._kernel.interrupts import KINDS
+from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
 from .._plan_file import Device
-from .._processes import placing
-from .._processes.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
+from .._features.threads import placing
+from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of

@@ -21,7 +21,7 @@ from .._kernel.machine import machine
 from .._kernel.masks import asked_for
 from .._kernel.pci import DEVICE_FOLDER
 from .._plan_file import Device
-from .._processes.placing import cpus_of_roles
+from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
 from .known import Known

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .._table import count
 from .._cpulist import compress, expand
-from .._irq.affinity import KINDS
+from .._kernel.interrupts import KINDS
 from .._plan_file import PATH as PLAN
 from .._state.files import FileState, States
 from .._state.systemd import UNIT_FOLDER
@@ -209,13 +209,13 @@ def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
 
 
 def threads(processes: Iterable[Entry]) -> list[str]:
-    """Return a line for every process of a report of :func:`_processes.placing.place` of which a thread moves."""
+    """Return a line for every process of a report of :func:`threads.placing.place` of which a thread moves."""
     moved = [(row["title"], _moves(row["threads"], "threads")) for row in processes]
     return ["~ %s: %s" % (title, "; ".join(parts)) for title, parts in moved if parts]
 
 
 def memory(migration: Any, check: bool) -> list[str]:
-    """Return a line for every process of a :class:`_processes.memory.Migration` with MiB on remote nodes, as predicted in check mode."""
+    """Return a line for every process of a :class:`threads.memory.Migration` with MiB on remote nodes, as predicted in check mode."""
     lines = []
     for process, _table, amount in migration.todo:
         moved = sum(step["mib"] - step["left_mib"] for step in migration.steps if step["pid"] == process.pid)

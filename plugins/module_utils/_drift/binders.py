@@ -4,7 +4,7 @@
 """Programs that were told to bind themselves, against what the plan says. Each is a remark, and explains other findings.
 
 What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_engines` and
-:mod:`_processes.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
+:mod:`threads.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import architecture
 from .._plan_file import Device
-from .._processes import torch_npu
-from .._processes.tasks import Process, find, groups_of, started_with
+from .._features.threads import torch_npu
+from .._features.threads.tasks import Process, find, groups_of, started_with
 from .._state.systemd import UNIT_FOLDER
 from .findings import Findings
 

@@ -68,7 +68,7 @@ def of_move(
 ) -> Cause:
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
-    ``entry`` is that of :func:`_irq.binding.bind`; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
+    ``entry`` is that of :func:`irq.binding.bind`; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
     of CPUs; ``offline``: the plan's CPU for it where that is offline and it should be on another one; ``irqbalance``: a sentence when it
     runs and was not told to leave this NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it
     to where it is; ``suspect``: says what else that is known to move interrupts was found, or ''.

@@ -10,14 +10,15 @@ import time
 from typing import Any, Callable, Mapping, Sequence
 
 from .._cpulist import compress, expand
-from .._device_share.switching import Report, switch
-from .._device_share.tool import Cards, Refusal, ShareTool
+from .._features.device_share.switching import Report, switch
+from .._features.device_share.tool import Cards, Refusal, ShareTool
 from .._host import Host
-from .._irq.affinity import KINDS, Row, grouped
-from .._irq.binding import SQ, bind, choices
-from .._irq.irqbalance import freedom, until_first_pass
-from .._irq.movers import UNKNOWN, movers
-from .._irq.rebinds import Rebinds
+from .._features.irq.affinity import Row, grouped
+from .._kernel.interrupts import KINDS
+from .._features.irq.binding import SQ, bind, choices
+from .._features.irq.irqbalance import freedom, until_first_pass
+from .._features.irq.movers import UNKNOWN, movers
+from .._features.irq.rebinds import Rebinds
 from . import causes
 from .binders import mover_of_interrupts
 from .._plan_file import Device
@@ -70,7 +71,7 @@ def _compare_row(
     mover: Callable[[Device, str], str] | None = None,
     suspect: Callable[[], str] = lambda: "",
 ) -> None:
-    """Compare a row of the report; ``first`` is what :func:`_irq.binding.choices` gives with all IRQ CPUs online, where it is that of an
+    """Compare a row of the report; ``first`` is what :func:`irq.binding.choices` gives with all IRQ CPUs online, where it is that of an
     NPU, and ``mover`` tells which process has moved an interrupt of it; ``suspect``: as :func:`_drift.causes.of_move` has it."""
     entries = {kind: [step.entry() for step in row.steps[kind]] for kind in KINDS}
     placed = [entry for kind in KINDS for entry in entries[kind] if entry["state"] not in ("managed", "full")]
@@ -127,7 +128,7 @@ def check_device_share(
 ) -> None:
     """Compare the device share of every card, and the driver's recovery switch.
 
-    ``wanted`` is ``{enabled, npus, only_ours, recover}`` as :func:`_device_share.switching.switch` takes them; ``topology`` saves asking
+    ``wanted`` is ``{enabled, npus, only_ours, recover}`` as :func:`device_share.switching.switch` takes them; ``topology`` saves asking
     for cards.
     """
     enabled = wanted["enabled"]

@@ -14,7 +14,7 @@ from .._programs import unusable
 from .._state.files import FileState, is_ours
 from .._state.systemd import unit_of
 from .._transaction.host_files import Request, compare
-from .._vnpu_layout import Layout, checksum, complete, look
+from .._features.vnpu.layout import Layout, checksum, complete, look
 from . import causes
 from .findings import EDIT, Cause, Findings
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple
 
-from .._features import FEATURES
+from .._features.register import FEATURES
 from .._history.in_force import InForce, in_force
 from .._host import Host
 from .._installed import ARCHIVE, installed_version

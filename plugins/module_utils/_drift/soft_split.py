@@ -14,8 +14,8 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .._host import Host
 from .._kernel.holders import User, in_group, processes_below, users_of_accelerators
-from .._processes.tasks import started_with
-from .._vnpu_layout import IN_CONTAINER, LIBRARY, PRELOAD
+from .._features.threads.tasks import started_with
+from .._features.vnpu.layout import IN_CONTAINER, LIBRARY, PRELOAD
 from .._plan_file import Device
 from .findings import EDIT, OLD_PROCESS, Cause, Findings
 

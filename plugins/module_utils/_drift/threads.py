@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from .._host import Host
-from .._processes.placing import place
-from .._processes.tasks import titles_of
+from .._features.threads.placing import place
+from .._features.threads.tasks import titles_of
 from .._plan_file import Device
 from .findings import CHANGED_CPUSET, EDIT, Cause, Findings, Value
 
@@ -19,7 +19,7 @@ _MOVED = "started since the timer last looked, or the worker places it itself (v
 def check_threads(
     findings: Findings, host: Host, plan: dict[str, Any], processes: Sequence[dict[str, Any]], patterns: dict[str, Any] | None
 ) -> None:
-    """Compare all threads; an object is what the processes of an NPU have in one role. The rest as :func:`_processes.placing.place` has it.
+    """Compare all threads; an object is what the processes of an NPU have in one role. The rest as :func:`threads.placing.place` has it.
 
     Refusals by a cpuset count as drift, too. What is merely worth knowing becomes a remark.
     """

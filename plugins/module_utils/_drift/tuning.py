@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Mapping
 
-from .. import _tuning
+from .._features.tuning import host_settings
 from .._host import Host
 from .findings import EDIT, Cause, Findings
 
 
 def check_tuning(findings: Findings, host: Host, wanted: Mapping[str, str | int]) -> None:
-    """Compare the settings of the host: ``{setting: value}`` as :func:`_tuning.settle` has them."""
+    """Compare the settings of the host: ``{setting: value}`` as :func:`host_settings.settle` has them."""
     for setting, value in sorted(wanted.items()):
         found: dict[str, list[str]] = {}
-        for path in _tuning.places(host, setting):
-            found.setdefault(_tuning.value_of(host, path), []).append(path)
+        for path in host_settings.places(host, setting):
+            found.setdefault(host_settings.value_of(host, path), []).append(path)
         if set(found) <= {str(value)}:
             findings.same("tuning", setting)
             continue
@@ -25,4 +25,4 @@ def check_tuning(findings: Findings, host: Host, wanted: Mapping[str, str | int]
         shown = ["%s (%d of %d)" % (text, len(found[text]), number) if len(found) > 1 else text for text in sorted(found)]
         cause = Cause(EDIT, "set by hand, or by another program such as TuneD")
         findings.differs("tuning", setting, str(value), ", ".join(shown), cause)
-    findings.remarks += _tuning.missing(host, wanted)
+    findings.remarks += host_settings.missing(host, wanted)

@@ -15,7 +15,7 @@ from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
 from .._kernel.machine import CGROUPS, HIERARCHIES
-from .._processes.tasks import started_with
+from .._features.threads.tasks import started_with
 from .._state.systemd import UNIT_FOLDER, Systemd, settings, slice_path
 from .._state.unit_environment import agrees, environment
 from .._state.unit_files import differences, drop_in_of, fragment, numbers, others

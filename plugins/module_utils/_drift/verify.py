@@ -13,7 +13,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from .._host import Host
 from .._state.systemd import Systemd, slice_path
-from .._vnpu_layout import Layout, complete
+from .._features.vnpu.layout import Layout, complete
 from .driver import check_device_share, check_interrupts
 from .files import check_executables, check_files, check_layout, check_programs
 from .._plan_file import Device
@@ -46,11 +46,11 @@ class Wanted(NamedTuple):
     must_be_bound: bool = False
     """Whether a host without a plan is drift."""
     threads: Mapping[str, Any] | None = None
-    """``{processes, patterns}`` of :func:`_processes.placing.place`, where the threads of processes are looked at."""
+    """``{processes, patterns}`` of :func:`threads.placing.place`, where the threads of processes are looked at."""
     layout: Layout | None = None
     """The directories and files for soft split that the host should have."""
     tuning: Mapping[str, str | int] | None = None
-    """``{setting: value}`` as :func:`_tuning.settle` has them."""
+    """``{setting: value}`` as :func:`tuning.host_settings.settle` has them."""
     irq_failure: str = "fail"
     """``warn`` where interrupts that cannot be bound are not drift."""
     programs: Sequence[str] = ()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from .._device_share.switching import RECOVER
-from .._vnpu_layout import layout_of
+from .._features.device_share.switching import RECOVER
+from .._features.vnpu.layout import layout_of
 from .verify import Wanted
 
 

@@ -19,6 +19,8 @@ from .._host import Host
 from .masks import asked_for, usable
 from .pci import DEVICE_FOLDER
 
+KINDS = ("interrupts", "workqueues", "threads")
+"""What a driver has that runs on CPUs."""
 WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
 UNBOUND_CPUS = WORKQUEUE_FOLDER + "/cpumask"
 """The CPUs that the kernel lets unbound workqueues run on: without those of isolcpus and nohz_full."""

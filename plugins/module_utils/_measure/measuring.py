@@ -14,12 +14,12 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
 from .._host import Host
-from .._irq.binding import share_out
+from .._features.irq.binding import share_out
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import interrupt_names, vectors
 from .._plan_file import Device
-from .._processes.memory import tables
-from .._processes.tasks import Process, find, groups_of, titles_of
+from .._features.threads.memory import tables
+from .._features.threads.tasks import Process, find, groups_of, titles_of
 from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches
 
 UNITS = {
@@ -202,7 +202,7 @@ def measure(
 
     A workload is ``{title, npus, pool, processes, threads, metrics, interrupts, memory}``: ``metrics`` are ``{value, unit, source,
     missing}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value; ``interrupts`` are per CPU and s; ``memory`` has
-    the tables of :func:`_processes.memory.tables`. ``wanted``: see :func:`_processes.tasks.groups_of`; processes in pods are measured, too.
+    the tables of :func:`threads.memory.tables`. ``wanted``: see :func:`threads.tasks.groups_of`; processes in pods are measured, too.
     ``interval``: seconds between samples. Raises ``ValueError`` for what is not a plan, or asks for an NPU that it does not have.
     """
     found = find(host, plan, groups_of(plan, wanted), pods=True)

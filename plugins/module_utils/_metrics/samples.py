@@ -14,7 +14,7 @@ from .._drift.findings import CAUSES, LOST_CARD, NEW_CARD, Findings
 from .._drift.in_force import compare
 from .._history import entries
 from .._host import CommandError, Host
-from .._irq import counters
+from .._features.irq import counters
 from .._topology.gather import gather
 from .._version import VERSION
 from .exposition import Metric, Sample, value_of

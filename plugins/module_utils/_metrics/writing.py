@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Sequence
 
-from .. import _textfile
+from .._features.metrics import textfile
 from .._outside import say
 from .._host import Host
 from .._state.files import MARKER
@@ -31,18 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     host = Host(parser.parse_args(argv).root)
     try:
         with changing(host, PROGRAM):  # a bind that is under way ends first
-            wanted = _textfile.wanted(host)
-            none = "There is no %s: no metrics are written." % _textfile.SETTINGS
-            path, remark = (None, none) if wanted is None else _textfile.place(host, wanted)
+            wanted = textfile.wanted(host)
+            none = "There is no %s: no metrics are written." % textfile.SETTINGS
+            path, remark = (None, none) if wanted is None else textfile.place(host, wanted)
             if path is not None:
-                _textfile.record(host, path)
+                textfile.record(host, path)
         if path is None:
             say(remark)
             return 0
         found, why = samples(host, host.read(path))
         with changing(host, PROGRAM):
-            if _textfile.wanted(host) == wanted:
-                _textfile.write(host, path, exposition.text(_HEAD, METRICS, found))
+            if textfile.wanted(host) == wanted:
+                textfile.write(host, path, exposition.text(_HEAD, METRICS, found))
     except (OSError, ValueError) as error:
         say("No metrics are written: %s" % error)
         return 1

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from .._host import Host
-from .._irq import binding
-from .._irq.affinity import KINDS, Report, grouped
-from .._irq.rebinds import forget
+from .._features.irq import binding
+from .._features.irq.affinity import Report, grouped
+from .._kernel.interrupts import KINDS
+from .._features.irq.rebinds import forget
 from .._state import previous
 from .._diffs import diffs
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 from .. import _plan_file
 from .._cpulist import expand
 from .._host import Host
-from .._irq.irqbalance import irqbalance
+from .._features.irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
 from .._kernel import pci
 from .._kernel.holders import groups_of_holders

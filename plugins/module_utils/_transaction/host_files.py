@@ -17,13 +17,13 @@ import fnmatch
 import posixpath
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
-from .. import _tuning
+from .._features.tuning import host_settings
 from .._cpulist import compress, expand
 from .._history import entries
 from .._history.entries import Applied
 from .._host import CommandError, Host
 from .._installed import former_bytecode, former_folders
-from .._irq import irqbalance
+from .._features.irq import irqbalance
 from .._state import journal
 from .._state import previous as _previous
 from .._state.files import FileState, States, is_file, is_ours, leftovers, missing_folders, remove_empty, remove_file
@@ -43,7 +43,7 @@ class Request:
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
     processes may change; ``previous``: ``{section: state}`` of previous.json, recorded before the first write because what is written may
-    change it; ``tuning``: settings of the whole host as :func:`_tuning.look` has them, None to leave them alone; ``tolerant``: whether a
+    change it; ``tuning``: settings of the whole host as ``look`` has them; None to leave them alone; ``tolerant``: whether a
     unit that cannot be restarted is left for the next run, instead of failing this one; ``applied``: what goes into the history when
     something changed, None for what is no state of the host.
     """
@@ -85,7 +85,7 @@ class Request:
 class Report:
     """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
 
-    ``settings``: the steps of :func:`_tuning.look`; ``restart_needed``: running units that follow only at their next start;
+    ``settings``: the steps of :func:`host_settings.look`; ``restart_needed``: running units that follow only at their next start;
     ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
     that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
     programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None;
@@ -95,7 +95,7 @@ class Report:
     def __init__(self) -> None:
         self.changes: dict[str, States] = {}
         self.actions: list[str] = []
-        self.settings: list[_tuning.Step] = []
+        self.settings: list[host_settings.Step] = []
         self.restart_needed: list[str] = []
         self.slices_left: list[str] = []
         self.unfinished: list[str] = []
@@ -230,7 +230,7 @@ class Transaction:
         if self.host.live and not request.move_memory:
             _refuse_moving_memory(self.host, self.systemd, report.changes)
         if request.tuning is not None:
-            report.settings = _tuning.look(self.host, request.tuning)
+            report.settings = host_settings.look(self.host, request.tuning)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
         report.actions += ["enable %s" % unit for unit in self.to_enable()]
         report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]
@@ -292,7 +292,7 @@ class Transaction:
         for section, state in self.request.previous.items():
             _previous.record(self.host, section, state)
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
-        _tuning.carry_out(self.host, self.report.settings)
+        host_settings.carry_out(self.host, self.report.settings)
         self.tuned = bool(self.report.settings)
         if self.host.live:
             if self.report.changes:
@@ -488,7 +488,7 @@ class Transaction:
             self.systemd.reload()
 
     def _undo_settings(self) -> None:
-        left = _tuning.put_back(self.host, self.report.settings) if self.tuned else []
+        left = host_settings.put_back(self.host, self.report.settings) if self.tuned else []
         if left:
             raise ValueError("; ".join(left))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import DEVICE_SHARE_SERVICE, FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import DEVICE_SHARE_SERVICE, FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:

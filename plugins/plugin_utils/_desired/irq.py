@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import (
     FEATURES,
     IRQ_INSTANCE,
     IRQ_SERVICE,
@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features import (
     IRQBALANCE_FILES,
     RULES,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import DROP_IN, POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN, POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES as ON_HOST, traces
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST, traces
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     binding,

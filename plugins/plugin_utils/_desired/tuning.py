@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, TUNING_SERVICE
-from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE, text
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, TUNING_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import FILE, text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._irq.rebinds import WITHIN
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
 
 _LIMIT, _INTERVAL = "npu_affinity_irq_rebind_limit", "npu_affinity_irq_interval"
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import OLDEST_DRIVER, is_older
-from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import IN_CONTAINER
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     find,

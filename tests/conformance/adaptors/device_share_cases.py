@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import parse_recovery_file, plan_changes
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import refusal, states
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import parse_recovery_file, plan_changes
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import refusal, states
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share, parse_recover
 
 TABLES = {"about", "sources", "facts", "origin", "busy", "exit_status"}

@@ -13,9 +13,9 @@ import types
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._device_share import switching, tool
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.switching import main, require_driver, restore, switch
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import Cards, Refusal, ShareTool, refusal, states
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching, tool
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import main, require_driver, restore, switch
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import Cards, Refusal, ShareTool, refusal, states
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 

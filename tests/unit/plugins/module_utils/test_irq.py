@@ -14,9 +14,9 @@ import time
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq import affinity as _affinity
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
-from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import affinity as _affinity
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import (
     CQ,
     MEMORY,
     PLAN,

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import (
     CONFINED_POLICY,
     DROP_IN,
     POLICY,

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _unbind
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in as _drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in as _drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 
 FOLDER = "/etc/kubernetes/kubelet.conf.d"

@@ -14,7 +14,7 @@ from test_kubelet_config import HOST, NONE, PATH, STATE, TEXT
 from test_unbind import Killed, Steps
 
 from ansible_collections.npu.affinity.plugins.module_utils import _unbind
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._state import journal, previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply as apply_files

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 from workers import Kernel, allowed, npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 
 SLICE = "/npu.slice/npu-0.slice"
 ROLES = {"worker": "2-5", "acl_thread": "6"}

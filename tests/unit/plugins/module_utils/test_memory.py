@@ -16,9 +16,15 @@ import pytest
 from workers import npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._processes import memory
-from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import PROGRESS, Migration, memory_of, pages_by_node, tables
-from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import Process
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import (
+    PROGRESS,
+    Migration,
+    memory_of,
+    pages_by_node,
+    tables,
+)
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import Process
 
 HEAP = "55fbe8134000 default heap anon=%d dirty=%d%s kernelpagesize_kB=4"
 HUGE = "7f2280000000 default file=/dev/hugepages/x huge dirty=3 N1=3 kernelpagesize_kB=2048"

@@ -16,8 +16,8 @@ from workers import RealWorker, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._processes import placing
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import cpus_of_roles, lines, place, put_back, role_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads import placing
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import cpus_of_roles, lines, place, put_back, role_of
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
 WORKER = ["VLLM::Worker", "acl_thread", "release_thread", "pt_data_pin"]

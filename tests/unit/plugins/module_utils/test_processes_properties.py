@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 
 NAMES = ["worker", "acl_thread", "release_thread", "uvb_poll_window", "pt_data"]
 cpus = st.sets(st.integers(0, 15), min_size=1).map(frozenset)

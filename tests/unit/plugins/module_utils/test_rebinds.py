@@ -14,9 +14,9 @@ from test_verify import lines
 
 from ansible_collections.npu.affinity.plugins.module_utils import _unbind
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding, rebinds
-from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import POLICY
-from ansible_collections.npu.affinity.plugins.module_utils._irq.movers import UNKNOWN, movers
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding, rebinds
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.movers import UNKNOWN, movers
 from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
 
 MINUTES = 60

@@ -119,12 +119,12 @@ def test_each_source_is_compiled_once_and_keeps_its_file_name(tmp_path):
 import zipimport
 compile_source, compiled = zipimport._compile_source, []
 zipimport._compile_source = lambda path, source: compiled.append(path) or compile_source(path, source)
-from npu_affinity._irq import binding
-inside = [path for path in compiled if ".zip/npu_affinity/_irq/" in path]
+from npu_affinity._features.irq import binding
+inside = [path for path in compiled if ".zip/npu_affinity/_features/irq/" in path]
 print(len(inside) - len(set(inside)), len(inside) > 3, binding.__file__)
 """
     twice, many, name = loaded(tmp_path, code)
-    assert (twice, many, name) == ("0", "True", str(tmp_path / "lib/npu_affinity.zip/npu_affinity/_irq/binding.py"))
+    assert (twice, many, name) == ("0", "True", str(tmp_path / "lib/npu_affinity.zip/npu_affinity/_features/irq/binding.py"))
 
 
 def test_the_same_bytes_come_out_of_the_archive_that_ansible_sends(tmp_path):

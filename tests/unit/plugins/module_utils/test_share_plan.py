@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.calls import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import (
     Change,
     damages,
     is_older,

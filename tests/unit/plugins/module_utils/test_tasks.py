@@ -11,7 +11,7 @@ import pytest
 from workers import RealWorker, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._processes.tasks import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import (
     cgroups,
     depth_of,
     find,

@@ -10,7 +10,7 @@ from workers import allowed, npu, process
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.threads import check_threads
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import place
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8)]}
 TEAM = [{"npus": [0, 1], "slice": "npu-llm.slice"}]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._processes.torch_npu import cpus_of, setting
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.torch_npu import cpus_of, setting
 
 OLD, NEW = (7, 3), (26, 1, 0)
 HOST = range(48)

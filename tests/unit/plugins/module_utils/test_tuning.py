@@ -12,10 +12,19 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _tuning
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning import host_settings
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE, SECTION, main, missing, places, restore, settle, value_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import (
+    FILE,
+    SECTION,
+    main,
+    missing,
+    places,
+    restore,
+    settle,
+    value_of,
+)
 
 BALANCING, SWAPPINESS = "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/swappiness"
 HUGEPAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -122,7 +131,7 @@ def test_what_the_host_refuses_is_said_and_nothing_stays_changed(kernel, refused
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_touched(kernel, monkeypatch):
-    monkeypatch.setattr(_tuning.os, "access", lambda path, _mode: not path.endswith(SWAPPINESS))
+    monkeypatch.setattr(host_settings.os, "access", lambda path, _mode: not path.endswith(SWAPPINESS))
     for check in (True, False):
         with pytest.raises(ValueError, match=SWAPPINESS + " cannot be written; run as root"):
             settle(kernel, ALL, check)

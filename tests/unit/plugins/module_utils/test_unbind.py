@@ -17,13 +17,14 @@ import pytest
 from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file, slice_text
 
-from ansible_collections.npu.affinity.plugins.module_utils import _tuning, _vnpu_layout
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning import host_settings
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu import layout
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._device_share import switching
-from ansible_collections.npu.affinity.plugins.module_utils._device_share.tool import ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES, traces
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, traces
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
@@ -541,15 +542,15 @@ SWAPPINESS = "/proc/sys/vm/swappiness"
 
 
 def tune(machine):
-    _tuning.settle(machine, {"swappiness": 10})
+    host_settings.settle(machine, {"swappiness": 10})
     assert machine.read(SWAPPINESS) == "10"
 
 
 def split(machine):
     """Place what soft split needs, and return its directory."""
     folder, limiter = "/usr/local/hami-vnpu-core", b"limiter"
-    layout = _vnpu_layout.Layout(folder, "/usr/local/hami-shared-region", 0o1777, {"limiter": hashlib.sha256(limiter).hexdigest()})
-    _vnpu_layout.apply(machine, layout)
+    wanted = layout.Layout(folder, "/usr/local/hami-shared-region", 0o1777, {"limiter": hashlib.sha256(limiter).hexdigest()})
+    layout.apply(machine, wanted)
     machine.put(folder + "/limiter", limiter.decode())
     return folder
 
@@ -1086,7 +1087,7 @@ def test_one_step_that_fails_prevents_no_other_and_the_next_run_finishes(box, ve
     box.put("/proc/sys/vm/swappiness", "60\n")
     before = snapshot(box.root)
     bind(box, "stop", share=True)
-    _tuning.settle(box, {"swappiness": 0})
+    host_settings.settle(box, {"swappiness": 0})
     works = box.run
 
     def run(argv, stdin="", timeout=None):

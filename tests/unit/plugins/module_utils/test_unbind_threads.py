@@ -13,8 +13,8 @@ from test_unbind import Killed, Steps
 from workers import Files, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._processes.memory import PROGRESS
-from ansible_collections.npu.affinity.plugins.module_utils._processes.placing import SETTINGS, place
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import PROGRESS
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS, place
 from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
 
 PLAN = {"about": "Managed by npu.affinity", "npus": [npu(0, 0)]}

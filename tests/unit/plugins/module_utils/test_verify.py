@@ -19,8 +19,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding
-from ansible_collections.npu.affinity.plugins.module_utils._irq.irqbalance import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 

@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._vnpu_layout import Layout, apply, leavings, remove
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import Layout, apply, leavings, remove
 
 FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
 LIBRARY = b"\x7fELF library"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import MEMORY, PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import MEMORY, PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH
 

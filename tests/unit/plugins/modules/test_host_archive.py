@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._archive.opening impo
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._irq.binding import bind
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import bind
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _installed
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._tuning import FILE as TUNING
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import FILE as TUNING
 
 SWAPPINESS = "proc/sys/vm/swappiness"
 UNITS = "/etc/systemd/system/"

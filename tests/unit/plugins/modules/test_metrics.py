@@ -13,9 +13,9 @@ import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
-from ansible_collections.npu.affinity.plugins.module_utils import _textfile  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics import textfile  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._irq import binding  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._metrics import samples, writing  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
@@ -285,7 +285,7 @@ def test_metrics_go_where_the_node_exporter_of_the_host_reads(tmp_path, files, f
             (tmp_path / path).mkdir()
         else:
             (tmp_path / path).write_text(text)
-    assert _textfile.folder_of_exporter(Host(str(tmp_path))) == folder
+    assert textfile.folder_of_exporter(Host(str(tmp_path))) == folder
 
 
 def test_without_a_choice_the_metrics_lie_in_the_folder_that_is_read(bind, root):

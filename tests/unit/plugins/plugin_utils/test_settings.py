@@ -10,7 +10,7 @@ import re
 import pytest
 from ansible.parsing.splitter import parse_kv
 
-from ansible_collections.npu.affinity.plugins.module_utils._features import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import refused_settings

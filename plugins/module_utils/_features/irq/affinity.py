@@ -1,0 +1,272 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring interrupts, workqueues and threads to their CPUs as far as the kernel lets, and say of each what became of it.
+
+What the kernel's refusals mean (Linux ``kernel/irq/manage.c``, and irqbalance's table of the same errors): EIO, it manages the
+interrupt itself; ENOSPC, the CPU has no interrupt vectors left; EBUSY, EAGAIN, ERANGE, ENOMEM, try again. A thread that the kernel
+has bound for good answers EINVAL.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import Any, Callable, Iterable, Mapping
+
+from ..._cpulist import compress, expand
+from ..._host import FORBIDDEN, GONE, Host
+from ..._kernel.cpus import CPU_FOLDER, read_list
+from ..._kernel.interrupts import KINDS, Target, Thread
+from ..._outside import require_shape
+
+ELSEWHERE = ("managed", "full", "pending", "replaced")
+"""The states of what is not on its CPU, or not yet, though nothing failed."""
+_TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
+_PAUSES = (0, 0.1, 0.3, 0.6)
+
+
+class Step:
+    """One interrupt, workqueue or thread and where it goes.
+
+    ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function or driver at any time; ``known`` is what
+    :meth:`memory` returned after the last bind; ``effective`` are the CPUs of an interrupt that is stuck.
+    """
+
+    def __init__(self, target: Target, choices: list[str], key: str, known: Mapping[str, Any] | None = None) -> None:
+        self.target = target
+        self.choices = choices
+        self.key = key
+        self.known = known
+        self.before: str | None = None
+        self.after: str | None = None
+        self.online: set[int] = set()
+        self.state = "bound"
+        self.text = ""
+        self.count: int | None = None
+        self.effective: str | None = None
+        self.why_left: Callable[[], str] = lambda: ""
+        """Says why it is not put back when it was moved, or ''."""
+
+    def look(self, host: Host, online: set[int]) -> bool:
+        """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
+        self.online = online
+        self.before = self.after = self.target.read(host)
+        if self.before is None:
+            self.state, self.text = "failed", "cannot be read at %s; bind again when the driver is loaded" % self.target.path
+            return True
+        first = self.choices[0]
+        if self.before == first or set(expand(self.before)) & online == set(expand(first)):
+            self._compare_effective(host, first)
+            return True
+        if self.target.fixed(host):
+            self._managed()
+            return True
+        self.text = self.why_left()
+        if self.text:
+            self.state = "fought over"
+            return True
+        return False
+
+    def _managed(self) -> None:
+        self.state, self.text = "managed", "is placed by the kernel itself and stays on CPUs %s" % self.before
+
+    def predict(self) -> None:
+        """Say what :meth:`take` would do, without a write: the kernel's refusals are known from the last bind only."""
+        known = self.known or {}
+        if known.get("wanted") == self.choices[0] and self.before == known.get("after"):
+            self.state, self.text = known["state"], known["text"]
+        else:
+            self.state, self.after = "changed", self.choices[0]
+
+    def take(self, host: Host) -> bool:
+        """Write the first choice that the kernel accepts and return True, or return False when it asks to be tried again."""
+        full = []
+        for choice in self.choices:
+            try:
+                if choice != self.before:
+                    self.target.write(host, choice)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    full.append(choice)
+                    continue
+                return self._refused(error, choice)
+            self._taken(host, choice, full)
+            return True
+        self.state = "failed"
+        self.text = "stays on CPUs %s: none of the CPUs %s has interrupt vectors left; plan more IRQ CPUs" % (self.before, ", ".join(full))
+        return True
+
+    def _taken(self, host: Host, choice: str, full: list[str]) -> None:
+        self.after = self.target.read(host)
+        self.state, self.text = "changed", ""
+        if self.after is None or set(expand(self.after)) & self.online != set(expand(choice)) & self.online:
+            self.state = "failed"
+            self.text = "was put on CPUs %s and is on %s: something else moves it, perhaps irqbalance" % (choice, self.after)
+        elif full:
+            self.state = "full"
+            self.text = "is on CPU %s, because no interrupt vectors are left on CPU %s" % (choice, ", ".join(full))
+        else:
+            self._compare_effective(host, choice)
+
+    def _compare_effective(self, host: Host, choice: str) -> None:
+        effective = self.target.effective(host)
+        if effective and not set(expand(effective)) <= set(expand(choice)):
+            self.state, self.text = self.target.elsewhere(effective)
+
+    def compare_count(self, host: Host, count: int | None) -> None:
+        """Note how often a pending interrupt came; one that came since this was first noted, and is still elsewhere, follows no more."""
+        known = self.known or {}
+        noted = known.get("count") if known.get("wanted") == self.choices[0] else None
+        self.count = count if noted is None or count is None or count < noted else noted
+        if self.count is None or self.count == count:
+            return
+        self.state, self.text = "bound", ""
+        self._compare_effective(host, self.choices[0])
+        if self.state == "pending":
+            self.state, self.effective = "stuck", self.target.effective(host)
+            self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.effective)
+
+    def _refused(self, error: OSError, choice: str) -> bool:
+        if error.errno == errno.EIO or (error.errno == errno.EINVAL and isinstance(self.target, Thread)):
+            self._managed()
+            return True
+        self.state, advice = "failed", "see the kernel log"
+        if error.errno in _TRANSIENT:
+            self.state, advice = "busy", "it was tried %d times; bind again, or leave it to the timer" % len(_PAUSES)
+        elif error.errno in FORBIDDEN:
+            advice = "run as root on the machine itself; in containers /proc/irq and /sys are read-only"
+        elif error.errno in GONE:
+            advice = "its driver was unloaded meanwhile; bind again when it is loaded"
+        self.text = "could not be put on CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
+        return self.state != "busy"
+
+    def entry(self) -> dict[str, Any]:
+        """Return it for the report; ``irq`` only for an interrupt."""
+        values: dict[str, Any] = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
+        values.update(state=self.state, text=self.text)
+        if self.target.irq is not None:
+            values["irq"] = self.target.irq
+        return values
+
+    def memory(self, failures: bool = False) -> dict[str, Any] | None:
+        """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
+        known = {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
+        if self.state in ("pending", "stuck"):
+            return {"wanted": self.choices[0], "count": self.count}
+        return known if self.state in ("managed", "full") or (failures and self.state == "failed") else None
+
+
+_KNOWN = {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}
+
+
+def require_memory(known: Any, title: str) -> None:
+    """Raise ``ValueError`` where something is not what :meth:`Step.memory` returns."""
+    require_shape(known, _KNOWN, title)
+    if "count" not in known and known.keys() != {"wanted", "after", "state", "text"}:
+        raise ValueError("%s does not say what became of it" % title)
+
+
+def settle(host: Host, steps: Iterable[Step], check: bool = False, before_first_write: Callable[[], object] = lambda: None) -> None:
+    """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all.
+
+    ``before_first_write`` is called when all have been looked at and one is to be written.
+    """
+    online = read_list(host, CPU_FOLDER + "/online")
+    waiting = [step for step in steps if not step.look(host, online)]
+    if check:
+        for step in waiting:
+            step.predict()
+        return
+    if waiting:
+        before_first_write()
+    for pause in _PAUSES:
+        if not waiting:
+            return
+        time.sleep(pause)
+        waiting = [step for step in waiting if not step.take(host)]
+
+
+def put_back(host: Host, rows: Iterable[Row]) -> None:
+    """Put what was moved back where it was. Raises ``ValueError`` with a sentence for everything that does not go."""
+    failed = []
+    for step in [step for row in rows for step in row.all_steps()]:
+        try:
+            if step.before is not None and step.target.read(host) != step.before:
+                step.target.write(host, step.before)
+        except OSError as error:
+            failed.append("%s could not be put on CPUs %s (%s)" % (step.target.name, step.before, error.strerror or error))
+    if failed:
+        raise ValueError("; ".join(failed))
+
+
+class Row:
+    """The steps of one NPU, or of one PCI function or driver, and what else is to be said of it.
+
+    ``missing`` are the names of interrupts that its driver has not requested.
+    """
+
+    def __init__(self, pci: str, npu: int | None = None) -> None:
+        self.id = npu
+        self.pci = pci
+        self.device: int | None = None
+        self.text = ""
+        self.missing: list[str] = []
+        self.steps: dict[str, list[Step]] = {kind: [] for kind in KINDS}
+
+    @property
+    def title(self) -> str:
+        return self.pci if self.id is None else "NPU %s (%s)" % (self.id, self.pci)
+
+    def all_steps(self) -> list[Step]:
+        return [step for kind in KINDS for step in self.steps[kind]]
+
+    def entries(self) -> dict[str, Any]:
+        """Return ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind."""
+        steps = {kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}
+        return dict({"id": self.id, "pci": self.pci, "device": self.device, "text": self.text}, **steps)
+
+
+class Report:
+    """What became of settled ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
+
+    def __init__(self, rows: list[Row], warnings: Iterable[str] = (), failed: Iterable[str] = ()) -> None:
+        self.rows = rows
+        self.npus = [row.entries() for row in rows]
+        self.changed = False
+        self.unchangeable: list[str] = []
+        self.warnings = list(warnings)
+        self.failed = list(failed)
+        for row, npu in zip(rows, self.npus):
+            for kind in KINDS:
+                for group in grouped(npu[kind]):
+                    self._add(group, "%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+
+    def _add(self, group: Mapping[str, Any], sentence: str) -> None:
+        self.changed |= group["before"] != group["after"]
+        if group["state"] in ELSEWHERE:
+            self.unchangeable.append(sentence)
+        elif group["state"] in ("stuck", "fought over"):
+            self.warnings.append(sentence)
+        elif group["state"] in ("busy", "failed"):
+            self.failed.append(sentence)
+
+
+def subject(kind: str, entry: Mapping[str, Any]) -> str:
+    """Return how sentences call an entry of a kind, or a group of them."""
+    if kind == "interrupts":
+        return "IRQ %s %s" % (entry.get("irqs", entry.get("irq")), entry["name"])
+    return "%s %s" % (kind[:-1], entry["name"])
+
+
+def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of one kind with those joined that differ in the number only: ``irqs``, in the notation of cpulists."""
+    groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int]]] = {}
+    for entry in entries:
+        values = dict(entry, text=entry["text"].replace("/irq/%s/" % entry.get("irq"), "/irq/<n>/"))
+        number = values.pop("irq", None)
+        group, numbers = groups.setdefault(tuple(sorted(values.items(), key=lambda item: item[0])), (values, []))
+        if number is not None:
+            numbers.append(number)
+            group["irqs"] = compress(numbers)
+    return [group for group, _numbers in groups.values()]

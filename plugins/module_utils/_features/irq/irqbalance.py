@@ -1,0 +1,213 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""irqbalance on a host: whether it runs, what it is told already, and whether and where it would run a policy script of ours.
+
+Unit files and environment files are read as systemd does (systemd.syntax(7), systemd.exec(5)), options as irqbalance does
+(irqbalance(1)). Under an enforcing SELinux irqbalance may run no script, or, with newer policies, those in one folder while a boolean
+is on (fedora-selinux/selinux-policy issue 1582, pull requests 2552 and 2741).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shlex
+import time
+from typing import Any, Callable, Container, Iterable, Mapping
+
+from ..._host import Host
+from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
+from ..._state.systemd import UNIT_FOLDERS
+from ..._state.unit_environment import in_files, in_settings
+
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
+"""Where our policy script lies, and where it does for an irqbalance that SELinux confines."""
+DROP_IN = "50-npu-affinity-irq.conf"
+UNIT = "irqbalance.service"
+_SELINUX = "/sys/fs/selinux/"
+_BOOLEAN = "irqbalance_run_unconfined"
+_GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in HIERARCHIES]
+_VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
+_INTERVAL = re.compile(r" (?:--interval|-t)[= ]?(\d+)")
+_USUAL_INTERVAL = 10
+_SLACK = 2
+
+
+def irqbalance(host: Host) -> dict[str, Any]:
+    """Return ``{installed, active, argument_key, arguments, policy, policy_place, refusal}``.
+
+    ``argument_key`` is the variable that the unit's command line takes its arguments from; distributions differ (OPTIONS,
+    IRQBALANCE_ARGS). ``arguments`` is its value without our drop-in and without a policy script, ``policy`` that script, ``policy_place``
+    where one of ours has to lie. ``refusal`` is a sentence on why irqbalance cannot be told by one, or ''.
+    """
+    unit = next((text for text in (host.read("%s/%s" % (folder, UNIT)) for folder in UNIT_FOLDERS) if text), "")
+    settings = _settings(host, unit)
+    key, arguments, policy, refusal = _arguments(host, settings)
+    place, forbidden = _place(host)
+    return {
+        "installed": unit != "",
+        "active": any(runs(host, group) for group in _GROUPS),
+        "argument_key": key,
+        "arguments": arguments,
+        "policy": policy,
+        "policy_place": place,
+        "refusal": (refusal or forbidden) if unit else "",
+    }
+
+
+def _settings(host: Host, unit: str) -> dict[str, list[str]]:
+    """Return ``{key: [value]}`` of irqbalance's unit and its drop-ins but for ours; an empty value takes away those before it."""
+    drop_ins: dict[str, str] = {}
+    for folder in UNIT_FOLDERS:
+        for name in host.names("%s/%s.d" % (folder, UNIT), "*.conf"):
+            drop_ins.setdefault(name, "%s/%s.d/%s" % (folder, UNIT, name))
+    texts = [unit] + [host.read(path) or "" for name, path in sorted(drop_ins.items()) if name != DROP_IN]
+    found: dict[str, list[str]] = {}
+    for line in (line for text in texts for line in _logical_lines(text)):
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if equals:
+            found[key] = found.get(key, []) + [value] if value else []
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Return the lines of a unit file with those joined that end in a backslash, and without comments, also between them."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))]
+    return re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines()
+
+
+def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | None, str, str, str]:
+    """Return ``(variable or None, arguments, policy script, why they cannot be extended)``."""
+    try:
+        words = shlex.split((settings.get("ExecStart") or [""])[-1])
+        variables = [(index, match) for index, match in enumerate(map(_VARIABLE.match, words)) if match]
+        if not variables:
+            return None, "", "", "its unit takes no arguments from its environment"
+        place, variable = variables[0]
+        split, whole = variable.groups()
+        own, policy = _without_policy(shlex.split(_value(host, settings, split or whole)))
+    except ValueError as error:
+        return None, "", "", "the arguments of its unit cannot be read (%s)" % error
+    arguments = " ".join(shlex.quote(word) for word in own)
+    policy = policy or _without_policy(words[:place])[1]
+    refusal = ""
+    if whole and own:
+        refusal = "its unit takes ${%s}, with %s, as one argument" % (whole, arguments)
+    elif _without_policy(words[place:])[1]:
+        refusal = "its unit names a policy script of its own behind $%s" % (split or whole)
+    elif policy and os.path.isdir(host.path(policy)):
+        refusal = "it takes its policies from the folder %s already" % policy
+    return split or whole, arguments, policy, refusal
+
+
+def _value(host: Host, settings: Mapping[str, list[str]], key: str) -> str:
+    """Return the value that a variable has for the unit: environment files win over ``Environment=``, the later over the earlier."""
+    found = in_settings([("", line) for line in settings.get("Environment", [])], key)
+    found += in_files(host, settings.get("EnvironmentFile", []), key)
+    return found[-1][1] if found else ""
+
+
+def _without_policy(words: Iterable[str]) -> tuple[list[str], str]:
+    """Return irqbalance's arguments without its policy script, and that script or ''; the last one counts."""
+    rest, policy = [], ""
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if len(name) > 4 and "--policyscript".startswith(name):
+            policy = value if equals else next(left, "")
+        elif word.startswith("-l"):
+            policy = word[2:] or next(left, "")
+        else:
+            rest.append(word)
+    return rest, policy
+
+
+def processes(host: Host) -> list[str]:
+    return [pid for group in _GROUPS for pid in (host.read("%s%s/cgroup.procs" % (CGROUPS, group)) or "").split()]
+
+
+def _place(host: Host) -> tuple[str, str]:
+    """Return ``(where a policy script has to lie, why none would be run or '')``, as SELinux has it."""
+    contexts = [host.read("/proc/%s/attr/current" % pid) for pid in processes(host)]
+    free = any(context and ":irqbalance_t:" not in context for context in contexts)
+    if host.read(_SELINUX + "enforce") != "1" or free:
+        return POLICY, ""
+    boolean = host.read("%sbooleans/%s" % (_SELINUX, _BOOLEAN))
+    if boolean is None:
+        return POLICY, "SELinux is enforcing, and its policy on this host lets irqbalance run no policy script (there is no %s)" % _BOOLEAN
+    if not boolean.startswith("1"):
+        return POLICY, "SELinux is enforcing, and %s is off ('setsebool -P %s on' switches it on)" % (_BOOLEAN, _BOOLEAN)
+    return CONFINED_POLICY, ""
+
+
+def label(host: Host, paths: Container[str]) -> None:
+    """Give a policy script of ours among the written files the SELinux type of its place. Raises ``ValueError`` or ``CommandError``."""
+    if CONFINED_POLICY in paths and host.read(_SELINUX + "enforce") is not None and host.exists(CONFINED_POLICY):
+        result = host.run(["restorecon", posixpath.dirname(CONFINED_POLICY), CONFINED_POLICY])
+        if result.rc != 0:
+            raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()))
+
+
+def until_first_pass(host: Host) -> float:
+    """Return the seconds until an irqbalance that was told by us has looked at all interrupts once since it started; 0 when it has.
+
+    What it does shows only then: at its start it places every interrupt that it does not leave alone.
+    """
+    left: float = 0
+    for pid in _told(host):
+        age = _age(host, pid)
+        if age is not None:
+            intervals = _INTERVAL.findall(" ".join(_words(host, pid)))
+            left = max(left, int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age)
+    return left
+
+
+def freedom(host: Host) -> Callable[[str], str]:
+    """Return a function that says, for a PCI function, why irqbalance may move its interrupts; '' when it may not, or does not run."""
+    found = irqbalance(host)
+    if not found["active"]:
+        return lambda pci: ""
+    told = _told(host)
+    place = found["policy_place"]
+    policy = host.read(place)
+
+    def free(pci: str) -> str:
+        if found["refusal"]:
+            return "it runs, and cannot be told to leave the NPUs alone: %s" % found["refusal"]
+        if policy is None:
+            return "it runs, and nothing tells it to leave the NPUs alone"
+        if pci not in policy:
+            return "it runs, and its policy does not name this PCI function"
+        if not told:
+            return "it runs without the policy that was written for it; 'systemctl restart irqbalance'"
+        if any(_outdated(host, pid, place) for pid in told):
+            advice = "it may keep an answer from when that was missing or another one; 'systemctl restart irqbalance' makes it ask again"
+            return "it was started before its policy %s last changed, and asks when it first sees an interrupt: %s" % (place, advice)
+        return ""
+
+    return free
+
+
+def _outdated(host: Host, pid: str, policy: str) -> bool:
+    """Whether a process is older than the last change of its policy script, also of one that was moved away and back."""
+    age = _age(host, pid)
+    return age is not None and os.stat(host.resolve(policy)).st_ctime > time.time() - age + _SLACK
+
+
+def _told(host: Host) -> list[str]:
+    """Return the processes of irqbalance whose command lines name a policy script of ours."""
+    return [pid for pid in processes(host) if _without_policy(_words(host, pid))[1] in (POLICY, CONFINED_POLICY)]
+
+
+def _words(host: Host, pid: str) -> list[str]:
+    return (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
+
+
+def _age(host: Host, pid: str) -> float | None:
+    """Return for how many seconds a process has run, None where that cannot be read."""
+    fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+    uptime = (host.read("/proc/uptime") or "").split()
+    return float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 and uptime else None

@@ -1,0 +1,112 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How often the units of a host put each interrupt, workqueue and thread back, and which of them they put back no more.
+
+Where another program moves an object each time, putting it back for ever helps nobody and hides that program. So the units stop after some
+times within an hour, and say who it is. A bind by hand, a driver that is loaded again, and a boot each begin anew: the counts lie
+below ``/run``, because after a boot everything has to be bound, whatever happened before. Times are those since the boot, which no step of
+the wall clock changes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Callable, Iterable, Mapping
+
+from ..._host import Host
+from ..._outside import json_of, require_shape
+from .affinity import Row
+
+PATH = "/run/npu-affinity/rebinds.json"
+"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was put back, ``{pci: {key: {since, count, who}}}`` of what is
+left alone."""
+WITHIN = 3600
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_ENTRY = {"boot?": str, "times?": [int]}
+_LEFT = {"since": int, "count": int, "who": str}
+
+
+class Rebinds:
+    """The counts of a host. With a ``limit`` of 0 nothing comes to be left where it is, and what is so already is known all the same."""
+
+    def __init__(self, host: Host, limit: int = 0) -> None:
+        self.host = host
+        self.limit = limit
+        self.now = int(time.clock_gettime(time.CLOCK_BOOTTIME))
+        self.boot = host.read(_BOOT) or ""
+        self.stopped: list[tuple[str, str]] = []
+        """``(pci, key)`` of what this run is the first one not to put back, and ``who`` moves it."""
+        self.who = ""
+        self._movers: Callable[[str], str] | None = None
+        self._text = host.read(PATH) or "{}"
+        self._known = _parsed(self._text)
+
+    def why_left(self, pci: str, key: str) -> str:
+        """Return why an object that was moved is not put back, or '' where it is."""
+        entry = self._known.get(pci, {}).get(key, {})
+        times = self._times(entry)
+        if self.limit and len(times) >= self.limit and self.now - times[-1] < WITHIN:
+            entry = self._known[pci][key] = {"since": int(time.time()), "count": len(times), "who": self._who(pci)}
+            self.stopped.append((pci, key))
+            self.who = entry["who"]
+        if "since" not in entry:
+            return ""
+        since = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(entry["since"]))
+        text = "was bound %d times within an hour, moved again each time, and is left alone since %s; who moves it is %s"
+        return text % (entry["count"], since, entry["who"])
+
+    def _times(self, entry: Mapping[str, Any]) -> list[int]:
+        """Return when an object was put back, by what was counted since the boot."""
+        times: list[int] | None = entry.get("times") if entry.get("boot") == self.boot else None
+        return times or []
+
+    def _who(self, pci: str) -> str:
+        if self._movers is None:
+            from .movers import movers  # needed by a run that gives up only
+
+            self._movers = movers(self.host)
+        return self._movers(pci)
+
+    def note(self, rows: Iterable[Row]) -> None:
+        """Count what a run put back, and write the counts where they changed."""
+        for row in rows:
+            for step in row.all_steps():
+                if step.before != step.after:
+                    entry = self._known.setdefault(row.pci, {}).setdefault(step.key, {})
+                    times = [at for at in self._times(entry) if self.now - at < WITHIN] + [self.now]
+                    entry.update(times=times, boot=self.boot)
+        if self._known != _parsed(self._text):
+            from ..._state.files import atomic_write  # seldom needed, and what it imports costs a third of a start
+
+            atomic_write(self.host, PATH, json.dumps(self._known, sort_keys=True) + "\n")
+
+
+def forget(host: Host, pci: str | None = None) -> None:
+    """Begin to count anew, for one PCI function or for all."""
+    known = _parsed(host.read(PATH) or "{}")
+    left = {function: entries for function, entries in known.items() if pci is not None and function != pci.lower()}
+    if left and left != known:
+        from ..._state.files import atomic_write
+
+        atomic_write(host, PATH, json.dumps(left, sort_keys=True) + "\n")
+    elif not left and host.exists(PATH):
+        from ..._state.files import remove_file
+
+        remove_file(host, PATH)
+
+
+def _parsed(text: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what a text of the file says; nothing where it is not one of ours, because counts are no reason to fail."""
+    try:
+        found = json_of(text)
+        require_shape(found, {str: {str: _ENTRY}}, "it")
+        for entries in found.values():
+            for entry in entries.values():
+                if "since" in entry:
+                    require_shape(entry, _LEFT, "it")
+                    time.gmtime(entry["since"])
+    except (OSError, OverflowError, ValueError):
+        return {}
+    return dict(found)

@@ -1,0 +1,34 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Interrupts, workqueues and threads of the driver put back where they were before the first bind."""
+
+from __future__ import annotations
+
+from ..._state import release
+from . import affinity, binding
+
+
+class Release(release.Release):
+    """``report`` is one of :func:`irq.binding.restore`, or None."""
+
+    report: affinity.Report | None
+
+    def look(self) -> None:
+        self._restore(check=True)
+
+    def release(self) -> None:
+        self._restore(check=False)
+
+    def finish(self, check: bool) -> None:
+        if self.report is not None and self.report.failed:
+            self.outcome.failed += self.report.failed
+            self.outcome.kept.add(binding.SECTION)
+
+    def take_back(self) -> None:
+        if self.report is not None:
+            affinity.put_back(self.host, self.report.rows)
+
+    def _restore(self, check: bool) -> None:
+        if binding.SECTION in self.outcome.recorded:
+            self.report = self.outcome.attempt(binding.SECTION, binding.restore, self.host, self.outcome.recorded[binding.SECTION], check)

@@ -1,0 +1,196 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Change the kubelet's CPU settings by a drop-in of ours, in the only order that works: stop, change, remove the state, start.
+
+A kubelet whose CPU manager policy or reservation differs from its state file refuses to start (kubernetes issues 84333 and 79823). So a
+drop-in is never left lying beside a running kubelet that does not know it: either the whole order is gone through, or nothing is written
+and what is pending is reported. A run that is killed on the way leaves a note that the kubelet is stopped, and files with which it starts:
+the state goes before the drop-in changes. Draining the node before, and uncordoning it afterwards, is done where kubectl is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from typing import Any, Mapping, NoReturn
+
+from ..._host import CommandError, Host
+from ..._state import journal, previous
+from ..._state.files import FileState, is_ours, missing_folders, remove_empty
+from ..._state.systemd import Systemd
+from ..._kubelet import settings, state_file
+
+SECTION = "kubelet"
+"""The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
+STATES = (state_file.FILE, "memory_manager_state")
+_RENEWING = ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs")
+"""Settings with which an old state does not go together."""
+PAUSE = 1
+"""Seconds between two looks at a kubelet that starts."""
+
+
+class Change:
+    """What would be changed: the drop-in ``before`` and ``after``, ``differences`` as sentences, and the state files to remove.
+
+    ``files`` is ``{path: (before, after)}`` of all drop-ins that change: this one, and those of ours under earlier names, which go.
+    """
+
+    def __init__(self, path: str, before: FileState, after: FileState) -> None:
+        self.path = path
+        self.before = before
+        self.after = after
+        self.files = {path: (before, after)}
+        self.differences: list[str] = []
+        self.removed: list[str] = []
+        self.policy = "none"
+
+    @property
+    def needed(self) -> bool:
+        return any(before != after for before, after in self.files.values()) or bool(self.differences)
+
+
+def installed(host: Host) -> list[str]:
+    """Return the paths of our drop-ins by previous.json: one, or none, or several after a run that was killed while it renamed it."""
+    section: dict[str, Any] = previous.recorded(host).get(SECTION, {})
+    return ([section["path"]] if section else []) + list(section.get("renamed", []))
+
+
+def look(host: Host, path: str, content: str | None) -> Change:
+    """Return the :class:`Change` to a drop-in with that content, None for none.
+
+    Raises ``ValueError`` where the kubelet would not heed the drop-in, or where the file is not ours.
+    """
+    before = FileState.of(host, path)
+    if before.text is not None and not is_ours(before.text):
+        raise ValueError("%s is not ours: move it away, or name another file with npu_affinity_kubelet_file" % path)
+    change = Change(path, before, FileState(None, None) if content is None else FileState(content, 0o644))
+    for earlier in installed(host):
+        found = FileState.of(host, earlier)
+        if earlier != path and found.text is not None and is_ours(found.text):
+            change.files[earlier] = (found, FileState(None, None))
+            change.differences.append("drop-in: %s -> %s" % (earlier, path if content is not None else "none"))
+    now, places = settings.settings(host)
+    then, _places = settings.settings(host, {file: after.text for file, (_before, after) in change.files.items()})
+    if content is not None:
+        _refuse_unheeded(path, places, settings.read(content), then)
+    state = _state(host, places["root"])
+    for key in sorted(set(now) | set(then)):
+        if now.get(key) != then.get(key):
+            change.differences.append("%s: %s -> %s" % (key, _told(now.get(key)), _told(then.get(key))))
+    change.policy = then.get("cpuManagerPolicy") or "none"
+    if state is not None and state.policy != change.policy and not change.differences:
+        change.differences.append("cpuManagerPolicy: kubelet last ran with %s -> %s" % (state.policy, change.policy))
+    if settings.UNIT in journal.stopped(host):
+        change.differences.append("kubelet.service: stopped by a run that ended too early -> started")
+    renews = any(now.get(key) != then.get(key) for key in _RENEWING) or (state is not None and state.policy != change.policy)
+    if renews and change.needed:
+        files = ["%s/%s" % (places["root"], name) for name in STATES]
+        change.removed = [file for file in files if host.exists(file)]
+    return change
+
+
+def _refuse_unheeded(path: str, places: Mapping[str, Any], wanted: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+    folder = posixpath.dirname(path)
+    if places["config_dir"] != folder or not path.endswith(".conf"):
+        raise ValueError(
+            "the kubelet does not read %s: its folder of drop-ins is %s. Start it with --config-dir=%s (Kubernetes 1.28 or newer), or put "
+            "the settings into %s by hand" % (path, places["config_dir"] or "not set", folder, places["config"])
+        )
+    for key, value in wanted.items():
+        missed = {name: part for name, part in value.items() if then.get(key, {}).get(name) != part} if isinstance(value, dict) else None
+        if missed or missed is None and then.get(key) != value:
+            raise ValueError(
+                "%s of %s would not count: a flag of the kubelet or a later drop-in says %s. Remove that setting there; the sources are %s"
+                % (key, path, _told(then.get(key)), ", ".join(places["sources"]))
+            )
+
+
+def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join("%s=%s" % pair for pair in sorted(value.items())) or "none"
+    return str(value) if value else "not set"
+
+
+def _state(host: Host, root: str) -> state_file.State | None:
+    """Return the state that the kubelet wrote, or None where there is none or it cannot be read."""
+    text = host.read("%s/%s" % (root, state_file.FILE))
+    try:
+        return state_file.parse(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def apply(host: Host, change: Change, wait: float = 120) -> None:
+    """Go through the order: stop kubelet where it runs, write or remove the drop-in, remove the state, start, and see it run.
+
+    ``wait`` are the seconds that it may take to start. Raises ``ValueError`` where it does not; the drop-in is then as it was before.
+    """
+    systemd = Systemd(host)
+    unit = settings.UNIT
+    running = host.live and (unit in journal.stopped(host) or bool(systemd.active([unit])))
+    recorded = previous.recorded(host).get(SECTION)
+    if change.after.text is not None:
+        name = {"path": change.path} if recorded is None or recorded["path"] == change.path else {"renamed": [change.path]}
+        previous.record(host, SECTION, dict(name, folders=missing_folders(host, [change.path])))
+    try:
+        if running:
+            _stop(host, systemd)
+        _put(host, change, 1)
+        if running:
+            _start(host, systemd, change, wait)
+    except (OSError, ValueError, CommandError) as error:
+        _go_back(host, systemd, change, running, recorded, error)
+    section = previous.recorded(host).get(SECTION, {"folders": []})
+    _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.after.text is not None else None)
+
+
+def _stop(host: Host, systemd: Systemd) -> None:
+    journal.stop(host, systemd, settings.UNIT)
+    if systemd.active([settings.UNIT]):
+        raise ValueError("%s is still active after it was stopped" % settings.UNIT)
+
+
+def _put(host: Host, change: Change, which: int) -> None:
+    """Bring the drop-ins to their states before (``which`` 0) or after (1)."""
+    for file in change.removed:
+        FileState(None, None).put(host, file)
+    for path, states in change.files.items():
+        states[which].put(host, path)
+
+
+def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
+    journal.start(host, systemd, settings.UNIT)
+    root = settings.settings(host)[1]["root"]
+    until = time.time() + wait
+    while time.time() < until:
+        state = _state(host, root)
+        if state is not None and state.policy == change.policy and systemd.active([settings.UNIT]):
+            return
+        time.sleep(PAUSE)
+    raise ValueError(
+        "kubelet does not run with CPU manager policy %s after %d s; see journalctl -u %s" % (change.policy, wait, settings.UNIT)
+    )
+
+
+def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, recorded: Mapping[str, Any] | None, error: Exception) -> NoReturn:
+    """Put the drop-in back, start the kubelet as it was, and raise what went wrong."""
+    try:
+        if running:
+            journal.stop(host, systemd, settings.UNIT)
+        _put(host, change, 0)
+        _settle_record(host, recorded)
+        if running:
+            journal.start(host, systemd, settings.UNIT)
+    except (OSError, ValueError, CommandError) as second:
+        raise ValueError(
+            "%s; restoring the state before failed as well: %s. Look at %s and at kubelet by hand" % (error, second, change.path)
+        )
+    raise ValueError("%s. The drop-in is as it was before, and kubelet was started with that" % error)
+
+
+def _settle_record(host: Host, section: Mapping[str, Any] | None) -> None:
+    """Record what there is now, None for no drop-in, and remove the folders that were made for one and are empty."""
+    made = previous.recorded(host).get(SECTION, {}).get("folders", [])
+    previous.replace(host, SECTION, section)
+    remove_empty(host, made + [posixpath.dirname(previous.PATH)])

@@ -1,0 +1,345 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Place the threads of NPU processes on the CPUs of their roles.
+
+The same code runs in the module and, installed on the host, in a timer's unit: ``python3 -m npu_affinity threads``.
+
+The rule is the published one: all threads of a worker process to the role main, then its ``acl_thread`` to acl and its
+``release_thread`` to release (vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, ``bind_threads``). There it runs
+inside the worker; here from outside, for all processes in the slice of an NPU. Where a plan has no CPUs for acl or release (A5, GPUs)
+these threads are main threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fnmatch
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+
+from ..._outside import json_of, say
+from ..._table import count
+from ..._cpulist import compress, expand
+from ..._host import FORBIDDEN, GONE, Host
+from ..._kernel.cpus import CPU_FOLDER, read_list
+from ..._kernel.interrupts import Thread
+from ..._kernel.masks import cpuset
+from ..._plan_file import PATH as PLAN
+from ..._state.lock import changing
+from ..._state.log import log_change
+from . import torch_npu
+from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, started_with, threads
+
+Patterns = Mapping[str, Optional[Sequence[str]]]
+PROGRAM = "npu_affinity threads"
+SETTINGS = "/etc/npu-affinity/threads.json"
+PATTERNS = {
+    "acl": ["acl_thread*"],
+    "release": ["release_thread*"],
+    "kv": ["KVCache*", "ascend-wk-*"],
+    "leave": ["uvb_poll_window*"],
+}
+"""Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
+that one, which polls for the whole host). Those of ``kv`` transfer KV caches, and are main threads where a plan has no CPUs for them:
+``KVCacheSendingThread`` and its like of vLLM-Ascend's connectors, which the kernel knows by these names from Python 3.14 on, and
+``ascend-wk-<n>`` of Mooncake's Ascend transport (kvcache-ai/Mooncake PR 2672)."""
+_ROUNDS = 3
+"""How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
+
+
+def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
+    text = host.text(path)
+    try:
+        settings = json_of(text) if text is not None else {}
+        processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
+        known: dict[str, Any] = {
+            "npus": list,
+            "slice": (str, type(None)),
+            "unit": (str, type(None)),
+            "pids": (list, type(None)),
+            "devices": bool,
+        }
+        for entry in processes:
+            wrong = [key for key, value in entry.items() if key not in known or not isinstance(value, known[key])]
+            if wrong:
+                raise ValueError("processes have a strange '%s'" % wrong[0])
+        if not all(isinstance(name, str) for names in patterns.values() for name in names or ()):
+            raise ValueError("patterns are not lists of names")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError("%s is not what role threads writes (%s); bind the host again, and it is written anew" % (path, error))
+    return processes, patterns
+
+
+_BY_TORCH_NPU = (
+    "%s has %s: torch_npu places its threads, and they are left alone; unset it where they are to be placed here, or give it the CPUs of "
+    "the plan (filter npu.affinity.launch, form torch_npu)"
+)
+
+
+class _Thread(Thread):
+    """A thread of a process by its numbers of the moment."""
+
+    def __init__(self, pid: int, tid: int, name: str) -> None:
+        Thread.__init__(self, name, tid, pid)
+        self.path = "/proc/%d/task/%d/status" % (pid, tid)
+
+
+def role_of(name: str, patterns: Patterns) -> str:
+    """Return the role of a thread by its name: acl, release, kv, main, or ``leave``."""
+    for role in ("leave", "acl", "release", "kv"):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.get(role) or ()):
+            return role
+    return "main"
+
+
+def cpus_of_roles(
+    npus: Sequence[Mapping[str, Any]], online: set[int], granted: set[int] | None = None
+) -> tuple[dict[str, set[int]], list[tuple[str, str]]]:
+    """Return ``({role: CPUs}, [(role, sentence)])`` for processes of these entries of the plan: sets, within their pools, of what
+    they may use.
+
+    That is what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which none
+    may be used give way to those of main, and then of the pool (a slice inside that of the NPU has a part of it); the sets are empty when
+    none of the pool may be used.
+    """
+    pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
+    there = online if granted is None else online & granted
+    roles: dict[str, set[int]] = {}
+    sentences = []
+    for role in ROLES:
+        planned = {cpu for npu in npus for cpu in expand(npu.get(role) or "")}
+        roles[role] = planned & there or roles.get("main") or pool & there
+        for lost, why in ((planned - online, "offline"), ((planned & online) - there, "not granted by the cgroup")):
+            if lost and roles[role]:
+                found = (compress(lost), role, why, compress(roles[role]))
+                sentences.append((role, "CPU %s of role %s is %s; its threads get CPUs %s" % found))
+    return roles, sentences
+
+
+class _Process:
+    """One process: what its threads may use, and what becomes of each."""
+
+    def __init__(self, host: Host, process: Process, online: set[int], patterns: Patterns, release: bool) -> None:
+        self.host = host
+        self.process = process
+        self.online = online
+        self.release = release
+        self.patterns = patterns if any(npu.get("kv") for npu in process.npus) else dict(patterns, kv=[])
+        self.granted = cpuset(host, process.pid)
+        self.entries: dict[int, dict[str, Any]] = {}
+        self.sentences: list[tuple[str, str]] = []
+        if release:
+            self.roles = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted)
+        else:
+            self.roles, self.sentences = cpus_of_roles(process.npus, online, self.granted)
+
+    def place(self, check: bool) -> None:
+        """Place all threads, and those that appear meanwhile."""
+        for _round in range(1 if check else _ROUNDS):
+            new = [(tid, name) for tid, name in threads(self.host, self.process.pid) if tid not in self.entries]
+            if not new:
+                return
+            for tid, name in new:
+                self.entries[tid] = self._place(tid, name, check)
+
+    def _place(self, tid: int, name: str, check: bool) -> dict[str, Any]:
+        role = role_of(name, self.patterns)
+        thread = _Thread(self.process.pid, tid, name)
+        entry = {"tid": tid, "name": name, "role": role, "before": thread.read(self.host)}
+        entry.update(wanted=entry["before"], after=entry["before"], state="left", text="")
+        if role == "leave":
+            return entry
+        wanted = self.roles[role]
+        entry["wanted"] = compress(wanted or {cpu for npu in self.process.npus for cpu in expand(npu.get(role) or npu["pool"])})
+        if entry["before"] is None:
+            entry["state"] = "gone"
+        elif not wanted:
+            there = self.online if self.granted is None else self.online & self.granted
+            self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(there) or "(none)"))
+        elif set(expand(entry["before"])) & self.online == wanted and (check or not self.release):
+            entry["state"] = "placed"
+        elif check:
+            entry.update(state="moved", after=entry["wanted"])
+        else:
+            self._move(thread, entry, wanted)
+        return entry
+
+    def _move(self, thread: _Thread, entry: dict[str, Any], wanted: set[int]) -> None:
+        try:
+            thread.write(self.host, entry["wanted"])
+        except OSError as error:
+            if error.errno in GONE:
+                entry["state"] = "gone"
+            elif error.errno == errno.EINVAL:
+                self._refused(entry, "the kernel answers %s" % error.strerror)
+            else:
+                advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
+                entry.update(state="failed", text="could not be put on CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
+            return
+        entry["after"] = thread.read(self.host)
+        if entry["after"] is None:
+            entry.update(state="gone", after=entry["before"])
+        elif set(expand(entry["after"])) & self.online == wanted:
+            # One that is let go is written whatever it shows: it may have asked for just these CPUs, and would keep them
+            entry["state"] = "placed" if entry["after"] == entry["before"] else "moved"
+        else:
+            text = "was put on CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
+            entry.update(state="failed", text=text)
+
+    def _refused(self, entry: dict[str, Any], why: str) -> None:
+        text = "is refused the CPUs %s of role %s: %s; start it in the slice of its NPU, or widen its cpuset"
+        entry.update(state="refused", text=text % (entry["wanted"], entry["role"], why))
+
+    def row(self) -> dict[str, Any]:
+        entries = [self.entries[tid] for tid in sorted(self.entries)]
+        process = self.process
+        ids = [npu["id"] for npu in process.npus]
+        return {
+            "pid": process.pid,
+            "name": process.name,
+            "title": process.title,
+            "npus": ids,
+            "found_by": process.found_by,
+            "threads": entries,
+        }
+
+    def remarks(self) -> list[str]:
+        """Return a sentence for every role of its threads that does not have the CPUs of the plan."""
+        roles = {entry["role"] for entry in self.entries.values()}
+        return ["%s: %s" % (self.process.title, text) for role, text in self.sentences if role in roles]
+
+
+class Report:
+    """What became of threads. ``found`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
+
+    A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
+    cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is not a failure), refused (by its
+    cpuset) and failed.
+    """
+
+    def __init__(self, found: Found) -> None:
+        self.found = found.processes
+        self.warnings = list(found.warnings)
+        self.processes: list[dict[str, Any]] = []
+        self.failed: list[str] = []
+        self.changed = False
+
+    def add(self, placement: _Process) -> None:
+        row = placement.row()
+        self.processes.append(row)
+        self.warnings += placement.remarks()
+        self.changed |= any(entry["before"] != entry["after"] for entry in row["threads"])
+        for group in grouped(row["threads"]):
+            if group["state"] in ("refused", "failed"):
+                self.failed.append("%s: %s %s" % (row["title"], subject(group), group["text"]))
+
+
+def place(
+    host: Host,
+    plan: Mapping[str, Any],
+    wanted: Iterable[Mapping[str, Any]] = (),
+    patterns: Patterns | None = None,
+    check: bool = False,
+    release: bool = False,
+) -> Report:
+    """Place the threads of processes and return the :class:`Report`.
+
+    ``wanted``: see :func:`threads.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
+    ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it.
+
+    Raises ``ValueError`` for what is not a plan or asks for an NPU that it does not have.
+    """
+    patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
+    found = find(host, plan, groups_of(plan, wanted))
+    online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
+    report = Report(found)
+    for process in found.processes:
+        placement = _Process(host, process, online, patterns, release)
+        setting = torch_npu.setting(started_with(host, process.pid))
+        if setting:
+            report.warnings.append(_BY_TORCH_NPU % (process.title, setting[0]))
+        else:
+            placement.place(check)
+        report.add(placement)
+    return report
+
+
+def put_back(host: Host, report: Report) -> None:
+    """Restore the CPUs of the threads that were moved; one that has ended needs nothing. Raises ``ValueError`` with what could not be."""
+    failed = []
+    for row in report.processes:
+        for entry in row["threads"]:
+            if entry["before"] == entry["after"] or entry["state"] == "gone":
+                continue
+            try:
+                _Thread(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
+            except OSError as error:
+                if error.errno not in GONE:
+                    failed.append(
+                        "thread %d (%s) of %s could not be restored to CPUs %s: %s"
+                        % (entry["tid"], entry["name"], row["title"], entry["before"], error.strerror)
+                    )
+    if failed:
+        raise ValueError("; ".join(failed))
+
+
+def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the threads of one process with those joined that fare alike: ``names`` and ``tids`` (in the notation of cpulists)."""
+    groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int], set[str]]] = {}
+    for entry in entries:
+        values = {key: entry[key] for key in ("role", "before", "wanted", "after", "state", "text")}
+        group, tids, names = groups.setdefault(tuple(values.values()), (values, [], set()))
+        tids.append(entry["tid"])
+        names.add(entry["name"])
+    return [dict(group, tids=compress(tids), threads=len(tids), names=sorted(names)) for group, tids, names in groups.values()]
+
+
+def subject(group: Mapping[str, Any]) -> str:
+    """Return how sentences call threads that fare alike."""
+    if group["threads"] == 1:
+        return "thread %s (%s)" % (group["tids"], group["names"][0])
+    shown = ", ".join(group["names"][:3]) + (", ..." if len(group["names"]) > 3 else "")
+    return "each of %d threads (%s)" % (group["threads"], shown)
+
+
+def lines(report: Report) -> Iterator[str]:
+    """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
+    yield from moves(report.processes)
+    yield from (report.warnings if report.changed else []) + report.failed
+
+
+def moves(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for all threads of the processes of a report that moved together."""
+    groups = [(row["title"], group) for row in processes for group in grouped(row["threads"]) if group["before"] != group["after"]]
+    return ["%s: %s moved from CPUs %s to %s" % (title, subject(group), group["before"], group["after"]) for title, group in groups]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Place the threads of all processes that the installed settings name, and print :func:`lines`; a timer's unit runs it.
+
+    Returns 0 when every thread is placed, and when there is no plan, for then nothing is wanted; 1 otherwise.
+    """
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Place the threads of NPU processes on their CPUs.")
+    parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
+    parser.add_argument("--settings", default=SETTINGS, help="which processes, and which threads have which role (default: %(default)s)")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
+    options = parser.parse_args(argv)
+    host = Host(options.root)
+    try:
+        with changing(host, PROGRAM):
+            if not host.exists(options.plan):
+                say("There is no %s: no thread is placed." % options.plan)
+                return 0
+            processes, patterns = settings_of(host, options.settings)
+            report = place(host, plan_in_force(host, options.plan), processes, patterns)
+    except (OSError, ValueError) as error:
+        say("No thread is placed: %s" % error)
+        return 1
+    if report.changed:
+        moved = moves(report.processes)
+        log_change(host, "rebind", PROGRAM, count(len(moved), "change") + " of threads", moved)
+    for line in lines(report):
+        say(line)
+    return 1 if report.failed else 0

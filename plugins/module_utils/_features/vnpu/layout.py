@@ -1,0 +1,306 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The directories and files on a host that soft split of NPUs needs (hami-vnpu-core), and their removal.
+
+Two layouts are known. In the published one an administrator places the library, its preload file and the limiter; in today's, the device
+plugin of HAMi places library and preload file, and there is no limiter. So every file is optional, and what someone else placed is never
+touched: ours are told by their checksums, which are recorded before they are written.
+
+Containers mount the directory as ``/hami-vnpu-core`` and its ``ld.so.preload`` over their own ``/etc/ld.so.preload``. In the host's own
+``/etc`` it would be loaded into every program of the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import stat
+from typing import Any, Mapping, NamedTuple
+
+from ..._host import Host
+from ..._diffs import diffs
+from ..._state import previous, release
+from ..._state.files import atomic_write, make_folder, missing_folders, remove_empty
+from ..._state.snapshot import Snapshot
+from ..._state.step import LiveStep
+
+SECTION = "vnpu"
+FOLDER_MODE = 0o775
+PRELOAD = "ld.so.preload"
+LIBRARY = "libvnpu.so"
+IN_CONTAINER = "/hami-vnpu-core"
+PRELOAD_TEXT = "%s/%s\n" % (IN_CONTAINER, LIBRARY)
+_SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var")
+_FREE = ("/usr/local", "/var/lib", "/var/opt")
+"""Folders of the host itself, and those below which others have folders of their own."""
+_NEEDED = {"folder": 0o555, "shared_region": 0o777}
+"""Permission bits without which containers cannot use a directory that someone else made."""
+
+
+class Layout(NamedTuple):
+    """``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{name below folder: SHA-256}``."""
+
+    folder: str
+    shared_region: str
+    shared_mode: int
+    files: dict[str, str]
+
+
+class Report:
+    """What was (or in check mode would be) done, or is to be done.
+
+    ``folders`` maps a path to its permission bits before (None: it was not there) and after; ``missing`` are names of files that are not
+    there with their checksum, ``written`` and ``removed`` are paths, ``warnings`` sentences.
+    """
+
+    def __init__(self) -> None:
+        self.folders: dict[str, tuple[int | None, int]] = {}
+        self.missing: list[str] = []
+        self.written: list[str] = []
+        self.removed: list[str] = []
+        self.warnings: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.folders or self.missing or self.written or self.removed)
+
+
+def layout_of(params: Mapping[str, Any]) -> Layout:
+    """Return the :class:`Layout` of a module's options."""
+    files = {entry["name"]: entry["sha256"] for entry in params["files"]}
+    return Layout(params["folder"], params["shared_region"], int(params["shared_mode"], 8), files)
+
+
+def checksum(host: Host, path: str) -> str | None:
+    """Return the SHA-256 of a file in hexadecimal, or None when there is none."""
+    digest = hashlib.sha256()
+    file = host.open(path)
+    if file is None:
+        return None
+    with file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def complete(layout: Layout) -> Layout:
+    """Return the layout with a preload file of ours, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
+    for title, path in (("the directory of hami-vnpu-core", layout.folder), ("the shared region", layout.shared_region)):
+        _refuse_system(title, path, path)
+        if path != posixpath.normpath(path) or path.count("/") < 2:
+            raise ValueError("%s cannot be '%s': it must be an absolute path of its own, without '..'" % (title, path))
+    for name, digest in layout.files.items():
+        if name.startswith(("/", "..")) or posixpath.normpath(name) != name:
+            raise ValueError("'%s' is not the name of a file below %s" % (name, layout.folder))
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            raise ValueError("%s: '%s' is no SHA-256; sha256sum prints it, 64 digits in lower case" % (name, digest))
+    if LIBRARY not in layout.files or PRELOAD in layout.files:
+        return layout
+    ours = _digest(PRELOAD_TEXT)
+    return layout._replace(files=dict(layout.files, **{PRELOAD: ours}))
+
+
+def _refuse_system(title: str, path: str, place: str) -> None:
+    """Refuse a directory whose place, once links are followed, is the host's own."""
+    inside = [folder for folder in _SYSTEM if (place + "/").startswith(folder + "/")]
+    if inside and not any(place.startswith(folder + "/") for folder in _FREE):
+        link = "" if place == path else " (it leads to %s)" % place
+        raise ValueError("%s cannot be '%s'%s: %s is the host's own" % (title, path, link, inside[0]))
+
+
+def look(host: Host, layout: Layout) -> Report:
+    """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what someone else placed and is in the way."""
+    layout, report = complete(layout), Report()
+    recorded = previous.recorded(host).get(SECTION, {})
+    for key, mode in (("folder", FOLDER_MODE), ("shared_region", layout.shared_mode)):
+        path = getattr(layout, key)
+        before = _mode(host, path)
+        if before == mode:
+            continue
+        if before is None or path in recorded.get("folders", ()):
+            report.folders[path] = (before, mode)
+        elif _NEEDED[key] & ~before:
+            raise ValueError(
+                "%s has permissions %04o, needs %04o, and was not made here, so that they stay: if it is there for soft split, "
+                "'chmod %04o %s'; if not, name another place" % (path, before, mode, mode, path)
+            )
+        elif before & 0o1002 != mode & 0o1002:
+            report.warnings.append(
+                "%s has permissions %04o, not %04o; it was not made here, so that they stay: 'chmod %04o %s' sets them"
+                % (path, before, mode, mode, path)
+            )
+    ours = recorded.get("files", {})
+    for name, digest in layout.files.items():
+        path = "%s/%s" % (layout.folder, name)
+        found = checksum(host, path)
+        if found == digest:
+            continue
+        if found is not None and found not in ours.get(path, []):
+            raise ValueError(
+                "%s has SHA-256 %s and should have %s, and this collection did not place it: it stays. Take it out of "
+                "npu_affinity_vnpu_files when HAMi's device plugin owns it, or move it away" % (path, found, digest)
+            )
+        report.missing.append(name)
+    wanted = {"%s/%s" % (layout.folder, name) for name in layout.files}
+    report.removed = [path for path, digests in sorted(ours.items()) if path not in wanted and checksum(host, path) in digests]
+    report.warnings += _inconsistencies(host, layout, report)
+    return report
+
+
+def _mode(host: Host, path: str) -> int | None:
+    """Return the permission bits of a directory, None where there is nothing; ``ValueError`` for anything else."""
+    above, name = posixpath.split(path)
+    above = os.path.realpath(above) if host.live else host.resolve(above)[len(host.root) :]
+    _refuse_system("a directory for soft split", path, "%s/%s" % (above, name))
+    try:
+        found = os.lstat(host.path(path))
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        raise ValueError("%s is not a directory (a link does not count); name another place, or move it away" % path)
+    return found.st_mode & 0o7777
+
+
+def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
+    """Return sentences on preload files that would load nothing, or everything."""
+    sentences = []
+    named = [] if PRELOAD in report.missing else (host.read("%s/%s" % (layout.folder, PRELOAD)) or "").split()
+    for library in named:
+        inside = library[len(IN_CONTAINER) :] if library.startswith(IN_CONTAINER + "/") else None
+        if inside and inside[1:] not in layout.files and not host.exists(layout.folder + inside):
+            sentences.append(
+                "%s/%s names %s, and the host has no %s%s: containers will run without any limit"
+                % (layout.folder, PRELOAD, library, layout.folder, inside)
+            )
+    if LIBRARY in (host.read("/etc/ld.so.preload") or ""):
+        sentences.append("the host's own /etc/ld.so.preload loads %s into every program of the host; take that line out" % LIBRARY)
+    return sentences
+
+
+def apply(host: Host, layout: Layout, check: bool = False) -> Report:
+    """Make the directories, write the preload file where it is ours, remove files of ours that are not wanted any more; return the report.
+
+    Files in ``missing`` are to be copied by the caller; that they are ours is recorded here, before.
+    """
+    report = look(host, layout)
+    layout = complete(layout)
+    if check:
+        return report
+    wanted = ["%s/%s" % (layout.folder, name) for name in report.missing]
+    if report.folders or wanted:
+        made = missing_folders(host, [path + "/." for path in report.folders] + wanted)
+        files = {"%s/%s" % (layout.folder, name): [layout.files[name]] for name in report.missing}
+        previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
+    for path, (_before, mode) in report.folders.items():
+        make_folder(host, path)
+        os.chmod(host.path(path), mode)
+    for path in report.removed:
+        os.unlink(host.path(path))
+    for name in list(report.missing):
+        make_folder(host, posixpath.dirname("%s/%s" % (layout.folder, name)))
+        if layout.files[name] == _digest(PRELOAD_TEXT):
+            atomic_write(host, "%s/%s" % (layout.folder, name), PRELOAD_TEXT)
+            report.missing.remove(name)
+            report.written.append("%s/%s" % (layout.folder, name))
+    return report
+
+
+def leavings(host: Host, recorded: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return ``(paths of files of ours, paths of files that someone else changed since)`` of a section of previous.json."""
+    there = {path: checksum(host, path) for path in sorted(recorded["files"])}
+    mine = [path for path, digest in there.items() if digest in recorded["files"][path]]
+    return mine, [path for path, digest in there.items() if digest is not None and path not in mine]
+
+
+def remove(host: Host, recorded: Mapping[str, Any]) -> None:
+    """Remove our files, put permission bits back, and remove the directories that were made here and are empty."""
+    for path in leavings(host, recorded)[0]:
+        os.unlink(host.path(path))
+    for path, mode in recorded["modes"].items():
+        if host.exists(path):
+            os.chmod(host.path(path), int(mode, 8))
+    remove_empty(host, recorded["folders"])
+
+
+class Release(release.Release):
+    """Removes what was placed; files that someone else changed since stay."""
+
+    removed: Snapshot | None = None
+
+    def look(self) -> None:
+        if SECTION in self.outcome.recorded:
+            self.outcome.attempt(SECTION, self._look, self.outcome.recorded[SECTION])
+
+    def _look(self, recorded: Mapping[str, Any]) -> None:
+        mine, changed = leavings(self.host, recorded)
+        self.actions += ["remove %s" % path for path in mine]
+        self.outcome.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
+
+    def finish(self, check: bool) -> None:
+        if SECTION in self.outcome.recorded and not check:
+            self.outcome.attempt(SECTION, self._remove, self.outcome.recorded[SECTION])
+
+    def _remove(self, recorded: Mapping[str, Any]) -> None:
+        self.removed = Snapshot(self.host, leavings(self.host, recorded)[0], set(recorded["folders"]) | set(recorded["modes"]))
+        remove(self.host, recorded)
+
+    def take_back(self) -> None:
+        if self.removed is not None:
+            self.removed.restore()
+
+
+class SoftSplit(LiveStep):
+    """Makes the directories and the preload file; ``wanted`` is what a desired state has as ``live.vnpu``.
+
+    The files come from the controller: one that is missing is refused, and in check mode expected to be copied before.
+    """
+
+    title = "directories of soft split"
+
+    def __init__(self, host: Host, wanted: Mapping[str, Any]) -> None:
+        LiveStep.__init__(self)
+        self.host = host
+        self.layout = complete(layout_of(wanted))
+        self.report = Report()
+        self._before: Snapshot | None = None
+        self._made: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        return self.report.changed
+
+    def look(self, check: bool) -> None:
+        self.report = look(self.host, self.layout)
+        self.warnings = self.report.warnings
+        missing = [name for name in self.report.missing if self.layout.files[name] != _digest(PRELOAD_TEXT)]
+        if missing and not check:
+            raise ValueError(
+                "%s/%s with SHA-256 %s is not on the host, and this state needs it: name its source in npu_affinity_vnpu_files, from where "
+                "role vnpu copies it" % (self.layout.folder, missing[0], self.layout.files[missing[0]])
+            )
+
+    def run(self) -> None:
+        folders = list(self.report.folders)
+        files = ["%s/%s" % (self.layout.folder, name) for name in self.report.missing] + self.report.removed
+        self._made = missing_folders(self.host, [path + "/." for path in folders] + files)
+        self._before = Snapshot(self.host, files, folders)
+        self.report = apply(self.host, self.layout)
+
+    def undo(self) -> None:
+        if self._before is not None:
+            self._before.restore()
+            remove_empty(self.host, self._made)
+
+    def result(self) -> dict[str, Any]:
+        report = self.report
+        missing = ["%s/%s" % (self.layout.folder, name) for name in report.missing]
+        return {"folders": sorted(report.folders), "files": report.written + missing, "removed": report.removed}
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.FILES: diffs.folders(self.report.folders) + ["- " + path for path in self.report.removed]}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
