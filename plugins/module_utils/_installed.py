@@ -17,6 +17,7 @@ FORMER = LIBRARY + "/npu_affinity"
 """Where earlier versions installed one file per source; the next bind removes them."""
 OWNED = (ARCHIVE, FORMER + "/*.py", FORMER + "/*/*.py")
 COMMAND = "/usr/local/bin/npu-affinity"
+UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 

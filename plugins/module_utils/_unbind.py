@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
 
-Order: refuse what cannot be read, look, then: our units stopped, what the features hold besides their files given back (``RELEASES``), live
-CPU sets widened and files removed or written back (``_transaction.host_files``), units started that a bind had stopped, what features give
-back last, and at the end previous.json. A step that fails is a sentence and keeps its section of previous.json; the others go on. Every
-step can be repeated, and what it needs to know stays on the disk until it is done (the plan until the threads are let go): a run that was
-killed, or in which a card was busy or a unit masked, is finished by the next one.
+Order: refuse what cannot be read, look, then: our units stopped, what the features hold besides their files given back
+(``Feature.release``), live CPU sets widened and files removed or written back (``_transaction.host_files``), units started that a bind had
+stopped, what features give back last, and at the end previous.json. A step that fails is a sentence and keeps its section of previous.json;
+the others go on. Every step can be repeated, and what it needs to know stays on the disk until it is done (the plan until the threads are
+let go): a run that was killed, or in which a card was busy or a unit masked, is finished by the next one.
 """
 
 from __future__ import annotations
@@ -19,22 +19,12 @@ import posixpath
 from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 from . import _installed
-from ._features.metrics import textfile
-from ._features.tuning import host_settings
-from ._features.vnpu import layout
-from ._features.device_share import release as device_share
-from ._features.device_share import switching
 from ._features.register import FEATURES
 from ._history import entries
 from ._host import CommandError, Host
-from ._features.irq import affinity, binding
-from ._features.irq import release as irq
-from ._features.kubelet import release as kubelet
-from ._diffs.diffs import card_sentences
+from ._features.irq.feature import UNCHANGEABLE
 from ._plan_file import PATH as PLAN
 from ._plan_file import refuse_newer_plan
-from ._features.threads import placing
-from ._features.threads import release as threads
 from ._state import journal, previous
 from ._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
 from ._state.release import Options, Outcome, Release
@@ -44,15 +34,6 @@ from ._transaction.host_files import INTERRUPTED, Request, Transaction, apply, e
 from ._state.step import Step
 
 T = TypeVar("T")
-RELEASES: dict[str, type[Release]] = {
-    "threads": threads.Release,
-    "irq": irq.Release,
-    "tuning": host_settings.Release,
-    "kubelet": kubelet.Release,
-    "vnpu": layout.Release,
-    "device_share": device_share.Release,
-}
-"""What features hold besides files and units, in the order in which they give it back."""
 _LIBRARY = _installed.LIBRARY
 _SHARED = (
     (
@@ -67,7 +48,7 @@ _SHARED = (
 )
 """What goes with the last feature: files of all of them, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(binding.MEMORY), _LIBRARY]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(UNCHANGEABLE), _LIBRARY]
 
 
 class Report(Outcome):
@@ -91,26 +72,8 @@ class Report(Outcome):
     def changed(self) -> bool:
         return bool(self.changes or self.actions) or any(part.changed for part in self.releases.values())
 
-    @property
-    def affinities(self) -> affinity.Report | None:
-        report: affinity.Report | None = self._of("irq")
-        return report
-
-    @property
-    def settings(self) -> list[host_settings.Step]:
-        return self._of("tuning") or []
-
-    @property
-    def share(self) -> switching.Report | None:
-        report: switching.Report | None = self._of("device_share")
-        return report
-
-    @property
-    def threads(self) -> placing.Report | None:
-        report: placing.Report | None = self._of("threads")
-        return report
-
-    def _of(self, feature: str) -> Any:
+    def of(self, feature: str) -> Any:
+        """Return what a feature gave back, in its own shape, or None."""
         return self.releases[feature].report if feature in self.releases else None
 
 
@@ -162,6 +125,10 @@ class SwitchedOff(Step):
         """Whatever is left, and be it a section of previous.json."""
         return True
 
+    def sentences(self) -> list[str]:
+        """Return the warnings of all that was undone."""
+        return self.report.warnings + [sentence for part in self.report.releases.values() for sentence in part.warnings()]
+
     def look(self, check: bool) -> None:
         with _named():
             self._unbinding.look()
@@ -192,7 +159,7 @@ class _Strict(Report):
         raise ValueError(sentence)
 
     def require_all(self) -> None:
-        failures = self.failed + card_sentences(self.share.failed if self.share else {})
+        failures = self.failed + [sentence for part in self.releases.values() for sentence in part.failures()]
         if failures:
             raise ValueError("; ".join(failures))
 
@@ -221,7 +188,10 @@ class _Unbinding:
         report.recorded = self.recorded
         self.files: Transaction | None = None
         self.before: dict[str, host_files.Standing] = {}
-        self.report.releases = {name: kind(host, self.report, options) for name, kind in RELEASES.items() if name in features}
+        for name in [name for name in reversed(list(FEATURES)) if name in features]:
+            release = FEATURES[name].release
+            if release:
+                self.report.releases[name] = release()(host, self.report, options)
         self.programs: list[str] = []
         self.still_running = False
         self.enabled: list[tuple[str, str]] = []
@@ -309,7 +279,8 @@ class _Unbinding:
     def _find_leftovers(self) -> list[str]:
         """Return what our programs wrote besides the owned files, and the temporary files of runs that were killed."""
         written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
-        written += textfile.written(self.host, self.recorded)
+        for told in [FEATURES[name].written for name in self.features]:
+            written += told(self.host, self.recorded) if told else []
         if not self.whole:
             return written
         folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + self._folders()

@@ -178,7 +178,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.exits import 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import applied
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
 from ansible_collections.npu.affinity.plugins.module_utils._history.difference import changes
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at

@@ -105,9 +105,8 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.step import Interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
-from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
-from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 
 def argument_spec() -> dict[str, Any]:
@@ -126,16 +125,18 @@ def main() -> None:
         host = Host(given["root"], given["timeout"])
         if given["wait"]:
             binding.await_vectors(host, given["plan"], given["wait"])
-        with changing(host, "module irq_affinity", module.check_mode):
-            looked = interrupts.look(host, given["plan"], module.check_mode)
-            changed, result, warnings, lines = interrupts.bind(host, given["plan"], looked, module.check_mode)
-    except interrupts.Unbound as error:
-        module.fail_json(msg=str(error), **error.result)
+        step = Interrupts(host, given["plan"])
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    for sentence in warnings:
+    try:
+        step.look(module.check_mode)
+        if not module.check_mode:
+            step.complete()
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error), changed=step.changed, **step.result())
+    for sentence in step.warnings:
         module.warn(sentence)
-    module.exit_json(changed=changed, diff=diffs.Diff().add(diffs.INTERRUPTS, lines).document(), **result)
+    module.exit_json(changed=step.changed, diff=diffs.Diff().add_lines(step.lines()).document(), **step.result())
 
 
 if __name__ == "__main__":

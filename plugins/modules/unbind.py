@@ -201,7 +201,8 @@ failures:
 from typing import Any, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, without
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import without
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinity import grouped
@@ -265,7 +266,8 @@ def main() -> None:
                 log(host, params, report)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
-    share, npus = report.share, report.affinities.npus if report.affinities else []
+    share, affinities = report.of("device_share"), report.of("irq")
+    npus = affinities.npus if affinities else []
     ignored: dict[int | None, str] = (
         {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
     )
@@ -282,7 +284,7 @@ def main() -> None:
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
         "interrupts": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in npus],
-        "settings": report.settings,
+        "settings": report.of("tuning") or [],
         "chips": chips,
         "recover": recover,
         "busy": share.busy if share else [],

@@ -49,6 +49,12 @@ class Diff:
         self.parts[title] += lines
         return self
 
+    def add_lines(self, lines: Mapping[str, Iterable[str]]) -> Diff:
+        """Add lines by their title."""
+        for title, told in lines.items():
+            self.add(title, told)
+        return self
+
     def add_files(self, changes: Mapping[str, States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
         """Add ``{path: (before, after)}`` of file states, what systemd is told, and what only a restart changes."""
         together = _removed_together(changes)
@@ -226,9 +232,6 @@ def memory(migration: Any, check: bool) -> list[str]:
 def add_unbind(diff: Diff, report: Any) -> Diff:
     """Add what a report of :mod:`_unbind` has."""
     diff.add_files(report.changes, report.actions, report.restart_needed)
-    diff.add(SETTINGS, settings(report.settings))
-    diff.add(INTERRUPTS, affinities(report.affinities.npus) if report.affinities else [])
-    if report.share:
-        restored = ["~ %s: as before the first bind" % path for path in report.share.restored]
-        diff.add(SHARE, device_share(chips_of(report.share), recover_of(report.share)) + restored)
-    return diff.add(THREADS, threads(report.threads.processes) if report.threads else [])
+    for part in report.releases.values():
+        diff.add_lines(part.lines())
+    return diff

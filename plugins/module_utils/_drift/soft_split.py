@@ -15,32 +15,14 @@ from typing import Any, Iterable, Mapping, Sequence
 from .._host import Host
 from .._kernel.holders import User, in_group, processes_below, users_of_accelerators
 from .._features.threads.tasks import started_with
-from .._features.vnpu.layout import IN_CONTAINER, LIBRARY, PRELOAD
+from .._features.vnpu.layout import LIBRARY, PRELOAD
+from .._features.vnpu.presence import lacking
 from .._plan_file import Device
 from .findings import EDIT, OLD_PROCESS, Cause, Findings
 
 QUOTA = "NPU_MEM_QUOTA="
 """How the variable begins that every container with a share has, whoever started it."""
 _SHOWN = 3
-
-
-def lacking(host: Host, folder: str) -> list[tuple[str, str]]:
-    """Return ``[(path, what it is)]`` of the files that are not on the host and without which no container has a limit."""
-    preload = "%s/%s" % (folder, PRELOAD)
-    text = host.read(preload)
-    named = [path for path in (text or "").split() if path.rpartition("/")[2] == LIBRARY]
-    missing = [] if named else [(preload, "a file that names %s" % LIBRARY)]
-    inside = [path[len(IN_CONTAINER) :] for path in named if path.startswith(IN_CONTAINER + "/")] if named else ["/" + LIBRARY]
-    return missing + [(folder + path, "the library that limits containers") for path in inside if not host.exists(folder + path)]
-
-
-def require(host: Host, folder: str) -> None:
-    """Raise ``ValueError`` where containers that share an NPU would run without any limit."""
-    for path, what in lacking(host, folder):
-        raise ValueError(
-            "%s is not on the host (%s), and containers of vNPUs would run without any limit. Place it (npu_affinity_vnpu_enabled with "
-            "npu_affinity_vnpu_files)" % (path, what)
-        )
 
 
 def check_soft_split(

@@ -1,174 +1,19 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each feature owns on a host: the paths of its files, its sections of previous.json, its units that run programs. And a desired state
-without some of them.
-"""
+"""The features of the collection: the only list of them."""
 
 from __future__ import annotations
 
-import fnmatch
-from typing import Any, Iterable, NamedTuple, Sequence
+from .device_share.feature import FEATURE as DEVICE_SHARE
+from .feature import Feature
+from .irq.feature import FEATURE as IRQ
+from .kubelet.feature import FEATURE as KUBELET
+from .metrics.feature import FEATURE as METRICS
+from .slices.feature import FEATURE as SLICES
+from .threads.feature import FEATURE as THREADS
+from .tuning.feature import FEATURE as TUNING
+from .vnpu.feature import FEATURE as VNPU
 
-from .metrics import textfile
-from .tuning import host_settings
-from .vnpu import layout
-from .device_share import switching
-from .irq import binding, counters, irqbalance, rebinds
-from .kubelet import drop_in
-from .threads import memory, placing
-from .._state.systemd import UNIT_FOLDER, unit_of
-
-IRQBALANCE = irqbalance.UNIT
-IRQBALANCE_FILES = (
-    "/etc/npu-affinity/irqbalance.env",
-    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
-    irqbalance.POLICY,
-    irqbalance.CONFINED_POLICY,
-)
-RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
-IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
-THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
-TUNING_SERVICE = "npu-affinity-tuning.service"
-METRICS_SERVICE, METRICS_TIMER = "npu-affinity-metrics.service", "npu-affinity-metrics.timer"
-DEVICE_SHARE_SERVICE = "npu-affinity-device-share.service"
-
-
-class Feature(NamedTuple):
-    """What one feature has on a host.
-
-    ``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
-    units that run a program of ours; ``leftovers``: files that these programs write; ``restarted``: units of others, each with the files
-    that it is restarted for.
-    """
-
-    owned: tuple[str, ...] = ()
-    sections: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-    leftovers: tuple[str, ...] = ()
-    restarted: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-FEATURES = {
-    "slices": Feature(
-        owned=(
-            UNIT_FOLDER + "/npu.slice",
-            UNIT_FOLDER + "/npu-*.slice",
-            UNIT_FOLDER + "/gpu.slice",
-            UNIT_FOLDER + "/gpu-*.slice",
-            UNIT_FOLDER + "/*.slice.d/50-npu-affinity.conf",
-            UNIT_FOLDER + "/*.scope.d/50-npu-affinity.conf",
-            UNIT_FOLDER + "/*.service.d/50-npu-affinity.conf",
-            UNIT_FOLDER + "/npu-affinity-limiter-*.service",
-            "/etc/npu-affinity/vnpu/*.env",
-        ),
-    ),
-    "irq": Feature(
-        owned=IRQBALANCE_FILES
-        + (
-            UNIT_FOLDER + "/" + IRQ_SERVICE,
-            UNIT_FOLDER + "/" + IRQ_INSTANCE,
-            UNIT_FOLDER + "/" + IRQ_TIMER,
-            RULES,
-        ),
-        sections=(binding.SECTION, IRQBALANCE),
-        programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
-        leftovers=(binding.MEMORY, rebinds.PATH, counters.PATH),
-        restarted=((IRQBALANCE, IRQBALANCE_FILES),),
-    ),
-    "threads": Feature(
-        owned=(
-            placing.SETTINGS,
-            UNIT_FOLDER + "/" + THREADS_SERVICE,
-            UNIT_FOLDER + "/" + THREADS_TIMER,
-        ),
-        programs=("npu-affinity-threads*",),
-        leftovers=(memory.PROGRESS,),
-    ),
-    "tuning": Feature(
-        owned=(host_settings.FILE, UNIT_FOLDER + "/" + TUNING_SERVICE),
-        sections=(host_settings.SECTION,),
-        programs=("npu-affinity-tuning*",),
-    ),
-    "device_share": Feature(
-        owned=(UNIT_FOLDER + "/" + DEVICE_SHARE_SERVICE,),
-        sections=(switching.SECTION,),
-        programs=("npu-affinity-device-share*",),
-    ),
-    "metrics": Feature(
-        owned=(
-            textfile.SETTINGS,
-            UNIT_FOLDER + "/" + METRICS_SERVICE,
-            UNIT_FOLDER + "/" + METRICS_TIMER,
-        ),
-        sections=(textfile.SECTION,),
-        programs=("npu-affinity-metrics*",),
-    ),
-    "vnpu": Feature(sections=(layout.SECTION,)),
-    "kubelet": Feature(sections=(drop_in.SECTION,)),
-}
-"""The features of the collection by name, those of the roles."""
-SAID = ("refusals", "remarks", "summary", "difference", "processes", "settings")
-"""What a desired state has for the user of the controller, and a host does not apply."""
-
-
-def applied(state: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a host applies of a desired state: ``names`` of its features, or all; the others are left alone.
-
-    Raises ``ValueError`` for one that must not be applied.
-    """
-    if state.get("refusals"):
-        raise ValueError("This desired state must not be applied: %s" % " ".join(state["refusals"]))
-    left = {key: value for key, value in state.items() if key not in SAID}
-    if names:
-        left = without(left, [name for name in left["features"] if name not in names])
-        for key in ("features", "absent", "notes"):
-            left[key] = {name: value for name, value in left.get(key, {}).items() if name in names}
-        patterns = {pattern for name in names for pattern in FEATURES[name].owned}
-        left["owned"] = [pattern for pattern in left["owned"] if pattern in patterns]
-    return dict(left, plan=left["plan"] if left["runtime"] and (left["plan"] or {}).get("npus") else None)
-
-
-def beside(state: dict[str, Any], in_force: dict[str, Any]) -> dict[str, Any]:
-    """Return a state that has been applied, with those features of the state in force that it left alone."""
-    others = [name for name in in_force["features"] if name not in state["features"]]
-    if not others:
-        return state
-    rest = applied(in_force, others)
-    both = dict(rest, **state)
-    for key, value in rest.items():
-        if isinstance(value, list):
-            both[key] = state.get(key, []) + [member for member in value if member not in state.get(key, [])]
-        elif isinstance(value, dict) and key in ("features", "live", "absent", "notes"):
-            both[key] = dict(value, **state.get(key, {}))
-        else:
-            both[key] = state.get(key) or value
-    return both
-
-
-def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
-    gone = {name: FEATURES[name] for name in names}
-    patterns = [pattern for feature in gone.values() for pattern in feature.owned]
-    files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
-    units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
-    units |= {section for feature in gone.values() for section in feature.sections}
-    left = dict(
-        state,
-        files=files,
-        features=dict(state["features"], **dict.fromkeys(gone, "absent")),
-        live={name: wanted for name, wanted in state["live"].items() if name not in gone},
-        notes={name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
-        absent=dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
-        runtime=state["runtime"] and any(presence == "present" and name not in gone for name, presence in state["features"].items()),
-    )
-    for key in ("enabled", "started", "stopped", "released"):
-        left[key] = [unit for unit in state[key] if unit not in units]
-    for key in ("restarted", "expected"):
-        left[key] = [entry for entry in state[key] if entry["unit"] not in units]
-    return dict(left, programs=[], soft_split="") if "slices" in gone else left
-
-
-def traces(feature: Feature) -> dict[str, list[str]]:
-    """Return by which paths and sections of previous.json one finds what an earlier bind did for a feature."""
-    return {"owned": list(feature.owned), "sections": list(feature.sections)}
+FEATURES: dict[str, Feature] = {feature.name: feature for feature in (VNPU, SLICES, IRQ, DEVICE_SHARE, THREADS, TUNING, METRICS, KUBELET)}
+"""By the names of their roles, in the order in which a bind applies them; an unbind undoes them in the reverse order."""

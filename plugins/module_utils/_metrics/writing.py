@@ -9,6 +9,7 @@ import argparse
 from typing import Sequence
 
 from .._features.metrics import textfile
+from .._features.metrics.feature import SETTINGS
 from .._outside import say
 from .._host import Host
 from .._state.files import MARKER
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with changing(host, PROGRAM):  # a bind that is under way ends first
             wanted = textfile.wanted(host)
-            none = "There is no %s: no metrics are written." % textfile.SETTINGS
+            none = "There is no %s: no metrics are written." % SETTINGS
             path, remark = (None, none) if wanted is None else textfile.place(host, wanted)
             if path is not None:
                 textfile.record(host, path)

@@ -20,26 +20,6 @@ PROCESSES = {
     },
 }
 PATTERNS = {"type": "dict", "options": {role: {"type": "list", "elements": "str"} for role in ("acl", "release", "kv", "leave")}}
-FILES = {
-    "type": "list",
-    "elements": "dict",
-    "default": [],
-    "options": {
-        "path": {"type": "path", "required": True},
-        "content": {"type": "str", "required": True},
-        "mode": {"type": "str", "default": "0644"},
-    },
-}
-STRINGS = {"type": "list", "elements": "str", "default": []}
-TUNING = {
-    "type": "dict",
-    "options": {
-        "governor": {"type": "str"},
-        "numa_balancing": {"type": "int"},
-        "transparent_hugepages": {"type": "str", "choices": ["always", "madvise", "never"]},
-        "swappiness": {"type": "int"},
-    },
-}
 VNPU_LAYOUT = {
     "folder": {"type": "path", "default": VNPU_FOLDER},
     "shared_region": {"type": "path", "default": VNPU_SHARED_REGION},

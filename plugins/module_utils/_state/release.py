@@ -69,6 +69,18 @@ class Release:
     def changed(self) -> bool:
         return self.report is not None and self.report.changed
 
+    def lines(self) -> dict[str, list[str]]:
+        """Return the lines of the diff by their title."""
+        return {}
+
+    def failures(self) -> list[str]:
+        """Return a sentence for each part that was not given back and that the outcome does not tell."""
+        return []
+
+    def warnings(self) -> list[str]:
+        """Return sentences for the user that the outcome does not tell."""
+        return []
+
     def look(self) -> None:
         """Find out, without a write, what there is to give back."""
 

@@ -33,6 +33,9 @@ class Step:
         """Find out without a write what differs, in check mode also what to report. Raises ``ValueError`` for what is unsafe."""
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """Record what the other parts of the transaction may change. It comes before the first write."""
+
     def run(self) -> None:
         """Change the host. Raises ``ValueError`` where that cannot be done wholly."""
         raise NotImplementedError
@@ -46,15 +49,52 @@ class Step:
 
 
 class LiveStep(Step):
-    """A step that sets what a feature wants of the running host."""
+    """A step that sets what a feature wants of the running host.
 
-    def result(self) -> dict[str, Any]:
-        """Return what a module returns of the step under the name of the feature."""
+    ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``remarks``: sentences that are
+    said after each bind, until what they are about is gone.
+    """
+
+    key = ""
+    disruptive = True
+
+    def __init__(self) -> None:
+        Step.__init__(self)
+        self.remarks: list[str] = []
+
+    def result(self) -> Any:
+        """Return what a module returns of the step, as plain data."""
         raise NotImplementedError
 
     def lines(self) -> dict[str, list[str]]:
         """Return the lines of the diff by their title."""
         raise NotImplementedError
 
+    def pending(self) -> list[str]:
+        """Return what waits for something that the controller does first."""
+        return []
+
     def complete(self) -> None:
         """Do what takes long and cannot be undone, after the transaction. Raises ``ValueError`` with what failed."""
+
+
+class Check(LiveStep):
+    """A step that looks whether the host has what a feature needs, and changes nothing."""
+
+    title = "requirements"
+
+    @property
+    def changed(self) -> bool:
+        return False
+
+    def run(self) -> None:
+        """Nothing."""
+
+    def undo(self) -> None:
+        """Nothing was changed."""
+
+    def result(self) -> None:
+        return None
+
+    def lines(self) -> dict[str, list[str]]:
+        return {}

@@ -17,7 +17,6 @@ import fnmatch
 import posixpath
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
-from .._features.tuning import host_settings
 from .._cpulist import compress, expand
 from .._history import entries
 from .._history.entries import Applied
@@ -42,10 +41,9 @@ class Request:
     ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``released``: units that go back to what they were where an
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
-    processes may change; ``previous``: ``{section: state}`` of previous.json, recorded before the first write because what is written may
-    change it; ``tuning``: settings of the whole host as ``look`` has them; None to leave them alone; ``tolerant``: whether a
-    unit that cannot be restarted is left for the next run, instead of failing this one; ``applied``: what goes into the history when
-    something changed, None for what is no state of the host.
+    processes may change; ``tolerant``: whether a unit that cannot be
+    restarted is left for the next run, instead of failing this one; ``applied``: what goes into the history when something changed, None
+    for what is no state of the host.
     """
 
     def __init__(
@@ -59,8 +57,6 @@ class Request:
         restarted: Sequence[Mapping[str, Any]] = (),
         expected: Sequence[Mapping[str, Any]] = (),
         move_memory: bool = False,
-        previous: Mapping[str, Any] | None = None,
-        tuning: Mapping[str, Any] | None = None,
         tolerant: bool = False,
         applied: Applied | None = None,
     ) -> None:
@@ -73,8 +69,6 @@ class Request:
         self.restarted = restarted
         self.expected = expected
         self.move_memory = move_memory
-        self.previous = previous or {}
-        self.tuning = tuning
         self.tolerant = tolerant
         self.applied = applied
 
@@ -85,7 +79,7 @@ class Request:
 class Report:
     """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
 
-    ``settings``: the steps of :func:`host_settings.look`; ``restart_needed``: running units that follow only at their next start;
+    ``restart_needed``: running units that follow only at their next start;
     ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
     that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
     programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None;
@@ -95,7 +89,6 @@ class Report:
     def __init__(self) -> None:
         self.changes: dict[str, States] = {}
         self.actions: list[str] = []
-        self.settings: list[host_settings.Step] = []
         self.restart_needed: list[str] = []
         self.slices_left: list[str] = []
         self.unfinished: list[str] = []
@@ -107,7 +100,7 @@ class Report:
 
     @property
     def changed(self) -> bool:
-        return bool(self.changes or self.actions or self.settings)
+        return bool(self.changes or self.actions)
 
 
 def _stale(host: Host, request: Request) -> Iterator[str]:
@@ -208,7 +201,6 @@ class Transaction:
         self.started: list[str] = []
         self.given_back: list[tuple[str, Standing]] = []
         self.stopped: list[tuple[str, dict[str, Any]]] = []
-        self.tuned = False
         self.slices: list[str] = []
         self.timers: list[str] = []
         self.to_widen: dict[str, set[str]] = {}
@@ -229,8 +221,6 @@ class Transaction:
         programs.refuse_missing(self.host, request.files)
         if self.host.live and not request.move_memory:
             _refuse_moving_memory(self.host, self.systemd, report.changes)
-        if request.tuning is not None:
-            report.settings = host_settings.look(self.host, request.tuning)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
         report.actions += ["enable %s" % unit for unit in self.to_enable()]
         report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]
@@ -289,11 +279,7 @@ class Transaction:
 
     def run(self) -> None:
         self.begun = True
-        for section, state in self.request.previous.items():
-            _previous.record(self.host, section, state)
         _record(self.host, self.report.changes, [link for unit in self.to_enable() for link in enable_links(unit, self._text(unit))])
-        host_settings.carry_out(self.host, self.report.settings)
-        self.tuned = bool(self.report.settings)
         if self.host.live:
             if self.report.changes:
                 _previous.record(self.host, INTERRUPTED, list(self.report.changes))
@@ -443,7 +429,7 @@ class Transaction:
         """Put everything back but previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
         if not self.begun:
             return
-        parts = (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_settings, self._undo_given_back, self._undo_stopped)
+        parts = (self._undo_enabled, self._undo_files, self._undo_systemd, self._undo_given_back, self._undo_stopped)
         each(parts)
 
     def _undo_enabled(self) -> None:
@@ -486,11 +472,6 @@ class Transaction:
                 found = True
         if found:
             self.systemd.reload()
-
-    def _undo_settings(self) -> None:
-        left = host_settings.put_back(self.host, self.report.settings) if self.tuned else []
-        if left:
-            raise ValueError("; ".join(left))
 
     def _undo_given_back(self) -> None:
         for unit, before in self.given_back:
@@ -562,17 +543,6 @@ def drift(systemd: Systemd, request: Request) -> list[str]:
     return sentences
 
 
-def require_programs(host: Host, paths: Iterable[str]) -> None:
-    """Raise ``ValueError`` where a program that units will start is not on the host."""
-    for path in paths:
-        if not host.exists(path):
-            raise ValueError(
-                "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place it "
-                "(npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library does "
-                "without one" % path
-            )
-
-
 class _Record:
     """previous.json as it was before a transaction."""
 
@@ -605,6 +575,8 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
     begun: list[Step] = []
     try:
         record = _Record(host)
+        for step in [*before, *after]:
+            step.prepare()
         _run(before, begun)
         if before:
             transaction = Transaction(host, request)
@@ -640,7 +612,7 @@ def _take_back(transaction: Transaction, record: _Record | None, begun: Sequence
     The files come first: a thread can go back only to CPUs that its slice grants again.
     """
     changed = [step.title for step in begun if step.changed]
-    kinds = [word for word, done in (("files", transaction.written), ("settings", transaction.tuned)) if done] + changed
+    kinds = ["files"][: len(transaction.written)] + changed
     try:
         each([transaction.undo] + [step.undo for step in reversed(begun)])
         if record:

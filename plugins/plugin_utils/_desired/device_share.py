@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import DEVICE_SHARE_SERVICE, FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE, DEVICE_SHARE_SERVICE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-OWNED = FEATURES["device_share"].owned
+OWNED = FEATURE.owned
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:

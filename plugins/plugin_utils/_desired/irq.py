@@ -9,16 +9,17 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import (
-    FEATURES,
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import (
+    FEATURE,
     IRQ_INSTANCE,
     IRQ_SERVICE,
     IRQ_TIMER,
     IRQBALANCE,
     IRQBALANCE_FILES,
+    POLICY,
     RULES,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN, POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
-OWNED = FEATURES["irq"].owned
+OWNED = FEATURE.owned
 RESTARTED = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
 _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
 """What a topology of an older version does not say of irqbalance."""

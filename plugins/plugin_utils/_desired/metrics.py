@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, METRICS_SERVICE, METRICS_TIMER
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.textfile import SETTINGS, settings_text
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import (
+    FEATURE,
+    METRICS_SERVICE,
+    METRICS_TIMER,
+    SETTINGS,
+)
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.textfile import settings_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-OWNED = FEATURES["metrics"].owned
+OWNED = FEATURE.owned
 ENDING = ".prom"
 
 

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-OWNED = FEATURES["slices"].owned
+OWNED = FEATURE.owned
 """Lists that a drop-in extends, unless it empties them first."""
 
 

@@ -8,22 +8,14 @@ Bind applies it, and verify compares the host with it. What a feature adds to it
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST, traces
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
-    binding,
-    device_share,
-    irq,
-    kubelet,
-    metrics,
-    slices,
-    threads,
-    tuning,
-    vnpu,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -33,16 +25,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-FEATURES = {
-    "vnpu": vnpu.wanted,
-    "slices": slices.wanted,
-    "irq": irq.wanted,
-    "device_share": device_share.wanted,
-    "threads": threads.wanted,
-    "tuning": tuning.wanted,
-    "metrics": metrics.wanted,
-    "kubelet": kubelet.wanted,
-}
+FEATURES = {name: importlib.import_module(f"{__package__}.{name}").wanted for name in ON_HOST}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
 PLANNED = ("strategy", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated", "repair", "replan", "bound_by", "workloads")

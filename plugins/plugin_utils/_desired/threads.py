@@ -9,9 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, THREADS_SERVICE, THREADS_TIMER
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import (
+    FEATURE,
+    SETTINGS,
+    THREADS_SERVICE,
+    THREADS_TIMER,
+)
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
@@ -20,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import prese
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-OWNED = FEATURES["threads"].owned
+OWNED = FEATURE.owned
 ABOUT = f"{MARKER}: changes are overwritten. Which processes {THREADS_SERVICE} places, and by which names."
 
 

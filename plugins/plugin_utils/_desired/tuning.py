@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, TUNING_SERVICE
-from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import FILE, text
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE, FILE, TUNING_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {"governor": str, "numa_balancing": int, "transparent_hugepages": str, "swappiness": int}
 """The settings that there are, each with its type."""
-OWNED = FEATURES["tuning"].owned
+OWNED = FEATURE.owned
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from ..._host import CommandError
+from ..._diffs import diffs
 from ..._state import release
 from . import switching
+from .feature import SECTION
 from .tool import Refusal, ShareTool
 
 
@@ -18,11 +20,11 @@ class Release(release.Release):
     begun: switching.Report | None = None
 
     def finish(self, check: bool) -> None:
-        section = self.outcome.recorded.get(switching.SECTION)
+        section = self.outcome.recorded.get(SECTION)
         if section is None:
             return
         if not self.options.device_share:
-            self.outcome.kept.add(switching.SECTION)
+            self.outcome.kept.add(SECTION)
             return
         try:
             tool = ShareTool(self.host, self.options.npu_smi)
@@ -31,9 +33,21 @@ class Release(release.Release):
             self.report = switching.restore(self.host, tool, cards, section, check, self.begun)
         except (CommandError, OSError, Refusal, ValueError) as error:
             self.outcome.failed.append("device share could not be put back: %s" % error)
-            self.outcome.kept.add(switching.SECTION)
+            self.outcome.kept.add(SECTION)
         if self.report is not None and self.report.failed:
-            self.outcome.kept.add(switching.SECTION)
+            self.outcome.kept.add(SECTION)
+
+    def lines(self) -> dict[str, list[str]]:
+        if self.report is None:
+            return {}
+        restored = ["~ %s: as before the first bind" % path for path in self.report.restored]
+        return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report), diffs.recover_of(self.report)) + restored}
+
+    def failures(self) -> list[str]:
+        return diffs.card_sentences(self.report.failed) if self.report else []
+
+    def warnings(self) -> list[str]:
+        return self.report.warnings if self.report else []
 
     def take_back(self) -> None:
         if self.begun is None:

@@ -25,6 +25,7 @@ class DeviceShare(LiveStep):
     """
 
     title = "device share settings"
+    key = "device_share"
 
     def __init__(self, host: Host, wanted: Mapping[str, Any], npu_smi: str | None = None) -> None:
         LiveStep.__init__(self)

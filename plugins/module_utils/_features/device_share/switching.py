@@ -24,11 +24,11 @@ from ..._state.files import FileState
 from ..._state.lock import changing
 from ..._state.log import log_change
 from .calls import State, Wanted, is_older, select
+from .feature import SECTION
 from .recovery import FILES, Recovery
 from .tool import Cards, Refusal, ShareTool
 
 PROGRAM = "npu_affinity device_share"
-SECTION = "device_share"
 RECOVER = {"leave": None, "on": True, "off": False}
 """What is said of the driver's own recovery of device share, and what :func:`switch` calls it."""
 _PAUSE = 5

@@ -44,8 +44,8 @@ from ..._plan_file import plan_npus, read
 from ..._state.lock import changing
 from ..._state.log import log_change
 from . import counters
+from .feature import REBINDS, SECTION, UNCHANGEABLE
 from .affinity import Report, Row, Step, grouped, require_memory, settle, subject
-from .rebinds import PATH as REBINDS
 from .rebinds import Rebinds, forget
 
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
@@ -57,9 +57,6 @@ keeps 15 characters)."""
 HOST = "host"
 """In the place of a PCI function: what belongs to no NPU."""
 PROGRAM = "npu_affinity irq"
-SECTION = "interrupts"
-MEMORY = "/run/npu-affinity/unchangeable.json"
-"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
 _MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+\Z")
 _CQ_OF_A_PHYSICAL_FUNCTION = 16
 Device = Tuple[Optional[int], List[Vector]]
@@ -283,9 +280,9 @@ def _vector_key(vector: Vector) -> str:
 
 
 def _memory(host: Host) -> dict[str, Any]:
-    """Return what :data:`MEMORY` says; nothing where it is none of ours, because the next bind writes it again."""
+    """Return what :data:`UNCHANGEABLE` says; nothing where it is none of ours, because the next bind writes it again."""
     try:
-        found: dict[str, Any] = json_of(host.read(MEMORY) or "{}")
+        found: dict[str, Any] = json_of(host.read(UNCHANGEABLE) or "{}")
         require_shape(found, {str: {str: dict}}, "it")
         for entries in found.values():
             for key, known in entries.items():
@@ -306,7 +303,7 @@ def _remember(host: Host, survey: _Survey, tolerant: bool) -> None:
     if after != survey.memory:
         from ..._state.files import atomic_write  # seldom needed, and what it imports costs a third of a start
 
-        atomic_write(host, MEMORY, json.dumps(after, indent=1, sort_keys=True) + "\n")
+        atomic_write(host, UNCHANGEABLE, json.dumps(after, indent=1, sort_keys=True) + "\n")
 
 
 def previous(host: Host, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,7 +361,7 @@ def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report
     if not check:
         from ..._state.files import remove_file
 
-        for path in (MEMORY, REBINDS):
+        for path in (UNCHANGEABLE, REBINDS):
             remove_file(host, path)
     return Report(rows)
 

@@ -12,8 +12,9 @@ import json
 
 from ..._host import Host
 from ..._outside import json_of
+from .feature import COUNTERS
 
-PATH = "/run/npu-affinity/counters.json"
+PATH = COUNTERS
 CHECK, DRIVER = "check", "driver"
 """Who began: the unit of all NPUs at boot and by its timer, or that of one PCI function, which udev starts."""
 RUNS, INTERRUPTS = "runs", "interrupts"

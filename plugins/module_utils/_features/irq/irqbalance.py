@@ -21,12 +21,10 @@ from ..._host import Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
 from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
+from .feature import CONFINED_POLICY, IRQBALANCE, POLICY
 
-POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
-CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
-"""Where our policy script lies, and where it does for an irqbalance that SELinux confines."""
 DROP_IN = "50-npu-affinity-irq.conf"
-UNIT = "irqbalance.service"
+UNIT = IRQBALANCE
 _SELINUX = "/sys/fs/selinux/"
 _BOOLEAN = "irqbalance_run_unconfined"
 _GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in HIERARCHIES]

@@ -18,10 +18,9 @@ from typing import Any, Callable, Iterable, Mapping
 from ..._host import Host
 from ..._outside import json_of, require_shape
 from .affinity import Row
+from .feature import REBINDS
 
-PATH = "/run/npu-affinity/rebinds.json"
-"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was put back, ``{pci: {key: {since, count, who}}}`` of what is
-left alone."""
+PATH = REBINDS
 WITHIN = 3600
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _ENTRY = {"boot?": str, "times?": [int]}

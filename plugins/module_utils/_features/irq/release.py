@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from ..._diffs import diffs
 from ..._state import release
 from . import affinity, binding
+from .feature import SECTION
 
 
 class Release(release.Release):
@@ -23,12 +25,15 @@ class Release(release.Release):
     def finish(self, check: bool) -> None:
         if self.report is not None and self.report.failed:
             self.outcome.failed += self.report.failed
-            self.outcome.kept.add(binding.SECTION)
+            self.outcome.kept.add(SECTION)
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.INTERRUPTS: diffs.affinities(self.report.npus) if self.report else []}
 
     def take_back(self) -> None:
         if self.report is not None:
             affinity.put_back(self.host, self.report.rows)
 
     def _restore(self, check: bool) -> None:
-        if binding.SECTION in self.outcome.recorded:
-            self.report = self.outcome.attempt(binding.SECTION, binding.restore, self.host, self.outcome.recorded[binding.SECTION], check)
+        if SECTION in self.outcome.recorded:
+            self.report = self.outcome.attempt(SECTION, binding.restore, self.host, self.outcome.recorded[SECTION], check)

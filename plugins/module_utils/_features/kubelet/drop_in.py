@@ -19,10 +19,9 @@ from ..._host import CommandError, Host
 from ..._state import journal, previous
 from ..._state.files import FileState, is_ours, missing_folders, remove_empty
 from ..._state.systemd import Systemd
+from .feature import SECTION
 from ..._kubelet import settings, state_file
 
-SECTION = "kubelet"
-"""The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
 STATES = (state_file.FILE, "memory_manager_state")
 _RENEWING = ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs")
 """Settings with which an old state does not go together."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..._state import release
 from . import drop_in
+from .feature import SECTION
 
 
 class Release(release.Release):
@@ -17,4 +18,4 @@ class Release(release.Release):
             self.outcome.warnings.append(
                 "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
             )
-            self.outcome.kept.add(drop_in.SECTION)
+            self.outcome.kept.add(SECTION)

@@ -21,6 +21,7 @@ class Kubelet(LiveStep):
     drop-in is to be removed."""
 
     title = "kubelet settings"
+    key = "kubelet"
 
     def __init__(self, host: Host, wanted: Mapping[str, Any] | None, present: bool) -> None:
         LiveStep.__init__(self)
@@ -46,6 +47,9 @@ class Kubelet(LiveStep):
 
     def undo(self) -> None:
         """Nothing was changed."""
+
+    def pending(self) -> list[str]:
+        return self.change.differences if self.change else []
 
     def result(self) -> dict[str, Any]:
         """Return ``{path, pending, removed}`` as module ``kubelet_config`` documents them."""

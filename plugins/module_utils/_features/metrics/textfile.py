@@ -14,11 +14,10 @@ from ..._outside import json_of
 from ..._host import Host
 from ..._state import previous
 from ..._state.files import MARKER, atomic_write, is_ours, remove_file
+from ..._state.step import Check
 from ..._state.unit_files import values
+from .feature import SECTION, SETTINGS
 
-SETTINGS = "/etc/npu-affinity/metrics.json"
-SECTION = "metrics"
-"""The section of previous.json: the paths of all files that were written, so that none is left when another one is wanted."""
 NAME = "npu_affinity.prom"
 UNITS = ("node_exporter.service", "prometheus-node-exporter.service", "node-exporter.service")
 """Of node exporter: its own example and RHEL's and openEuler's packages, Debian's, and what some roles install."""
@@ -103,3 +102,16 @@ def write(host: Host, path: str, text: str) -> None:
 def written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
     """Return the files of ours that are there, by the sections of previous.json."""
     return [path for path in recorded.get(SECTION, []) if is_ours(host.read(path) or "")]
+
+
+class Place(Check):
+    """Looks where the file would lie, and whether anything reads it there."""
+
+    def __init__(self, host: Host, wanted: str) -> None:
+        Check.__init__(self)
+        self.host = host
+        self.wanted = wanted
+
+    def look(self, check: bool) -> None:
+        unread = place(self.host, self.wanted)[1]
+        self.remarks = [unread] if unread else []

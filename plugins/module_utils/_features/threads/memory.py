@@ -22,10 +22,9 @@ from ..._table import count
 from ..._cpulist import compress, expand
 from ..._host import GONE, CommandError, Host
 from ..._state.files import atomic_write, remove_file
+from .feature import PROGRESS
 from .tasks import Process
 
-PROGRESS = "/run/npu-affinity/migration.json"
-"""What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
 FOLDERS = ["/usr/bin", "/usr/local/bin", "/bin"]
 _NODE = re.compile(r" N(\d+)=(\d+)")
 _SIZE = re.compile(r" kernelpagesize_kB=(\d+)")

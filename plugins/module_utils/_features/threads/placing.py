@@ -29,11 +29,11 @@ from ..._plan_file import PATH as PLAN
 from ..._state.lock import changing
 from ..._state.log import log_change
 from . import torch_npu
+from .feature import SETTINGS
 from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, started_with, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
 PROGRAM = "npu_affinity threads"
-SETTINGS = "/etc/npu-affinity/threads.json"
 PATTERNS = {
     "acl": ["acl_thread*"],
     "release": ["release_thread*"],

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
+from ..._diffs import diffs
 from ..._state import release
 from . import placing
+from .feature import SETTINGS
 from .tasks import plan_in_force
 
 Placed = Tuple[Dict[str, Any], List[Dict[str, Any]], Dict[str, Any]]
@@ -22,7 +24,7 @@ class Release(release.Release):
     placed: Placed | None = None
 
     def look(self) -> None:
-        if not self.host.exists(placing.SETTINGS):
+        if not self.host.exists(SETTINGS):
             return
         try:
             self.placed = (plan_in_force(self.host),) + placing.settings_of(self.host)
@@ -35,6 +37,9 @@ class Release(release.Release):
         if self.placed is not None:
             self.report = self.outcome.attempt(None, self._place, self.placed)
             self.outcome.warnings += self.report.failed if self.report else []
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.THREADS: diffs.threads(self.report.processes) if self.report else []}
 
     def take_back(self) -> None:
         if self.report is not None:

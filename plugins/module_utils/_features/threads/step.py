@@ -23,6 +23,8 @@ class Threads(LiveStep):
     """
 
     title = "threads"
+    key = "threads"
+    disruptive = False
 
     def __init__(self, host: Host, plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         LiveStep.__init__(self)

@@ -18,16 +18,15 @@ from typing import Any, Dict, Iterable, Mapping, Sequence
 from ..._table import count
 from ..._host import Host
 from ..._outside import json_of, say
+from ..._diffs import diffs
 from ..._state import previous, release
 from ..._state.files import MARKER
 from ..._state.lock import changing
 from ..._state.log import log_change
+from .feature import FILE, SECTION
 
 PROGRAM = "npu_affinity tuning"
-FILE = "/etc/npu-affinity/tuning.json"
 ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."
-SECTION = "tuning"
-"""The section of previous.json: ``{path: value}`` as they were before the first change."""
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 PLACES = {
     "numa_balancing": "/proc/sys/kernel/numa_balancing",
@@ -141,6 +140,9 @@ class Release(release.Release):
 
     def release(self) -> None:
         self._restore(check=False)
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.SETTINGS: diffs.settings(self.report)}
 
     def take_back(self) -> None:
         left = put_back(self.host, self.report)

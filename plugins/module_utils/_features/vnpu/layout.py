@@ -25,8 +25,8 @@ from ..._state import previous, release
 from ..._state.files import atomic_write, make_folder, missing_folders, remove_empty
 from ..._state.snapshot import Snapshot
 from ..._state.step import LiveStep
+from .feature import SECTION
 
-SECTION = "vnpu"
 FOLDER_MODE = 0o775
 PRELOAD = "ld.so.preload"
 LIBRARY = "libvnpu.so"
@@ -258,6 +258,7 @@ class SoftSplit(LiveStep):
     """
 
     title = "directories of soft split"
+    key = "vnpu"
 
     def __init__(self, host: Host, wanted: Mapping[str, Any]) -> None:
         LiveStep.__init__(self)

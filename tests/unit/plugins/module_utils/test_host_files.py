@@ -13,6 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compr
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.step import HostSettings
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
 
 MARK = "# Managed by npu.affinity: changes are overwritten.\n"
@@ -108,7 +109,7 @@ def test_settings_that_a_failed_run_had_not_come_to_are_not_written(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     with pytest.raises(ValueError, match="No file was changed"):
-        apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))], tuning={"swappiness": 10}))
+        apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))]), before=[HostSettings(host, {"swappiness": 10})])
     assert host.writes == ()
 
 

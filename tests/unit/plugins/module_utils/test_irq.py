@@ -18,7 +18,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import (
     CQ,
-    MEMORY,
     PLAN,
     SQ,
     await_vectors,
@@ -30,6 +29,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
     share_out,
     wanted,
 )
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Vector
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
 
@@ -319,7 +319,7 @@ def test_a_full_cpu_gives_way_to_the_other_irq_cpu_and_the_next_run_leaves_it_th
     kernel.refuse = lambda path, value: None
     assert bind(kernel, PLAN_OF_TWO).changed, "there is room again"
     assert affinity(kernel, 2754) == "25"
-    assert kernel.read(MEMORY) == "{}"
+    assert kernel.read(UNCHANGEABLE) == "{}"
 
 
 def test_when_both_irq_cpus_are_full_the_pool_stands_in_and_when_all_are_that_is_a_failure(kernel):
@@ -406,7 +406,7 @@ def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, t
     lazy = Lazy(kernel.root)
     (sentence,) = [text for text in bind(lazy, {"npus": [npu()]}).unchangeable if SQ in text]
     assert sentence == "NPU 0 (%s): IRQ 2753 %s follows at its next interrupt; until then it is on CPUs 0" % (FIRST, SQ)
-    noted = lazy.read(MEMORY)
+    noted = lazy.read(UNCHANGEABLE)
     lazy.put("/proc/interrupts", lazy.read("/proc/interrupts").replace(" 2753: 0 0 ", " 2753: 0 %d " % times))
     lazy.put("/proc/irq/2753/effective_affinity_list", place)
     for check in (True, False):
@@ -415,7 +415,7 @@ def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, t
         assert (entry["state"], report.changed, report.failed) == (state, False, [])
         warned = ["NPU 0 (%s): IRQ 2753 %s came since it was put on CPUs 24, and still comes on CPUs 0" % (FIRST, SQ)]
         assert report.warnings == (warned if state == "stuck" else [])
-    assert (lazy.read(MEMORY) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
+    assert (lazy.read(UNCHANGEABLE) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
 
 
 def test_a_workqueue_whose_cpus_are_isolated_is_said_to_run_elsewhere(kernel):
@@ -595,9 +595,9 @@ def test_undo_forgets_what_was_unchangeable(kernel):
     kernel.refuse = refuse_cq(errno.EIO)
     state = previous(kernel, PLAN_OF_TWO)
     bind(kernel, PLAN_OF_TWO)
-    assert kernel.exists(MEMORY)
+    assert kernel.exists(UNCHANGEABLE)
     restore(kernel, state)
-    assert not kernel.exists(MEMORY)
+    assert not kernel.exists(UNCHANGEABLE)
 
 
 @pytest.mark.parametrize("plan", [None, [], {}, {"npus": {}}, {"npus": [{"pool": "0-3"}]}])

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding, rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.movers import UNKNOWN, movers
-from ansible_collections.npu.affinity.plugins.module_utils._module import interrupts
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.step import Interrupts
 
 MINUTES = 60
 UNIT = "/etc/systemd/system/"
@@ -135,9 +135,10 @@ def test_counts_of_an_earlier_boot_do_not_count(host):
 def test_what_begins_anew(host, begin):
     fight(host, 6)
     if begin == "bind":
-        looked = interrupts.look(host, PLAN_OF_TWO)
-        assert looked[0].changed, "a bind by hand puts it back"
-        interrupts.bind(host, PLAN_OF_TWO, looked)
+        step = Interrupts(host, PLAN_OF_TWO)
+        step.look(check=False)
+        assert step.changed, "a bind by hand puts it back"
+        step.complete()
     elif begin == "driver load":
         run(host, "--pci", FIRST)
     elif begin == "boot":
@@ -151,7 +152,7 @@ def test_what_begins_anew(host, begin):
 
 def test_a_bind_that_finds_all_in_place_begins_anew_too(host):
     fight(host, 3)
-    interrupts.bind(host, PLAN_OF_TWO, interrupts.look(host, PLAN_OF_TWO))
+    Interrupts(host, PLAN_OF_TWO).complete()
     assert not host.exists(rebinds.PATH)
 
 
@@ -170,8 +171,7 @@ def test_a_file_of_counts_that_is_none_costs_nothing(host, text):
 def test_a_check_neither_counts_nor_forgets(host):
     fight(host, 6)
     before = host.read(rebinds.PATH)
-    looked = interrupts.look(host, PLAN_OF_TWO, check=True)
-    interrupts.bind(host, PLAN_OF_TWO, looked, check=True)
+    Interrupts(host, PLAN_OF_TWO).look(check=True)
     assert host.read(rebinds.PATH) == before
 
 

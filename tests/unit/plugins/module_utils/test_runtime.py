@@ -108,7 +108,11 @@ def loaded(tmp_path, code):
 
 
 def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):
-    found = set(loaded(tmp_path, "import sys; from npu_affinity import __main__; __main__.PROGRAMS['irq'](); print(*sys.modules)"))
+    found = set(
+        loaded(
+            tmp_path, "import sys; from npu_affinity import __main__; from npu_affinity._features.irq import binding; print(*sys.modules)"
+        )
+    )
     assert "npu_affinity._kernel.interrupts" in found
     assert not found & {"tempfile", "random", "shutil", "npu_affinity._state.files", "npu_affinity._npu_smi", "ansible"}
 

@@ -11,7 +11,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._drift.soft_split import check_soft_split, require
+from ansible_collections.npu.affinity.plugins.module_utils._drift.soft_split import check_soft_split
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.presence import Presence
 
 FOLDER = "/usr/local/hami-vnpu-core"
 LIBRARY, PRELOAD = FOLDER + "/libvnpu.so", FOLDER + "/ld.so.preload"
@@ -63,9 +64,9 @@ def test_the_files_of_either_layout_must_be_there(tree, files, missing):
         assert entry.cause == ("manual change", "removed, or never placed; new containers of vNPU a and b run without any limit")
     if missing:
         with pytest.raises(ValueError, match=missing[0][0] + r" is not on the host \(.*containers of vNPUs would run without any limit"):
-            require(tree.host, FOLDER)
+            Presence(tree.host, FOLDER).look(check=False)
     else:
-        require(tree.host, FOLDER)
+        Presence(tree.host, FOLDER).look(check=False)
 
 
 def test_without_vnpus_of_the_plan_the_files_are_those_of_hami_and_their_lack_is_a_remark(tree):

@@ -22,7 +22,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu import
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, traces
+from ansible_collections.npu.affinity.plugins.module_utils._apply import switched_off
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -280,7 +284,7 @@ def bind(machine, irqbalance="policy", share=False, files=()):
     """What the roles do to a host, then one service started in its slice, and the boot units run once."""
     run_roles(machine, irqbalance, share, FILES_OF_SLICES + list(files))
     machine.begin("inside.service")
-    machine.put(binding.MEMORY, "{}")
+    machine.put(UNCHANGEABLE, "{}")
     machine.calls.clear()
     machine.restarted.clear()
 
@@ -358,7 +362,7 @@ def test_a_check_writes_nothing(machine):
     report = unbind(machine, check=True)
     assert snapshot(machine.root) == before
     assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
-    assert report.affinities.changed
+    assert report.of("irq").changed
 
 
 def test_an_irqbalance_that_a_bind_stopped_runs_again_by_the_link_that_it_had(machine):
@@ -566,7 +570,7 @@ def test_settings_of_the_host_and_what_soft_split_needs_go_back_too(machine):
     assert snapshot(machine.root) == bound
     report = unbind(machine)
     assert snapshot(machine.root) == before
-    assert predicted.settings == report.settings == [{"path": SWAPPINESS, "before": "10", "after": "60"}]
+    assert predicted.of("tuning") == report.of("tuning") == [{"path": SWAPPINESS, "before": "10", "after": "60"}]
     assert "remove %s/limiter" % folder in predicted.actions and predicted.actions == report.actions
 
 
@@ -649,7 +653,7 @@ def test_device_share_and_the_driver_s_recovery_are_put_back(box):
     assert len(box.box.shared) == 3
     report = unbind(box)
     assert box.box.shared == []
-    assert report.share.recover == (True, False)
+    assert report.of("device_share").recover == (True, False)
     assert not (report.failed or report.kept)
     assert snapshot(box.root) == before
 
@@ -665,7 +669,7 @@ def test_the_driver_s_file_is_what_it_was(box, content):
     assert box.read(path) + "\n" != content
     predicted = unbind(box, check=True)
     report = unbind(box)
-    assert path in predicted.share.restored and predicted.share.restored == report.share.restored
+    assert path in predicted.of("device_share").restored and predicted.of("device_share").restored == report.of("device_share").restored
     assert snapshot(box.root) == before
 
 
@@ -674,14 +678,14 @@ def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
     bind(box, share=True)
     box.box.faults(busy=[1])
     report = unbind(box)
-    assert report.share.busy == [1] and report.kept == {"device_share"}
+    assert report.of("device_share").busy == [1] and report.kept == {"device_share"}
     assert box.box.shared == ["1:0"]
     left = snapshot(box.root)
     assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     assert list(previous.recorded(box)) == ["device_share"]
     box.calls.clear()
     again = unbind(box)
-    assert not again.changed and again.share.busy == [1]
+    assert not again.changed and again.of("device_share").busy == [1]
     assert snapshot(box.root) == left and box.calls == []
     box.box.faults()
     assert unbind(box).kept == set()
@@ -693,7 +697,7 @@ def test_device_share_can_be_left_for_later(box):
     before = snapshot(box.root)
     bind(box, share=True)
     report = unbind(box, device_share=False)
-    assert report.kept == {"device_share"} and report.share is None and len(box.box.shared) == 3
+    assert report.kept == {"device_share"} and report.of("device_share") is None and len(box.box.shared) == 3
     assert not unbind(box, device_share=False).changed
     assert unbind(box).changed
     assert box.box.shared == [] and snapshot(box.root) == before
@@ -912,15 +916,12 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_f
 
 
 def test_features_off_in_a_bind_that_is_killed_are_off_after_the_next(machine, tmp_path_factory, steps):
-    pytest.importorskip("ansible.module_utils.basic", reason="modules need ansible-core")
-    from ansible_collections.npu.affinity.plugins.modules.host_files import absent_features
-
     bind(machine)
     state = {"absent": {name: traces(FEATURES[name]) for name in ("irq", "slices")}}
 
     def switch_off(twin):
-        features = absent_features(twin, state)
-        apply(twin, Request(), before=[SwitchedOff(twin, None, False, features)] if features else ())
+        off = switched_off(twin, state, Choices())
+        apply(twin, Request(), before=[off] if off else ())
 
     folder = str(tmp_path_factory.mktemp("off"))
     straight = moved_to(machine, folder + "/straight")

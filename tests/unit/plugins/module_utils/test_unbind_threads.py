@@ -36,13 +36,13 @@ def bound(tree):
 
 def test_threads_get_all_that_their_cgroup_grants_and_the_files_go(tree, host):
     predicted = unbind(host, check=True)
-    assert predicted.threads.changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
+    assert predicted.of("threads").changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
     done = unbind(host)
     assert done.changed and not done.failed and not done.warnings
     assert allowed(tree, 100) == {"worker": "0-7", "acl_thread": "0-7"}
     assert not host.exists(SETTINGS) and not host.exists(PROGRESS)
     again = unbind(host)
-    assert (again.bound, again.changed, again.threads) == (False, False, None)
+    assert (again.bound, again.changed, again.of("threads")) == (False, False, None)
 
 
 def killable(steps, host, path, value):

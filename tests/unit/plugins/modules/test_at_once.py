@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import MEMORY, PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH
+
+from tests.unit.plugins.modules.states import a_state  # noqa: E402
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
@@ -90,7 +93,10 @@ def test_two_binds_at_once_lose_nothing_of_what_was_there_before(root):
     for path in paths:
         (root / path[1:]).write_text(f"[Slice]\n# mine: {path}\n")
     files = [{"path": path, "content": "# Managed by npu.affinity\n[Slice]\n"} for path in paths]
-    commands = [module("host_files", root=str(root), files=files[half::2], interrupts=BOUND) for half in (0, 1)]
+    commands = [
+        module("host_files", root=str(root), state=a_state(files=files[half::2], plan=BOUND, runtime=True, live={"irq": "fail"}))
+        for half in (0, 1)
+    ]
     at_once(commands, slowly(root))
     recorded = json.loads((root / PATH[1:]).read_text())
     assert sorted(recorded["files"]) == sorted(paths)
@@ -101,7 +107,7 @@ def test_two_binds_at_once_lose_nothing_of_what_was_there_before(root):
 def test_the_units_that_udev_starts_for_eight_functions_at_once_forget_none(root):
     install_plan(root)
     at_once([program("irq", root, "--pci", pci) for pci in ADDRESSES], slowly(root))
-    assert sorted(json.loads((root / MEMORY[1:]).read_text())) == ADDRESSES
+    assert sorted(json.loads((root / UNCHANGEABLE[1:]).read_text())) == ADDRESSES
     assert sorted(json.loads((root / PATH[1:]).read_text())["interrupts"]["functions"]) == ADDRESSES
 
 
@@ -116,7 +122,7 @@ def test_an_unbind_between_units_leaves_nothing_bound(root, run_module):
 
 CONTENT = "# Managed by npu.affinity\ncpuManagerPolicy: static\n"
 CHANGING = [
-    module("host_files"),
+    module("host_files", state=a_state()),
     module("irq_affinity", plan=BOUND),
     module("process_affinity", plan=BOUND),
     module("device_share", enabled=True),

@@ -11,7 +11,8 @@ import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST, applied  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._history import entries  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _installed
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import FILE as TUNING
+from tests.unit.plugins.modules.states import a_state
 
 SWAPPINESS = "proc/sys/vm/swappiness"
 UNITS = "/etc/systemd/system/"
@@ -40,30 +40,34 @@ def root(tmp_path):
 
 @pytest.mark.parametrize(("files", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_a_file_that_is_refused_or_fails_leaves_the_settings_as_they_were(run_module, root, files, sentence):
-    result = run_module("host_files", root=str(root), files=files, tuning={"swappiness": 0})
+    result = run_module("host_files", root=str(root), state=a_state(files=files, live={"tuning": {"swappiness": 0}}))
     assert result["failed"] and sentence in result["msg"]
     assert (root / SWAPPINESS).read_text() == "60\n"
-    assert not (root / "etc/npu-affinity/tuning.json").exists() and not (root / SLICE["path"][1:]).exists()
+    assert not (root / SLICE["path"][1:]).exists()
 
 
 def test_a_setting_that_is_refused_leaves_the_files_as_they_were(run_module, root):
-    result = run_module("host_files", root=str(root), files=[SLICE], tuning={"governor": "performance", "swappiness": 0})
+    result = run_module(
+        "host_files", root=str(root), state=a_state(files=[SLICE], live={"tuning": {"governor": "performance", "swappiness": 0}})
+    )
     assert result["changed"] and "this host has no governor to set" in str(result["warnings"])
     governor = root / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
     governor.parent.mkdir(parents=True)
     governor.write_text("powersave\n")
     (governor.parent / "scaling_available_governors").write_text("powersave\n")
     other = dict(SLICE, content=MARK + "[Slice]\nAllowedCPUs=0\n")
-    result = run_module("host_files", root=str(root), files=[other], tuning={"governor": "performance", "swappiness": 10})
+    result = run_module(
+        "host_files", root=str(root), state=a_state(files=[other], live={"tuning": {"governor": "performance", "swappiness": 10}})
+    )
     assert "there is no governor performance" in result["msg"]
     assert (root / SLICE["path"][1:]).read_text() == SLICE["content"] and (root / SWAPPINESS).read_text() == "0\n"
 
 
 def test_what_units_read_and_run_is_there_before_them(run_module, root):
     unit = {"path": UNITS + "npu-affinity-irq.service", "content": MARK + "[Service]\nExecStart=/bin/true\n"}
-    result = run_module("host_files", root=str(root), files=[unit], runtime=True, plan={"schema": 1, "npus": []}, tuning={"swappiness": 0})
-    order = result["files"]
-    assert order[-1] == unit["path"] and {PLAN, TUNING} < set(order)
+    plan = {"schema": 1, "npus": [{"id": 0, "pool": "0"}]}
+    order = run_module("host_files", root=str(root), state=a_state(files=[unit], runtime=True, plan=plan))["files"]
+    assert order[0] == PLAN and order[-1] == unit["path"] and _installed.ARCHIVE in order
 
 
 def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
@@ -78,10 +82,10 @@ def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
         (root / FORMER / name).write_text(text)
     (root / FORMER / "_room_of_old/__pycache__").mkdir()
     (root / FORMER / "_room_of_old/__pycache__/part.cpython-39.pyc").write_bytes(b"")
-    result = run_module("host_files", root=str(root), runtime=True)
+    result = run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(_installed.OWNED)))
     library = root / _installed.LIBRARY[1:]
     found = sorted(str(path.relative_to(library)) for path in library.rglob("*") if path.is_file())
     assert found == ["npu_affinity.zip", "npu_affinity/" + mine] and not (root / FORMER / "_room_of_old").exists()
     assert (library / "npu_affinity.zip").stat().st_mode & 0o777 == 0o644
     assert "/" + FORMER + "/_room_of_old/part.py" in result["removed"]
-    assert not run_module("host_files", root=str(root), runtime=True)["changed"]
+    assert not run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(_installed.OWNED)))["changed"]

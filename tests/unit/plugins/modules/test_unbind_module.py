@@ -9,6 +9,8 @@ import json
 
 import pytest
 
+from tests.unit.plugins.modules.states import a_state  # noqa: E402
+
 simulator = pytest.importorskip("tests.simulator.generate")
 faults = pytest.importorskip("tests.simulator.faults")
 
@@ -44,7 +46,7 @@ def bound(run_module, root):
     (root / SLICE[1:]).write_text("[Slice]\nAllowedCPUs=0\n")
     before[SLICE] = b"[Slice]\nAllowedCPUs=0\n"
     content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
-    run_module("host_files", root=str(root), plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}])
+    run_module("host_files", root=str(root), state=a_state(plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}]))
     assert run_module("irq_affinity", root=str(root), plan=PLAN)["changed"]
     assert run_module("device_share", root=str(root), enabled=True)["changed"]
     return root, before
@@ -86,7 +88,7 @@ def test_a_diff_shows_no_file_that_not_everybody_may_read(run_module, root):
     (root / SLICE[1:]).write_text("[Slice]\n# secret\n")
     (root / SLICE[1:]).chmod(0o640)
     content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
-    for name, arguments in (("host_files", {"files": [{"path": SLICE, "content": content}]}), ("unbind", {})):
+    for name, arguments in (("host_files", {"state": a_state(files=[{"path": SLICE, "content": content}])}), ("unbind", {})):
         result = run_module(name, root=str(root), _ansible_diff=True, **arguments)
         assert result["changed"] and "(not shown; mode 0640)" in str(result["diff"])
         assert "secret" not in str(result)

@@ -1,0 +1,61 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a feature is to the rest of the host code: one :class:`Feature`, in ``feature.py`` of its package.
+
+Those files import nothing of their package before a function is called: each program of a boot unit reads all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Type
+
+    from .._host import Host
+    from .._state.release import Release
+    from .._state.step import LiveStep
+
+
+class Choices(NamedTuple):
+    """How a desired state is applied, besides what it says itself.
+
+    ``action``, ``author`` and ``reason`` go into the history and the journal; ``tolerant``: whether interrupts that cannot be bound are
+    warnings; ``move_memory``: whether memory nodes of a unit with processes may change; ``npu_smi``: the path of the tool, None to look for
+    it.
+    """
+
+    action: str = "bind"
+    author: str = ""
+    reason: str = ""
+    tolerant: bool = False
+    move_memory: bool = False
+    npu_smi: str | None = None
+
+
+class Feature(NamedTuple):
+    """What one feature has on a host.
+
+    ``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
+    units that run a program of ours; ``leftovers``: files that these programs write, and
+    ``written(host, recorded)`` those that previous.json tells; ``restarted``: units of others, each with the files
+    that it is restarted for.
+
+    ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
+    that comes before the files. ``release()`` returns the class that gives back what is neither a file nor a unit. ``program(argv)`` is
+    what its units run. ``undone_by_step``: whether its step takes off what an earlier bind did, too.
+    """
+
+    name: str
+    owned: Tuple[str, ...] = ()
+    sections: Tuple[str, ...] = ()
+    programs: Tuple[str, ...] = ()
+    leftovers: Tuple[str, ...] = ()
+    written: Optional[Callable[[Host, Mapping[str, Any]], List[str]]] = None
+    restarted: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()
+    step: Optional[Callable[[Host, Mapping[str, Any], Choices], Optional[LiveStep]]] = None
+    first: bool = False
+    release: Optional[Callable[[], Type[Release]]] = None
+    program: Optional[Callable[[Sequence[str]], int]] = None
+    undone_by_step: bool = False

@@ -1,0 +1,76 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature irq: interrupts, workqueues and kernel threads of NPU drivers, and irqbalance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ..._installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from ..._state.release import Release
+    from .step import Interrupts
+
+SECTION = "interrupts"
+"""The section of previous.json: ``{functions, workqueues, threads}``, affinities by name."""
+UNCHANGEABLE = "/run/npu-affinity/unchangeable.json"
+"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
+COUNTERS = "/run/npu-affinity/counters.json"
+REBINDS = "/run/npu-affinity/rebinds.json"
+"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was put back, ``{pci: {key: {since, count, who}}}`` of what is
+left alone."""
+IRQBALANCE = "irqbalance.service"
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
+"""Where our policy script lies, and where it does for an irqbalance that SELinux confines."""
+IRQBALANCE_FILES = (
+    "/etc/npu-affinity/irqbalance.env",
+    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
+    POLICY,
+    CONFINED_POLICY,
+)
+RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
+IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Interrupts | None:
+    if not (state["live"].get("irq") and state["plan"]):
+        return None
+    from .step import Interrupts
+
+    return Interrupts(host, state["plan"], choices.tolerant)
+
+
+def _release() -> type[Release]:
+    from .release import Release
+
+    return Release
+
+
+def _program(argv: Sequence[str]) -> int:
+    from .binding import main
+
+    return main(argv)
+
+
+FEATURE = Feature(
+    "irq",
+    owned=IRQBALANCE_FILES
+    + (
+        UNIT_FOLDER + "/" + IRQ_SERVICE,
+        UNIT_FOLDER + "/" + IRQ_INSTANCE,
+        UNIT_FOLDER + "/" + IRQ_TIMER,
+        RULES,
+    ),
+    sections=(SECTION, IRQBALANCE),
+    programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
+    leftovers=(UNCHANGEABLE, REBINDS, COUNTERS),
+    restarted=((IRQBALANCE, IRQBALANCE_FILES),),
+    step=_step,
+    release=_release,
+    program=_program,
+)

@@ -1,0 +1,40 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature kubelet: a drop-in of the kubelet's configuration, which a drained node gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from ..._state.release import Release
+    from .step import Kubelet
+
+SECTION = "kubelet"
+"""The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Kubelet | None:
+    presence = state["features"].get("kubelet")
+    if presence == "absent":
+        from ..._state import previous
+
+        presence = presence if SECTION in previous.recorded(host) else None
+    if presence is None:
+        return None
+    from .step import Kubelet
+
+    return Kubelet(host, state["live"].get("kubelet"), presence == "present")
+
+
+def _release() -> type[Release]:
+    from .release import Release
+
+    return Release
+
+
+FEATURE = Feature("kubelet", sections=(SECTION,), step=_step, release=_release, undone_by_step=True)

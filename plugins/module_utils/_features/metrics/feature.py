@@ -1,0 +1,51 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature metrics: the file that node exporter reads, and the timer that writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ..._installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from .textfile import Place
+
+SETTINGS = "/etc/npu-affinity/metrics.json"
+SECTION = "metrics"
+"""The section of previous.json: the paths of all files that were written, so that none is left when another one is wanted."""
+METRICS_SERVICE, METRICS_TIMER = "npu-affinity-metrics.service", "npu-affinity-metrics.timer"
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Place | None:
+    wanted = state["live"].get("metrics")
+    if wanted is None:
+        return None
+    from .textfile import Place
+
+    return Place(host, wanted)
+
+
+def _written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
+    if SECTION not in recorded:
+        return []
+    from .textfile import written
+
+    return written(host, recorded)
+
+
+FEATURE = Feature(
+    "metrics",
+    owned=(
+        SETTINGS,
+        UNIT_FOLDER + "/" + METRICS_SERVICE,
+        UNIT_FOLDER + "/" + METRICS_TIMER,
+    ),
+    sections=(SECTION,),
+    programs=("npu-affinity-metrics*",),
+    step=_step,
+    written=_written,
+)

@@ -1,0 +1,41 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature slices: slices of NPUs and workloads, drop-ins of services, limiters of vNPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ..._installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from .step import Prerequisites
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Prerequisites | None:
+    wanted = state["live"].get("slices") or {}
+    if not state.get("programs") and not wanted.get("vnpus"):
+        return None
+    from .step import Prerequisites
+
+    return Prerequisites(host, state)
+
+
+FEATURE = Feature(
+    "slices",
+    owned=(
+        UNIT_FOLDER + "/npu.slice",
+        UNIT_FOLDER + "/npu-*.slice",
+        UNIT_FOLDER + "/gpu.slice",
+        UNIT_FOLDER + "/gpu-*.slice",
+        UNIT_FOLDER + "/*.slice.d/50-npu-affinity.conf",
+        UNIT_FOLDER + "/*.scope.d/50-npu-affinity.conf",
+        UNIT_FOLDER + "/*.service.d/50-npu-affinity.conf",
+        UNIT_FOLDER + "/npu-affinity-limiter-*.service",
+        "/etc/npu-affinity/vnpu/*.env",
+    ),
+    step=_step,
+)

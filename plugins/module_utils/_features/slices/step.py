@@ -1,0 +1,31 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What units of slices need on the host before they are written."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ..._host import Host
+from ..._state.step import Check
+
+
+class Prerequisites(Check):
+    """The programs that the units of a desired state start. In check mode those that role vnpu would place first are not missed."""
+
+    def __init__(self, host: Host, state: Mapping[str, Any]) -> None:
+        Check.__init__(self)
+        self.host = host
+        self.state = state
+
+    def look(self, check: bool) -> None:
+        layout = self.state["live"].get("vnpu") if check else None
+        later = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
+        for path in self.state["programs"]:
+            if path not in later and not self.host.exists(path):
+                raise ValueError(
+                    "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place "
+                    "it (npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library "
+                    "does without one" % path
+                )

@@ -1,0 +1,57 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature threads: the threads of NPU processes on the CPUs of their roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ..._installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from ..._state.release import Release
+    from .step import Threads
+
+SETTINGS = "/etc/npu-affinity/threads.json"
+PROGRESS = "/run/npu-affinity/migration.json"
+"""What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
+THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Threads | None:
+    wanted = state["live"].get("threads")
+    if not wanted:
+        return None
+    from .step import Threads
+
+    return Threads(host, state["plan"], wanted)
+
+
+def _release() -> type[Release]:
+    from .release import Release
+
+    return Release
+
+
+def _program(argv: Sequence[str]) -> int:
+    from .placing import main
+
+    return main(argv)
+
+
+FEATURE = Feature(
+    "threads",
+    owned=(
+        SETTINGS,
+        UNIT_FOLDER + "/" + THREADS_SERVICE,
+        UNIT_FOLDER + "/" + THREADS_TIMER,
+    ),
+    programs=("npu-affinity-threads*",),
+    leftovers=(PROGRESS,),
+    step=_step,
+    release=_release,
+    program=_program,
+)

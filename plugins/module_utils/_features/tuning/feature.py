@@ -1,0 +1,54 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature tuning: settings of the whole host that concern NPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ..._installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from ..._state.release import Release
+    from .step import HostSettings
+
+SECTION = "tuning"
+"""The section of previous.json: ``{path: value}`` as they were before the first change."""
+FILE = "/etc/npu-affinity/tuning.json"
+TUNING_SERVICE = "npu-affinity-tuning.service"
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> HostSettings | None:
+    wanted = state["live"].get("tuning")
+    if wanted is None:
+        return None
+    from .step import HostSettings
+
+    return HostSettings(host, wanted)
+
+
+def _release() -> type[Release]:
+    from .host_settings import Release
+
+    return Release
+
+
+def _program(argv: Sequence[str]) -> int:
+    from .host_settings import main
+
+    return main(argv)
+
+
+FEATURE = Feature(
+    "tuning",
+    owned=(FILE, UNIT_FOLDER + "/" + TUNING_SERVICE),
+    sections=(SECTION,),
+    programs=("npu-affinity-tuning*",),
+    step=_step,
+    first=True,  # what is dropped is known by the file of the last run
+    release=_release,
+    program=_program,
+)
