@@ -15,7 +15,7 @@ description:
   - It has the plan, the files with their content and mode, the units, the CPU sets that the kernel must grant, what every feature wants of
     the running host, and the sentences that go with all of this.
   - Module P(npu.affinity.host_files#module) applies it. Role P(npu.affinity.plan#role) keeps it as the fact C(npu_affinity_state).
-positional: settings, plan, shown
+positional: settings, plan, shown, in_force
 options:
   _input:
     description: The fact C(npu_affinity_topology).
@@ -37,10 +37,21 @@ options:
     description: Whether the document is only shown. CPUs of the plan that pods hold at the moment do not refuse it then.
     type: bool
     default: false
+  in_force:
+    description: RV(npu.affinity.topology_facts#module:in_force), if the host was compared when it was gathered.
+    type: dict
 """
 
 EXAMPLES = r"""
 ---
+- name: Apply what the settings want, unless the host said when it was gathered that it is as wanted
+  vars:
+    settings: "{{ lookup('npu.affinity.settings', features=true) }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(settings, in_force=gathered.in_force) }}"
+  when: not state.converged
+  npu.affinity.host_files:
+    state: "{{ state }}"
+
 - name: Show why this host cannot be bound, or what a bind would move
   vars:
     settings: "{{ lookup('npu.affinity.settings', features=true) }}"
@@ -62,13 +73,15 @@ _value:
     - C(plan) is what P(npu.affinity.plan#filter) returns, or null where no plan is possible.
     - C(hardware) says which machine it is for, by NPUs, CPUs and NUMA nodes.
     - C(files), C(owned), C(enabled), C(started), C(stopped), C(released), C(restarted), C(expected), C(programs) and C(runtime) are the
-      options of P(npu.affinity.host_files#module), those of all features together.
+      files and units of all features together.
     - C(live) is what each feature wants of the running host, and C(notes) are sentences for the user, by feature.
     - C(refusals) has a sentence for every reason not to bind the host, and C(remarks) one for everything that a bind would move or that
       needs a look. C(summary) says how workloads are bound.
     - C(difference) is the plan next to the plan in force. C(in_force) is whether there is one. C(npus) has C(npu), C(pci), C(slice) and the
       pools C(now) and C(then) of every NPU of both plans, and the C(sentence) that says what moves. C(users) has C(user), C(npus), C(cpus),
       C(mems), C(slice) and C(now) of services, workloads and vNPUs. C(restart) are the services whose drop-in a bind writes or removes.
+    - C(digest) is that of the state which module P(npu.affinity.host_files#module) would apply. C(converged) is whether O(in_force) says
+      that the host is in that state already.
     - C(processes) are those of each NPU, as P(npu.affinity.process_affinity#module) takes them.
   type: dict
 """

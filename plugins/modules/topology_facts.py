@@ -54,6 +54,12 @@ options:
     description: Whether to find out who has accelerators open, in the open files of all processes. That needs root.
     type: bool
     default: false
+  compare:
+    description:
+      - Whether to compare the host with its state in force, too, and return RV(in_force).
+      - A playbook that wants a state with the same digest need not run another module on a host that does not differ.
+    type: bool
+    default: false
   hardware:
     description:
       - The hardware that a state was made for, C(hardware) of P(npu.affinity.desired_state#filter). RV(hardware_changes) says how this host
@@ -112,6 +118,10 @@ EXAMPLES = r"""
     units:
       - vllm@0.service
 
+- name: Gather, and compare the host with the state that was applied last
+  npu.affinity.topology_facts:
+    compare: true
+
 - name: See whether the state before the last change still fits the host
   npu.affinity.topology_facts:
     hardware: "{{ history.entry.state.hardware }}"
@@ -122,6 +132,39 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+in_force:
+  description: The state in force by the history of the host, or V(null) without one.
+  returned: with O(compare)
+  type: dict
+  contains:
+    digest:
+      description: The digest of that state, as P(npu.affinity.desired_state#filter) returns it for the same state.
+      type: str
+      sample: 5f1c2a3b
+    id:
+      description: The id of its entry in the history.
+      type: int
+      sample: 7
+    time:
+      description: When it was applied, in UTC.
+      type: str
+      sample: '2026-09-01T12:00:00Z'
+    author:
+      description: Who applied it.
+      type: str
+      sample: operator
+    differs:
+      description:
+        - What applying it once more would change, or what it waits for, a line each. Empty on a host that matches.
+        - A failure to find that out is a line, too.
+      type: list
+      elements: str
+      sample: ['start npu-0.slice']
+    remarks:
+      description: What cannot be bound, or has no effect on this host.
+      type: list
+      elements: str
+      sample: []
 hardware_changes:
   description: One sentence for everything in which the host differs from O(hardware).
   returned: with O(hardware)
@@ -453,6 +496,7 @@ ansible_facts:
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
@@ -464,6 +508,7 @@ if TYPE_CHECKING:
 def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
+        "compare": {"type": "bool", "default": False},
         "device_share": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "nvidia_smi": {"type": "str"},
@@ -484,6 +529,30 @@ def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
         raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
 
 
+def in_force(module: AnsibleModule) -> dict[str, Any] | None:
+    """Return the state in force, and what applying it once more would change. Its warnings are those of the module."""
+    from ansible_collections.npu.affinity.plugins.module_utils._apply import Application  # what it imports costs more than the topology
+    from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+    from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
+    from ansible_collections.npu.affinity.plugins.module_utils._history.entries import newest
+
+    host = Host(module.params["root"], 90)
+    known = newest(host)
+    if known is None:
+        return None
+    again = Application(host, known.state, Choices(npu_smi=module.params["npu_smi"]), check=True).carry_out()
+    for sentence in again.sentences():
+        module.warn(sentence)
+    return {
+        "digest": digest(known.state),
+        "id": known.id,
+        "time": known.time,
+        "author": known.author,
+        "differs": [again.failure] if again.failure else again.diff().told() + again.waits(),
+        "remarks": again.remarks(),
+    }
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
@@ -493,10 +562,12 @@ def main() -> None:
         host = host_at(module.params["root"], module.params["timeout"])
         topology = gather(host, **questions)
         topology["problems"] += sentences(host.unknown)
-        changes = compared(module.params["hardware"], topology)
+        found = compared(module.params["hardware"], topology)
+        if module.params["compare"]:
+            found["in_force"] = in_force(module)
     except ValueError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **changes)
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def test_every_product_binds_once_and_a_second_run_touches_nothing(fleet, machin
         assert first.changed(host) > 0, host
         assert second.changed(host) == 0, host
         assert touched(before[host], hosts.snapshot(host)) == set(), host
-        assert second.modules(host) == ["npu.affinity.topology_facts", "npu.affinity.host_files"]
+        assert second.modules(host) == ["npu.affinity.topology_facts"]
 
 
 ROLES = """

@@ -73,6 +73,10 @@ class Diff:
         self.add(SYSTEMD, _by_verb(actions))
         return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
 
+    def told(self) -> list[str]:
+        """Return all lines, and the paths of the files that are shown as texts."""
+        return [line for lines in self.parts.values() for line in lines] + [text["before_header"] for text in self.texts]
+
     def document(self) -> list[dict[str, str]]:
         """Return what a module returns as ``diff``; an empty list where nothing differs."""
         told = ["%s:\n%s" % (title, "".join("  %s\n" % line for line in lines)) for title, lines in self.parts.items() if lines]

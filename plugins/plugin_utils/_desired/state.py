@@ -12,8 +12,9 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
+from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
@@ -41,18 +42,33 @@ class Refused(ValueError):
         self.sentences = sentences
 
 
-def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | None = None, shown: bool = False) -> dict[str, Any]:
+def desired_state(
+    topology: Topology,
+    settings: Mapping[str, Any],
+    plan: Plan | None = None,
+    shown: bool = False,
+    in_force: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return what the host should be, and what is said of it.
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, and ``applied``, those
     that change what a bind does. A host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing.
     ``shown``: the plan is only shown, and CPUs that pods hold now do not refuse it. ``plan``: the plan to take, as it is, in place of one
-    that is made; an empty one takes everything off. What cannot be made of that raises ``ValueError``.
+    that is made; an empty one takes everything off. ``in_force``: what module topology_facts found of the state in force. Raises
+    ``ValueError`` for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, where there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan beside the one in
-    force), ``settings`` (those applied) and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
+    force), ``digest`` (that of the state in force after a bind, '' where it is refused), ``converged`` (whether the host is in that state
+    already, so that a bind has nothing to do), ``settings`` (those applied) and ``processes`` (those of each NPU by the settings, as module
+    process_affinity takes them).
     """
+    made = _made_of(topology, settings, plan, shown)
+    known = in_force or {}
+    return made | {"converged": bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]}
+
+
+def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None, shown: bool) -> dict[str, Any]:
     if missing := {"plan", *FEATURES} - settings.keys():
         raise ValueError(
             f"the settings lack {' and '.join(sorted(missing))}; lookup npu.affinity.settings returns them with features=true."
@@ -61,8 +77,7 @@ def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | 
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
     of_features = {name: settings[name] for name in FEATURES}
     if plan is not None:
-        found = of_plan(topology, plan or None, of_features)
-        return found | _said(topology, plan or None, settings, [], found["notes"])
+        return _whole(of_plan(topology, plan or None, of_features), topology, plan or None, settings)
     try:
         plan = planned(topology, settings["plan"])
     except ValueError as error:
@@ -70,11 +85,15 @@ def desired_state(topology: Topology, settings: Mapping[str, Any], plan: Plan | 
     refusals = _refusals(topology, plan, settings, shown)
     if not refusals:
         try:
-            found = of_plan(topology, plan, of_features)
-            return found | _said(topology, plan, settings, [], found["notes"])
+            return _whole(of_plan(topology, plan, of_features), topology, plan, settings)
         except Refused as error:
             refusals = error.sentences
     return of_plan(topology, None, {}) | _said(topology, plan, settings, refusals, {})
+
+
+def _whole(found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a host that is not refused, with the digest of what the host applies of it."""
+    return found | _said(topology, plan, settings, [], found["notes"]) | {"digest": digest(applied(found))}
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
@@ -110,7 +129,7 @@ def _said(
 ) -> dict[str, Any]:
     """Return the keys of a document that are not for the host."""
     said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
-    said["settings"] = settings.get("applied", {})
+    said |= {"digest": "", "settings": settings.get("applied", {})}
     if not plan:
         return said
     own, limiter = settings["plan"], bool(settings["slices"]["vnpu_limiter"])
