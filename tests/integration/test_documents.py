@@ -12,7 +12,6 @@ import shutil
 
 import pytest
 
-from tests import transcripts
 from tests.unit.docs.test_commands import PAGES, commands
 
 ORDER = ["plan", "bind", "verify", "measure", "history", "collect", "inspect", "report", "place", "rollback", "unbind"]
@@ -26,8 +25,6 @@ def typed():
     """The commands of all documents, each once, in an order in which they find what they need: ``(playbook, its arguments)``."""
     found = {}
     for page in PAGES:
-        if page == transcripts.PAGE:  # which its own test compares
-            continue
         for words in commands(page.read_text()):
             playbooks = [word for word in words if word.startswith("npu.affinity.")]
             if words[0] == "ansible-playbook" and len(playbooks) == 1:
