@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import pathlib
 import re
@@ -37,6 +36,17 @@ REPOSITORY = pathlib.Path(__file__).parents[1]
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
 AS_BOUND = ("plan", "slices", "irq", "threads", "tuning", "metrics", "device_share", "vnpu", "kubelet", "verify", "report")
 IN_ORDER = sorted(ROLES, key=lambda role: AS_BOUND.index(role) if role in AS_BOUND else len(AS_BOUND))
+BASIC = {
+    f"npu_affinity_{name}"
+    for name in (
+        *("services", "workloads", "vnpus", "bound_by", "strategy", "cpus", "housekeeping", "npus", "repair", "replan", "move_memory"),
+        *("slices_enabled", "irq_enabled", "irqbalance", "threads_enabled", "metrics_enabled", "metrics_textfile", "reports", "report"),
+        *("tuning_enabled", "governor", "numa_balancing", "transparent_hugepages", "swappiness"),
+        *("device_share_enabled", "device_share_npus", "vnpu_enabled", "vnpu_files"),
+        *("kubelet_enabled", "kubelet_options", "kubelet_topology_policy", "kubelet_reserved", "kubelet_restart"),
+    )
+}
+README_OF = "https://github.com/npu-affinity/npu.affinity/blob/main/roles/%s/README.md#variables"
 HEAD = "| variable | default | what it does |\n|---|---|---|\n"
 MARKUP = re.compile(r"\b[A-Z]\(([^()]*)\)")
 
@@ -57,25 +67,21 @@ def variables(role: str) -> str:
 
 
 def settings() -> str:
-    """Return the tables of all variables: those of playbooks, those that several roles have, those of each role."""
-    roles = {role: options(role) for role in IN_ORDER}
-    times = collections.Counter(name for found in roles.values() for name in found)
-    shared: dict[str, Any] = {}
-    for found in roles.values():
-        shared = {name: option for name, option in found.items() if times[name] > 1} | shared
+    """Return the table of the variables of playbooks, and the names of those of each role: basic ones first, each name once."""
     of_playbooks = specs.of_playbooks()
-    playbooks = {name: option.get("playbooks", ["all"]) for name, option in of_playbooks.items()}
-    readers = {name: [role for role in IN_ORDER if name in roles[role]] for name in shared}
-    parts = [f"## Playbooks\n\n{_table(of_playbooks, playbooks)}", f"## Several roles\n\n{_table(shared, readers)}"]
-    for role, found in roles.items():
-        alone = {name: option for name, option in found.items() if times[name] == 1}
-        parts.append(f"## Role `{role}`\n\n{_title(role)}.\n\n{_table(alone)}")
+    readers = {name: option.get("playbooks", ["all"]) for name, option in of_playbooks.items()}
+    home = {name: role for role in reversed(IN_ORDER) for name in options(role)}
+    if unknown := BASIC - home.keys():
+        raise ValueError(f"no role has {', '.join(sorted(unknown))}")
+    parts = [f"## Playbooks\n\n{_table(of_playbooks, readers)}"]
+    for title, kept in (("Basic variables of roles", home.keys() & BASIC), ("Expert variables of roles", home.keys() - BASIC)):
+        lines = [_names(role, [name for name in options(role) if name in kept and home[name] == role]) for role in IN_ORDER]
+        parts.append(f"## {title}\n\n{''.join(lines)}")
     return "\n".join(parts)
 
 
-def _title(role: str) -> str:
-    specs_of_role = yaml.safe_load((REPOSITORY / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
-    return str(specs_of_role["main"]["short_description"])
+def _names(role: str, names: Sequence[str]) -> str:
+    return f"* [{role}]({README_OF % role}): {', '.join(f'`{name}`' for name in names)}\n" if names else ""
 
 
 def _table(found: Mapping[str, Any], readers: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -95,14 +101,12 @@ def _default(option: Mapping[str, Any]) -> str:
 
 
 def _meaning(option: Mapping[str, Any]) -> str:
-    """Return the first paragraph of a description, then what is allowed."""
+    """Return the first sentence of a description, then what is allowed."""
     described = option["description"]
-    sentences = [MARKUP.sub(_code, described if isinstance(described, str) else described[0])]
-    if choices := [f"`{choice}`" for choice in option.get("choices", ()) if choice]:
-        sentences.append(f"One of {', '.join(choices)}.")
-    if keys := [f"`{key}`" for key in option.get("options", ())]:
-        sentences.append(f"Keys: {', '.join(keys)}.")
-    return " ".join(sentences).replace("|", "\\|")
+    sentence = re.split(r"(?<=\.) ", described if isinstance(described, str) else described[0])[0]
+    choices = [f"`{choice}`" for choice in option.get("choices", ()) if choice]
+    allowed = f" One of {', '.join(choices)}." if choices else ""
+    return (MARKUP.sub(_code, sentence) + allowed).replace("|", "\\|")
 
 
 def _code(markup: re.Match[str]) -> str:

@@ -21,6 +21,12 @@ def test_what_the_code_makes_is_up_to_date(path, text):
     assert (documents.REPOSITORY / path).read_text() == text, "python -m tests.documents --write"
 
 
+def test_variable_tables_have_short_cells():
+    tables = [documents.variables(role) for role in documents.ROLES] + [documents.settings()]
+    cells = [cell for table in tables for line in table.splitlines() if line.startswith("|") for cell in line.split(" | ")]
+    assert [cell for cell in cells if len(cell.split()) > 20] == []
+
+
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"`((?:changelogs|docs|extensions|module_utils|playbooks|plugin_utils|plugins|roles|tests)/[\w./-]+)`")
 PAGES = [page for pattern in ("*.md", "docs/*.md", "roles/*/README.md") for page in sorted(documents.REPOSITORY.glob(pattern))]
