@@ -1,14 +1,14 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How different rules divide the CPUs of different machines over their NPUs: the tables of ``docs/strategies.md``.
+"""How different rules divide the CPUs of different machines over their NPUs: the summary in ``docs/strategies.md``, and ``comparison.md``.
 
     python -m tests.benchmarks.compare            # print them
-    python -m tests.benchmarks.compare --write    # put them between the markers in docs/strategies.md
+    python -m tests.benchmarks.compare --write    # put them into docs/strategies.md and tests/benchmarks/comparison.md
 
 From a checkout, with ``PYTHONPATH=build`` and its virtual environment. Machines are simulated hosts, measured by the filter ``quality``.
 hwloc-distrib is the real tool (``apt-get install hwloc``); where it is missing its rows say so. The other rows need nothing but this
-repository, and a unit test checks that they are those of the document.
+repository, and a unit test checks that they are those of the documents.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import 
 from tests.simulator import generate, machine
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/strategies.md"
+DETAILS = pathlib.Path(__file__).with_name("comparison.md")
+TITLE = "# Pools of nine rules on twelve simulated machines"
 BEGIN = "<!-- comparison: begin; written by python -m tests.benchmarks.compare --write -->"
 END = "<!-- comparison: end -->"
 HWLOC = "hwloc-distrib"
@@ -209,11 +211,11 @@ def hwloc() -> tuple[str | None, str]:
     return tool, f" {version[-1]}"
 
 
-def compared(tool: str | None, version: str = "") -> list[str]:
-    """Return the lines between the markers: a summary, then a table for every machine."""
+def compared(tool: str | None, version: str = "") -> tuple[list[str], list[str]]:
+    """Return the lines of the summary, and those of ``comparison.md``: a table for every machine."""
     every = rules(tool, version)
     found: dict[str, list[dict[str, Any] | None]] = {rule: [] for rule in every}
-    details = []
+    details = [TITLE]
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, describe) in enumerate(MACHINES.items()):
             host = subject(describe(), pathlib.Path(folder, str(number)))
@@ -229,7 +231,7 @@ def compared(tool: str | None, version: str = "") -> list[str]:
                     quality = None
                     details.append(_row(rule, f"refuses: {shortened(str(refusal))}", *["–"] * (len(COLUMNS) - 1)))
                 found[rule].append(quality)
-    return [*_head(SUMMARY), *(_row(rule, *_summary(measured)) for rule, measured in found.items()), *details]
+    return [*_head(SUMMARY), *(_row(rule, *_summary(measured)) for rule, measured in found.items())], details
 
 
 def _summary(measured: list[dict[str, Any] | None]) -> list[str]:
@@ -269,14 +271,15 @@ def parts(document: str) -> tuple[str, list[str], str]:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/strategies.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/strategies.md and tests/benchmarks/comparison.md")
     write = parser.parse_args(arguments).write
-    lines = compared(*hwloc())
+    summary, details = compared(*hwloc())
     if not write:
-        print("\n".join(lines))
+        print("\n".join([*summary, "", *details]))
         return
     head, _table, tail = parts(DOCUMENT.read_text())
-    DOCUMENT.write_text("\n".join((head + BEGIN, "", *lines, "", END + tail)))
+    DOCUMENT.write_text("\n".join((head + BEGIN, "", *summary, "", END + tail)))
+    DETAILS.write_text("\n".join((*details, "")))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pools of any origin measured, strategies side by side, and the tables of docs/strategies.md."""
+"""Pools of any origin measured, strategies next to each other, and the documents that show them."""
 
 from __future__ import annotations
 
@@ -274,15 +274,16 @@ def script():
     return pytest.importorskip("tests.benchmarks.compare", reason="runs from the repository only")
 
 
-def test_the_tables_of_the_document_are_those_of_the_code(script):
+def test_the_tables_of_the_documents_are_those_of_the_code(script):
     """hwloc-distrib need not be there: its rows are left out, on both sides."""
-    _head, written, _tail = script.parts(script.DOCUMENT.read_text())
-    made = script.compared(None)
+    _head, summary, _tail = script.parts(script.DOCUMENT.read_text())
+    written = [*summary, *script.DETAILS.read_text().splitlines()]
+    made = [line for lines in script.compared(None) for line in lines]
     absent = [line for line in made if line.startswith(f"| {script.HWLOC}")]
     assert len(absent) == len(script.MACHINES) + 1 == 13
     assert all("hwloc-distrib is not installed" in line for line in absent[1:])
     assert [line for line in written if script.HWLOC not in line] == [line for line in made if script.HWLOC not in line], (
-        "write docs/strategies.md again: PYTHONPATH=build python -m tests.benchmarks.compare --write"
+        "write the tables again: PYTHONPATH=build python -m tests.benchmarks.compare --write"
     )
     assert len([line for line in written if line.startswith(f"| {script.HWLOC}") and "refuses" not in line]) == 13
 
