@@ -10,7 +10,7 @@ module: measure_info
 short_description: Count what disturbs the workloads of NPUs for some seconds
 version_added: 1.0.0
 description:
-  - Measures, for the processes of each NPU or group of NPUs, what a bind is meant to change - how often their threads are pre-empted and
+  - Measures, for the processes of each NPU or group of NPUs, what a bind is meant to change - how often their threads are preempted and
     moved between CPUs, how long they wait for a CPU, how much of their memory lies on other NUMA nodes, which CPUs take the interrupts of
     their NPUs, and how much of the pool's time other tasks use.
   - Run before and after a bind, under the same load, the results can be compared side by side by P(npu.affinity.measures_table#filter), as
