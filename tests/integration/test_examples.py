@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests.integration.conftest import REPOSITORY, Fleet
 from tests.simulator.generate import load
 from tests.unit.docs.test_documents import PAGES
@@ -182,3 +183,13 @@ def test_every_play_of_the_documents_runs(hosts):
     assert failures(done) == [], "\n".join(failures(done))
     assert done.status == 0, done.output
     assert len(PLAYS) > 15
+
+
+def test_hosts_take_the_example_of_group_vars(hosts):
+    text = (REPOSITORY / "docs/examples/group_vars/npu_hosts.yml").read_text()
+    done = hosts.play("bind", "--check", "--limit", "node1", **yaml.safe_load(text))
+    assert done.status == 0, done.output
+    assert "1 would change: node1" in done.output
+    options = {name: option for of_role in specs.settings().values() for name, option in of_role.items()}
+    paragraphs = [yaml.safe_load(paragraph) for paragraph in text.split("\n\n") if "xample" not in paragraph]
+    assert {name: value for found in paragraphs for name, value in found.items() if value != options[name]["default"]} == {}
