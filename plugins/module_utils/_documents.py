@@ -51,6 +51,45 @@ if TYPE_CHECKING:
         family: str
         numa: int | None
 
+    class UserProcess(TypedDict):
+        """A process that uses accelerators: ``start`` is field 22 of ``/proc/<pid>/stat``, which tells it from a later one of that number.
+
+        ``devices`` are names below ``/dev`` on the host, ``cpus`` those that its threads may use, all together.
+        """
+
+        pid: int
+        start: int
+        command: str
+        devices: List[str]
+        cpus: str
+
+    class UsedNpu(TypedDict):
+        kind: str
+        id: int
+
+    class NpuUser(TypedDict):
+        """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
+
+        ``kind`` is one of service, container, pod, session and other; ``unit`` the innermost service or scope; ``engine`` one of docker,
+        podman, containerd, crio and ''; ``container`` the full id of 64 digits. Sentences say ``name``: that of the container where its
+        engine's files tell it, else its short id, else the unit, else the command. ``cpus`` and ``mems`` are those that its cgroup
+        grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
+        it has no ``processes``), or npu-smi (``tool``) is the only one to list it.
+        """
+
+        group: str
+        kind: str
+        unit: str | None
+        engine: str
+        container: str | None
+        name: str
+        devices: List[str]
+        npus: List[UsedNpu]
+        processes: List[UserProcess]
+        cpus: str
+        mems: str
+        witness: str
+
     class _Topology(TypedDict):
         schema: int
         machine: Dict[str, Any]
@@ -64,8 +103,9 @@ if TYPE_CHECKING:
         problems: List[str]
 
     class Topology(_Topology, total=False):
-        """The fact ``npu_affinity_topology``. The keys below are there where something asked for them."""
+        """The fact ``npu_affinity_topology``. The keys below are there where something asked for them, ``users`` but in old records."""
 
+        users: List[NpuUser]
         unlisted: List[Unlisted]
         drop_ins: Dict[str, str]
         programs: Dict[str, str | None]
