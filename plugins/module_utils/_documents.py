@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     class NpuUser(TypedDict):
         """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
 
-        ``kind`` is one of service, container, pod, session and other; ``unit`` the innermost service or scope; ``engine`` one of docker,
-        podman, containerd, crio and ''; ``container`` the full id of 64 digits. Sentences say ``name``: that of the container where its
-        engine's files tell it, else its short id, else the unit, else the command. ``cpus`` and ``mems`` are those that its cgroup
+        ``kind`` is one of service, container, pod, session and other; ``unit`` the service or scope; ``engine`` one of docker,
+        podman, containerd, crio and ''; ``container`` the full id of 64 digits. Sentences say ``name``: of a container that in its
+        engine's files, else its short id; of a service or pod the unit; else the command. ``cpus`` and ``mems`` are those that its cgroup
         grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
         it has no ``processes``), or npu-smi (``tool``) is the only one to list it.
         """
@@ -111,7 +111,6 @@ if TYPE_CHECKING:
         programs: Dict[str, str | None]
         missing_units: List[str]
         unit_environment: Dict[str, Dict[str, Any]]
-        holders: List[Dict[str, Any]]
 
     class PlanEntry(TypedDict, total=False):
         """What a plan gives one NPU or GPU."""

@@ -50,10 +50,6 @@ options:
     type: list
     elements: str
     default: []
-  holders:
-    description: As for M(npu.affinity.topology_facts).
-    type: bool
-    default: false
   npu_smi:
     description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
     type: str
@@ -118,7 +114,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
 
-QUESTIONS = ("device_share", "units", "holders", "npu_smi", "nvidia_smi")
+QUESTIONS = ("device_share", "units", "npu_smi", "nvidia_smi")
 
 
 def argument_spec() -> dict[str, Any]:
@@ -130,7 +126,6 @@ def argument_spec() -> dict[str, Any]:
         "root": {"type": "path", "default": "/"},
         "device_share": {"type": "bool", "default": False},
         "units": {"type": "list", "elements": "str", "default": []},
-        "holders": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "nvidia_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 30},

@@ -50,10 +50,6 @@ options:
     type: list
     elements: str
     default: []
-  holders:
-    description: Whether to find out who has accelerators open, in the open files of all processes. That needs root.
-    type: bool
-    default: false
   compare:
     description:
       - Whether to compare the host with its state in force, too, and return RV(in_force).
@@ -112,9 +108,8 @@ EXAMPLES = r"""
     npu_smi: /srv/captures/replay node-17
     nvidia_smi: /srv/captures/replay-gpu node-17
 
-- name: Gather who has NPUs open, and which services are not installed
+- name: Gather which services are not installed
   npu.affinity.topology_facts:
-    holders: true
     units:
       - vllm@0.service
 
@@ -454,6 +449,29 @@ ansible_facts:
             - The values are those of the plan.
           type: dict
           sample: {"strategy": "topo_affinity", "npus": [{"id": 0, "pci": "0000:c1:00.0", "pool": "144-167", "slice": "npu-0.slice"}]}
+        users:
+          description:
+            - Who uses accelerators, by cgroup. An open device file tells, which root alone can see of all processes.
+            - C(kind) is one of V(service), V(container), V(pod), V(session) and V(other), C(engine) one of V(docker), V(podman),
+              V(containerd), V(crio) and an empty text.
+            - C(witness) is V(open) for open device files, V(tool) where C(npu-smi) alone lists a process, and V(allowed) for a container
+              that was given a device and has not opened it.
+            - C(cpus) and C(mems) are those that the cgroup grants. A process has those that its threads may use, all together.
+          type: list
+          elements: dict
+          sample:
+            - group: /system.slice/vllm.service
+              kind: service
+              unit: vllm.service
+              engine: ""
+              container: null
+              name: vllm.service
+              devices: [davinci0]
+              npus: [{kind: npu, id: 0}]
+              processes: [{pid: 4711, start: 81422, command: python3, devices: [davinci0], cpus: 0-191}]
+              cpus: 0-191
+              mems: 0-7
+              witness: open
         problems:
           description: Sentences about everything that could not be read or does not fit together.
           type: list
@@ -485,12 +503,6 @@ ansible_facts:
           returned: with O(units)
           type: dict
           sample: {"tp.service": {"ASCEND_RT_VISIBLE_DEVICES": {"value": "3", "file": "/etc/systemd/system/tp.service", "wins": false}}}
-        holders:
-          description: Who has accelerators open, by C(cgroup), with C(processes) (number and command) and C(devices).
-          returned: with O(holders)
-          type: list
-          elements: dict
-          sample: [{cgroup: /system.slice/docker-4f5e.scope, processes: [4711 python], devices: [/dev/davinci0]}]
 """
 
 from typing import TYPE_CHECKING, Any
@@ -513,7 +525,6 @@ def argument_spec() -> dict[str, Any]:
         "npu_smi": {"type": "str"},
         "nvidia_smi": {"type": "str"},
         "units": {"type": "list", "elements": "str", "default": []},
-        "holders": {"type": "bool", "default": False},
         "hardware": {"type": "dict"},
         "timeout": {"type": "int", "default": 30},
     }
@@ -557,7 +568,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
         module.fail_json(msg="npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
-    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "holders")}
+    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units")}
     try:
         host = host_at(module.params["root"], module.params["timeout"])
         topology = gather(host, **questions)

@@ -13,6 +13,7 @@ from typing import IO, Any, Callable, Container, Iterable, Iterator, NamedTuple,
 
 from .._host import CommandError, Host, Result
 from .._recorded import relative
+from .._users.devices import numbers, opened
 
 SMALL = 1 << 16
 """The size in bytes up to which a file is kept that was looked at and perhaps not read."""
@@ -23,8 +24,7 @@ _SCRIPT = 1 << 18
 """Bytes of a file that may be a script: so many are looked at."""
 _LONG = ("/sys/", "/proc/", "/run/npu-affinity/", "/etc/npu-affinity/", "/usr/local/lib/npu-affinity/")
 """Where files lie that are kept wholly, or left out for their size."""
-_DEVICE_FILE = re.compile(r"/dev/(davinci(\d+|_manager)|nvidia[\w-]*)\Z")
-_OPEN_FILES = re.compile(r"/proc/\d+/fd\Z")
+_OPEN_FILES = re.compile(r"/proc/(\d+)/fd\Z")
 
 
 class Recording(Host):
@@ -99,10 +99,6 @@ def copy(recording: Recording, keep: Callable[[str, bytes], bytes], whole: Conta
             continue
         seen.add(path)
         place = host.path(path)
-        if _OPEN_FILES.match(posixpath.dirname(path)):
-            device = _device(place, host.live)
-            found.links.update({path: device} if device else {})
-            continue
         try:
             mode = os.lstat(place).st_mode
         except OSError:
@@ -124,6 +120,11 @@ def copy(recording: Recording, keep: Callable[[str, bytes], bytes], whole: Conta
             found.directories.append(path)
             continue
         _copy_file(found, (path, place), wanted.get(path, False), keep, path.startswith(_LONG) or path in whole)
+    files = numbers(host)
+    for folder, match in [(folder, match) for folder, match in zip(recording.listed, map(_OPEN_FILES.match, recording.listed)) if match]:
+        found.links.update(
+            ("%s/%s" % (folder, name), "/dev/" + device) for name, device in opened(host, int(match.group(1)), files).items()
+        )
     found.absent.extend(sorted(absent))
     _copy_names(found, recording)
     return found
@@ -168,19 +169,6 @@ def _topmost_missing(host: Host, path: str) -> str:
     while above != "/" and not host.exists(above):
         path, above = above, posixpath.dirname(above)
     return path
-
-
-def _device(place: str, live: bool) -> str | None:
-    """Return the path of the accelerator's device file that an open file is, by its number where a container calls it otherwise."""
-    try:
-        target = os.readlink(place)
-        if not live or not target.startswith("/dev/"):
-            return target if _DEVICE_FILE.match(target) else None
-        number = os.stat(place).st_rdev
-        names = ["/dev/" + name for name in os.listdir("/dev")]
-        return next((name for name in names if _DEVICE_FILE.match(name) and os.stat(name).st_rdev == number != 0), None)
-    except OSError:
-        return None
 
 
 def _copy_names(found: Copy, recording: Recording) -> None:

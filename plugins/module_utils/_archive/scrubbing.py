@@ -26,6 +26,7 @@ from .._state.files import MARKER, is_ours
 from .._state.previous import PATH as PREVIOUS
 from .._state.unit_files import FOLDERS, LISTS
 from .._features.vnpu.layout import LIBRARY
+from .._users.engines import DOCKER, PODMAN
 from . import command_lines
 from .command_lines import REMOVED
 
@@ -41,7 +42,7 @@ _JSON = re.compile(r"/run/npu-affinity/[\w-]+\.json\Z|/etc/npu-affinity/(?:plan|
 _SAID_OF_PROCESS = re.compile(r"(process \d+ \([\w./+@-]*).*?(\)(?: of [\w@.:\\-]+)?: )")
 _CPU_MANAGER_KEYS = ("policyName", "defaultCpuSet", "defaultCPUSet", "entries", "podEntries", "checksum", "data", "dataChecksum")
 _FILES_KEY = "EnvironmentFile"
-_KEYS = {*LISTS, _FILES_KEY, "NUMAPolicy", "Slice", "Delegate", "WantedBy", "RequiredBy", "Alias"}
+_KEYS = {*LISTS, _FILES_KEY, "NUMAPolicy", "Slice", "Delegate", "DeviceAllow", "WantedBy", "RequiredBy", "Alias"}
 _OUR_KEYS = {*_KEYS, "Description", "Wants", "After", "ConditionPathExists", "Type", "TimeoutStartSec", "OnActiveSec", "OnUnitActiveSec"}
 _OUR_UNITS = re.compile(r"/(?:npu|gpu)[\w@.\\-]*\.(?:slice|service|timer)\Z|/50-npu-affinity[\w-]*\.conf\Z")
 _OUR_COMMAND = re.compile(r"[\w./+-]+ -m npu_affinity\.\w+(?: [\w./:%-]+)*\Z")
@@ -104,7 +105,9 @@ def _rule(path: str, text: str, kubelet_files: Collection[str]) -> Callable[[str
         return _kubelet_settings
     if path.startswith((*FOLDERS, "/run/systemd/")):
         return lambda unit: _unit(path, unit)
-    named = {PREVIOUS: _previous, RECOVERY: _recovery, VERSION_FILE: _driver_version}
+    named = {PREVIOUS: _previous, RECOVERY: _recovery, VERSION_FILE: _driver_version, PODMAN: _containers}
+    if path.startswith(DOCKER + "/"):
+        return _container
     if path in named:
         return named[path]
     for end, rule in (("/" + CPU_MANAGER, _cpu_manager), ("/ld.so.preload", _paths), ("/active_profile", _first_words)):
@@ -291,6 +294,22 @@ def _recovery(text: str) -> str:
     return "".join((line if in_recovery_file(line) else REMOVED) + "\n" for line in text.splitlines())
 
 
+def _container(text: str) -> str:
+    """Return what is read of a container in docker's files, which have its whole environment."""
+    document = _document(text)
+    if not isinstance(document, dict):
+        return "{\n"
+    devices = document.get("Devices")
+    paths = [{"PathOnHost": row.get("PathOnHost")} for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
+    return json.dumps({"Name": document.get("Name"), "Devices": paths}) + "\n"
+
+
+def _containers(text: str) -> str:
+    document = _document(text)
+    rows = [row for row in document if isinstance(row, dict)] if isinstance(document, list) else []
+    return json.dumps([{key: row.get(key) for key in ("id", "names")} for row in rows]) + "\n"
+
+
 def _document(text: str) -> Any:
     """Return what a JSON text says, None for one that is none."""
     try:
@@ -341,5 +360,5 @@ def _previous(text: str) -> str:
     return "{\n" if document is None else json.dumps(plain(document), indent=1, sort_keys=True) + "\n"
 
 
-_DOCUMENTS = (_json, _history, _previous, _kubelet_settings, _cpu_manager)
+_DOCUMENTS = (_container, _containers, _json, _history, _previous, _kubelet_settings, _cpu_manager)
 """Rules for what is not read line by line."""

@@ -14,8 +14,9 @@ from .._features.device_share.switching import Report, switch
 from .._features.device_share.tool import Cards, Refusal, ShareTool
 from .._host import Host
 from .._features.irq.affinity import Row, grouped
+from .._kernel.devices import SQ
 from .._kernel.interrupts import KINDS
-from .._features.irq.binding import SQ, bind, choices
+from .._features.irq.binding import bind, choices
 from .._features.irq.irqbalance import freedom, until_first_pass
 from .._features.irq.movers import UNKNOWN, movers
 from .._features.irq.rebinds import Rebinds

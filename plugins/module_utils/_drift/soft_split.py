@@ -10,19 +10,23 @@ that got its devices another way runs without any limit, and nothing else says s
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._host import Host
-from .._kernel.holders import User, in_group, processes_below, users_of_accelerators
+from .._users.finding import processes_below, users
+from .._users.groups import in_group
+from .._users.sentences import listed
 from .._features.threads.tasks import started_with
 from .._features.vnpu.layout import LIBRARY, PRELOAD
 from .._features.vnpu.presence import lacking
 from .._plan_file import Device
 from .findings import EDIT, OLD_PROCESS, Cause, Findings
 
+if TYPE_CHECKING:
+    from .._documents import NpuUser
+
 QUOTA = "NPU_MEM_QUOTA="
 """How the variable begins that every container with a share has, whoever started it."""
-_SHOWN = 3
 
 
 def check_soft_split(
@@ -39,21 +43,24 @@ def check_soft_split(
     remark. ``idle`` are units that are known not to run, ``ours`` files that are compared otherwise.
     """
     _check_files(findings, host, folder, vnpus, ours)
-    users = users_of_accelerators(host)
+    left = users(host)
     for vnpu in vnpus:
-        inside = {process: users.pop(process) for process in list(users) if in_group(users[process].cgroup, vnpu["slice"])}
+        inside = [user for user in left if in_group(user["group"], vnpu["slice"])]
+        left = [user for user in left if user not in inside]
         limiter = vnpu.get("limiter")
-        members = {process: user for process, user in inside.items() if not limiter or not in_group(user.cgroup, limiter)}
+        members = _commands(user for user in inside if not limiter or not in_group(user["group"], limiter))
         if members:
             _check_library(findings, host, "vNPU " + vnpu["name"], members, findings.devices.get(vnpu["slice"]))
             if limiter and limiter not in idle:
                 _check_limiter(findings, host, vnpu, members)
-    others: dict[str, dict[int, User]] = {}
-    for process, user in users.items():
-        if any(text.startswith(QUOTA) for text in started_with(host, process)):
-            others.setdefault(user.cgroup.rpartition("/")[2] or "/", {})[process] = user
-    for group, members in sorted(others.items()):
-        _check_library(findings, host, group, members)
+    for user in left:
+        members = {pid: name for pid, name in _commands([user]).items() if any(text.startswith(QUOTA) for text in started_with(host, pid))}
+        if members:
+            _check_library(findings, host, user["group"].rpartition("/")[2] or "/", members)
+
+
+def _commands(found: Iterable[NpuUser]) -> dict[int, str]:
+    return {process["pid"]: process["command"] for user in found for process in user["processes"]}
 
 
 def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]], ours: Iterable[str]) -> None:
@@ -71,7 +78,7 @@ def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[Ma
         findings.same("files", "%s/%s" % (folder, PRELOAD))
 
 
-def _check_library(findings: Findings, host: Host, title: str, members: Mapping[int, User], device: Device | None = None) -> None:
+def _check_library(findings: Findings, host: Host, title: str, members: Mapping[int, str], device: Device | None = None) -> None:
     """Compare the libraries of processes, as far as they may be read."""
     maps = {process: host.read("/proc/%s/maps" % process) for process in members}
     without = [process for process, text in maps.items() if text is not None and "/" + LIBRARY not in text]
@@ -83,7 +90,7 @@ def _check_library(findings: Findings, host: Host, title: str, members: Mapping[
     findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", found, cause, device)
 
 
-def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], members: Mapping[int, User]) -> None:
+def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], members: Mapping[int, str]) -> None:
     unit, name = vnpu["limiter"], "limiter of vNPU " + vnpu["name"]
     if processes_below(host, unit):
         findings.same("processes", name)
@@ -93,6 +100,5 @@ def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], memb
     findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit=unit)
 
 
-def _named(members: Mapping[int, User], processes: Sequence[int]) -> str:
-    shown = ", ".join("%s %s" % (process, members[process].name) for process in processes[:_SHOWN])
-    return shown + (" and %d more" % (len(processes) - _SHOWN) if len(processes) > _SHOWN else "")
+def _named(members: Mapping[int, str], processes: Sequence[int]) -> str:
+    return listed(["%d %s" % (process, members[process]) for process in processes])

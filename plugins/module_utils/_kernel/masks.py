@@ -44,13 +44,14 @@ def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
     return possible(host) or cpus if granted and granted <= cpus else cpus
 
 
-def cpuset(host: Host, pid: int) -> set[int] | None:
-    """Return the set of CPUs that the cgroup of a process grants it, or None where no cpuset controller says so."""
+def cpuset(host: Host, pid: int, kind: str = "cpus") -> set[int] | None:
+    """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process grants it, or None where no cpuset controller says so."""
     for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
         _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpuset" not in controllers.split(","):
             continue
-        top, name = (CGROUPS + "/cpuset", "cpuset.effective_cpus") if controllers else (CGROUPS, "cpuset.cpus.effective")
+        top, name = (CGROUPS + "/cpuset", "cpuset.effective_%s") if controllers else (CGROUPS, "cpuset.%s.effective")
+        name %= kind
         folder = path
         while folder.startswith("/"):
             text = host.read("%s/%s/%s" % (top, folder.strip("/"), name))

@@ -14,9 +14,9 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
 from .._host import Host
-from .._features.irq.binding import share_out
+from .._kernel.devices import share_out
 from .._kernel.cpus import CPU_FOLDER, read_list
-from .._kernel.interrupts import interrupt_names, vectors
+from .._kernel.interrupts import interrupt_names, requested
 from .._plan_file import Device
 from .._features.threads.memory import tables
 from .._features.threads.tasks import Process, find, groups_of, titles_of
@@ -119,7 +119,7 @@ def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
     functions: dict[str, list[Mapping[str, Any]]] = {}
     for npu in plan["npus"]:
         functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
-    shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
+    shares = [share for pci, npus in functions.items() for share in share_out(npus, requested(host, pci, names) if pci else [])]
     return {Device.of(npu).title: {vector.irq for vector in own} for npu, _number, own in shares}
 
 

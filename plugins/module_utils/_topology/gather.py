@@ -13,12 +13,12 @@ from .._host import Host
 from .._features.irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
 from .._kernel import pci
-from .._kernel.holders import groups_of_holders
 from .._kernel.machine import machine
 from .._kubelet.facts import kubelet
 from .._programs import programs
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment
+from .._users.finding import users
 from . import gpus as _gpus
 from . import npus as _npus
 
@@ -35,13 +35,12 @@ def gather(
     npu_smi: str | None = None,
     nvidia_smi: str | None = None,
     units: Iterable[str] = (),
-    holders: bool = False,
 ) -> Topology:
     """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
-    ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there, and ``holders`` asks who
-    has accelerators open: the result then has ``missing_units`` and ``unit_environment``, and ``holders``.
+    ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there: the result then
+    has ``missing_units`` and ``unit_environment``.
     """
     problems: list[str] = []
     devices = pci.accelerators(host)
@@ -51,7 +50,7 @@ def gather(
     if not online:
         problems.append("No CPU is online by %s." % host.path(_cpus.CPU_FOLDER + "/online"))
     nodes = _attempt(problems, [], _cpus.nodes, host, online)
-    npus, driver = _npus.gather(host, tool, devices, nodes, device_share, problems)
+    npus, driver, listed = _npus.gather(host, tool, devices, nodes, device_share, problems)
     gpus = _gpus.gather(host, nvidia_smi, devices, problems)
     unlisted: list[Any] = _npus.unlisted(devices, npus)
     facts: Topology = {
@@ -67,14 +66,13 @@ def gather(
         "applied": _attempt(problems, None, applied, host),
         "drop_ins": drop_ins_of_services(host),
         "programs": programs(host),
+        "users": users(host, npus + gpus, listed, problems),
         "problems": problems,
     }
     if units:
         facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
-    if holders:
-        facts["holders"] = groups_of_holders(host)
     return facts
 
 

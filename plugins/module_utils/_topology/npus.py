@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.pci import DEVICE_FOLDER, numa_node
+from .._plan_file import Device
 from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
 from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version
@@ -64,8 +65,9 @@ def gather(
     nodes: Sequence[Mapping[str, Any]],
     device_share: bool,
     problems: list[str],
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return ``(npus, {version, npu_smi})``: the NPUs ascending by logic id, and the versions of driver and tool.
+) -> tuple[list[dict[str, Any]], dict[str, Any], dict[int, list[Device]]]:
+    """Return ``(npus, {version, npu_smi}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and tool, and the
+    processes that npu-smi lists; its table can be cut short.
 
     ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
     """
@@ -79,7 +81,11 @@ def gather(
         problems.extend(_inconsistencies(host, chips, present, nodes))
     info = info or {"version": None, "npu_smi": None}
     driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
-    return sorted(chips, key=lambda chip: chip["id"]), driver
+    listed: dict[int, list[Device]] = {}
+    for process in info.get("processes", ()):
+        own = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]
+        listed.setdefault(process["pid"], []).extend(own)
+    return sorted(chips, key=lambda chip: chip["id"]), driver, listed
 
 
 def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:

@@ -18,10 +18,7 @@ Settings = dict[str, dict[str, Any]]
 """``{role: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the role."""
 
 
-GATHERING = {
-    f"{PREFIX}{name}"
-    for name in ("plan_enabled", "root", "npu_smi", "nvidia_smi", "timeout", "services", "workloads", "vnpus", "housekeeping")
-}
+GATHERING = {f"{PREFIX}{name}" for name in ("plan_enabled", "root", "npu_smi", "nvidia_smi", "timeout", "services", "workloads", "vnpus")}
 """The variables that :func:`gathered_by` reads."""
 
 
@@ -30,7 +27,7 @@ def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
     units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
     units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
     asked = {name: plan[name] for name in ("enabled", "root", "npu_smi", "nvidia_smi", "timeout")}
-    return {**asked, "units": units, "device_share": bool(plan["vnpus"]), "holders": bool(plan["housekeeping"])}
+    return {**asked, "units": units, "device_share": bool(plan["vnpus"])}
 
 
 def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:

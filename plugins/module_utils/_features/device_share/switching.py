@@ -16,7 +16,8 @@ from ..._outside import say
 from ..._table import count
 from ..._cpulist import compress
 from ..._host import Host
-from ..._kernel.holders import holders
+from ..._users.finding import users
+from ..._users.sentences import holders
 from ..._kernel.pci import accelerators
 from ..._smi.driver import installed_version
 from ..._state import previous
@@ -220,7 +221,8 @@ def _judge(host: Host, tool: ShareTool, cards: Cards, report: Report, card: int,
     where = "chip %s is not %s" % (", ".join(map(str, wrong)), "on" if report.wanted[card][wrong[0]] else "off")
     if refused and refused.kind == "busy":
         report.busy.append(card)
-        found = holders(host, cards.nodes[card], tool.processes(card))
+        pids = tool.processes(card)
+        found = holders(users(host, listed=dict.fromkeys(pids, ())), cards.nodes[card], pids)
         by = ": " + found if found else " (exporters and device plugins count)"
         report.failed[card] = "%s, because a container holds the card%s; stop it and run again" % (where, by)
     elif refused:

@@ -36,8 +36,8 @@ class Refusal(Exception):
 class Cards:
     """The cards of a host: ``chips`` is ``{card: [chips]}``, ``by_chip`` those whose chips are switched one by one, ``a3`` those of A3.
 
-    ``nodes`` is ``{card: [device nodes]}``, numbered by physical id, or by logic id where the product prints no other. ``rows`` are those
-    of ``info -m``, or NPUs of the fact ``npu_affinity_topology``.
+    ``nodes`` is ``{card: [names of device files]}``, numbered by physical id, or by logic id where the product prints no other.
+    ``rows`` are those of ``info -m``, or NPUs of the fact ``npu_affinity_topology``.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -48,7 +48,7 @@ class Cards:
         for row in rows:
             self.chips.setdefault(row["card"], []).append(row["chip"] or 0)
             number = row.get("logic_id", row.get("id")) if row.get("phy_id") is None else row["phy_id"]
-            self.nodes.setdefault(row["card"], []).append("/dev/davinci%s" % number)
+            self.nodes.setdefault(row["card"], []).append("davinci%s" % number)
             family, name = row.get("family"), row.get("name") or ""
             if "310" in (family or name):
                 self.by_chip.add(row["card"])

@@ -16,14 +16,14 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import re
 import time
-from typing import Any, Container, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 
 from ..._table import count
 from ..._cpulist import compress, expand
 from ..._host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
+from ..._kernel.devices import SQ, share_out
 from ..._kernel.interrupts import (
     KINDS,
     Interrupt,
@@ -48,7 +48,7 @@ from .feature import REBINDS, SECTION, UNCHANGEABLE
 from .affinity import Report, Row, Step, grouped, require_memory, settle, subject
 from .rebinds import Rebinds, forget
 
-SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
+CQ = "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
 THREAD = "dev%d_sq_task"
 POLL_THREAD = "uvb_poll_window"
@@ -57,10 +57,7 @@ keeps 15 characters)."""
 HOST = "host"
 """In the place of a PCI function: what belongs to no NPU."""
 PROGRAM = "npu_affinity irq"
-_MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+\Z")
 _CQ_OF_A_PHYSICAL_FUNCTION = 16
-Device = Tuple[Optional[int], List[Vector]]
-"""The driver's number of a device, None where it does not tell, and the vectors of it."""
 
 
 def choices(npu: Mapping[str, Any], online: Container[int], turn: int = 0) -> dict[str, list[int]]:
@@ -84,53 +81,6 @@ def wanted(npu: Mapping[str, Any], found: Sequence[Vector], online: Container[in
     completions = [vector.irq for vector in found if vector.name == CQ]
     cpus.update((irq, orders[place % turns][CQ]) for place, irq in enumerate(completions))
     return cpus
-
-
-def share_out(npus: Sequence[Mapping[str, Any]], found: list[Vector]) -> list[tuple[Mapping[str, Any], int, list[Vector]]]:
-    """Return ``[(npu, device number, vectors)]`` for the NPUs of one PCI function, in the order given.
-
-    One NPU alone has all vectors. Two chips of a card can share a function (300I Duo); NPUs and the driver's devices are then matched
-    by number, and those left over in the order of chips and numbers. Where there are fewer devices than chips the later chips get no
-    vectors, and numbers that follow on. Both are assumptions: no source tells how the driver numbers the devices of such a card.
-    """
-    devices = _devices(found)
-    if len(npus) == 1 and len(devices) < 2:
-        devices = [(number, found) for number, _own in devices] or [(None, found)]
-    ordered = sorted(npus, key=lambda npu: (npu.get("chip") or 0, npu["id"]))
-    matched = {npu["id"]: device for device in devices for npu in npus if device[0] == _expected_number(npu)}
-    left = [device for device in devices if device not in matched.values()]
-    matched.update(zip([npu["id"] for npu in ordered if npu["id"] not in matched], left))
-    numbers = {key: number for key, (number, _own) in matched.items() if number is not None}
-    first = next((npu for npu in ordered if npu["id"] in numbers), None)
-    shares = []
-    for npu in npus:
-        number = numbers.get(npu["id"])
-        if number is None:
-            number = _expected_number(npu)
-            if first and npu.get("phy_id") is None:
-                number = numbers[first["id"]] + ordered.index(npu) - ordered.index(first)
-        shares.append((npu, number, matched[npu["id"]][1] if npu["id"] in matched else []))
-    return shares
-
-
-def _expected_number(npu: Mapping[str, Any]) -> int:
-    return int(npu["id"] if npu.get("phy_id") is None else npu["phy_id"])
-
-
-def _devices(found: Iterable[Vector]) -> list[Device]:
-    """Return ``[(number or None, vectors)]``, ascending: a mailbox interrupt starts a device and tells its number; else an SQ does."""
-    named = any(_MAILBOX.match(vector.name) for vector in found)
-    devices: dict[int, list[Vector]] = {}
-    current = None
-    for vector in found:
-        match = _MAILBOX.match(vector.name)
-        if match:
-            current = int(match.group(1))
-        elif not named and vector.name == SQ:
-            current = len(devices)
-        if current is not None:
-            devices.setdefault(current, []).append(vector)
-    return [(number if named else None, devices[number]) for number in sorted(devices)]
 
 
 class _Survey:

@@ -11,21 +11,15 @@ cgroups(7), and systemd's ``docs/CGROUP_DELEGATION.md`` for the paths.
 
 from __future__ import annotations
 
-import os
-import re
-import stat
 import sys
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..._cpulist import expand
 from ..._host import Host
-from ..irq.binding import share_out
-from ..._kernel.interrupts import interrupt_names, vectors
 from ..._plan_file import PATH as PLAN
 from ..._plan_file import Device, plan_npus, read
+from ..._users.devices import numbers, opened, owners
 
-_DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)")
-_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 ROLES = ("main", "acl", "release", "kv")
 
 
@@ -152,58 +146,6 @@ def depth_of(paths: Iterable[list[str]], unit: str) -> int | None:
     return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
 
 
-def _devices_of(host: Host, plan: Mapping[str, Any]) -> dict[str, Device]:
-    """Return ``{name: key}`` of the device files below ``/dev``: ``davinci<N>`` and ``nvidia<N>``.
-
-    N is the driver's number of an NPU, see :func:`irq.binding.share_out`, where a number that interrupts tell takes precedence of one that
-    only stands in; and the minor number of a GPU, which its driver tells in ``/proc`` and which need not be that of nvidia-smi.
-    """
-    names = interrupt_names(host)
-    functions: dict[str, list[Mapping[str, Any]]] = {}
-    devices = {}
-    for npu in plan["npus"]:
-        pci = (npu.get("pci") or "").lower()
-        if Device.of(npu).kind == "gpu":
-            minor = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci) or "")
-            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = Device.of(npu)
-        else:
-            functions.setdefault(pci, []).append(npu)
-    shares = [share for pci, npus in functions.items() for share in share_out(npus, vectors(host, pci, names) if pci else [])]
-    devices.update(("davinci%s" % number, Device.of(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
-    return devices
-
-
-def _device_files(host: Host) -> dict[int, str]:
-    """Return ``{device: name}`` of the running machine's device files, by which they are known whatever a container calls them."""
-    files = {}
-    names = host.names("/dev", "davinci[0-9]*") + host.names("/dev", "nvidia[0-9]*") if host.live else ()
-    for name in names:
-        try:
-            state = os.stat("/dev/" + name)
-        except OSError:
-            continue
-        if _DEVICE.fullmatch("/dev/" + name) and stat.S_ISCHR(state.st_mode):
-            files[state.st_rdev] = name
-    return files
-
-
-def _open_devices(host: Host, pid: int, files: Mapping[int, str]) -> set[str]:
-    """Return the names ``davinci<N>`` and ``nvidia<N>`` of the device files that a process has open, in another tree by their paths."""
-    found: set[str | None] = set()
-    for name in host.names("/proc/%d/fd" % pid):
-        path = host.path("/proc/%d/fd/%s" % (pid, name))
-        try:
-            target = os.readlink(path)
-            if host.live and files and target.startswith("/dev/"):
-                found.add(files.get(os.stat(path).st_rdev))
-        except OSError:
-            continue
-        match = None if host.live else _DEVICE.fullmatch(target)
-        if match:
-            found.add(match.group(1))
-    return {name for name in found if name is not None}
-
-
 def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: bool = False) -> Found:
     """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
 
@@ -211,7 +153,7 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
     alone unless ``pods``.
     """
     by_device = [group for group in groups if group.by_device]
-    files = _device_files(host)
+    files = numbers(host)
     devices: dict[str, Device] = {}
     processes: list[Process] = []
     in_pods: list[Process] = []
@@ -223,20 +165,20 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
         near = [group for rank, group in ranks if rank is not None and rank == nearest]
         if not near and not by_device:
             continue
-        names = _open_devices(host, pid, files)
+        names = set(opened(host, pid, files).values())
         if names and not devices:
-            devices = _devices_of(host, plan)
-        opened = {devices[name] for name in names if name in devices}
-        near = near or [group for group in by_device if opened & group.keys]
+            devices = owners(host, plan["npus"])
+        held = {devices[name] for name in names if name in devices}
+        near = near or [group for group in by_device if held & group.keys]
         if not near:
             continue
         npus = {Device.of(npu): npu for group in near for npu in group.npus}
-        chosen = sorted(opened & set(npus)) or sorted(npus)
+        chosen = sorted(held & set(npus)) or sorted(npus)
         process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[key] for key in chosen], near[0].title)
-        if opened and not opened & set(npus):
-            others = ", ".join(device.title for device in sorted(opened))
+        if held and not held & set(npus):
+            others = ", ".join(device.title for device in sorted(held))
             text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
-            warnings.append(text % (process.title, process.found_by, others, min(opened).kind.upper()))
+            warnings.append(text % (process.title, process.found_by, others, min(held).kind.upper()))
         (in_pods if of_kubernetes(paths or ()) and not pods else processes).append(process)
     warnings += [
         "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.devices import SQ
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import pod
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options

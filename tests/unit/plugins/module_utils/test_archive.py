@@ -38,7 +38,7 @@ SMALL = {
         "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
     },
 }
-QUESTIONS = {"holders": True, "units": ["vllm@0.service", "irqbalance.service"]}
+QUESTIONS = {"units": ["vllm@0.service", "irqbalance.service"]}
 
 
 def reopened(root, tmp_path, **request):
@@ -65,8 +65,8 @@ def test_a_simulated_host_has_the_same_topology_in_its_archive(tmp_path, machine
 
 
 def test_this_machine_has_the_same_topology_in_its_archive(tmp_path):
-    opened = reopened("/", tmp_path, questions={"holders": True})
-    here, there = gather(Host("/"), holders=True), gather(host_at(opened.folder), holders=True)
+    opened = reopened("/", tmp_path)
+    here, there = gather(Host("/")), gather(host_at(opened.folder))
     assert {name: there[name] for name in ("cpus", "numa", "npus", "kubelet", "irqbalance", "machine", "problems")} == {
         name: here[name] for name in ("cpus", "numa", "npus", "kubelet", "irqbalance", "machine", "problems")
     }

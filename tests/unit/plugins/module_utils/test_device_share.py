@@ -544,7 +544,8 @@ def test_who_holds_a_busy_card_is_named(box):
         (folder / "fd" / "5").symlink_to(node)
     host.faults(busy=[4])
     assert host.switch(True).failed == {
-        4: "chip 0, 1 is not on, because a container holds the card: container 0123456789ab (process 77 npu-exporter); "
+        4: "chip 0, 1 is not on, because a container holds the card: container 0123456789ab (process 77 npu-exporter), "
+        "process 78 python3; "
         "stop it and run again"
     }
 

@@ -39,7 +39,7 @@ MACHINE = {
 UNIT = "vllm@0.service"
 UNITS = "etc/systemd/system/"
 MARK = "# Managed by npu.affinity: changes are overwritten.\n"
-QUESTIONS = {"holders": True, "units": [UNIT]}
+QUESTIONS = {"units": [UNIT]}
 STATUS = "Name:\tpython3\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-15\n"
 
 

@@ -99,6 +99,6 @@ def test_the_documentation_names_every_returned_field(root, run):
             for key, field in documented["contains"].items():
                 check(entry[key], field, path + "." + key)
 
-    result = run(root=str(root), units=["vllm@0.service"], holders=True)
+    result = run(root=str(root), units=["vllm@0.service"])
     returned = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]
     check(result["ansible_facts"], returned, "ansible_facts")

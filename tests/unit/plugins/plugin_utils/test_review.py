@@ -85,7 +85,7 @@ def test_what_a_host_does_at_the_moment_is_not_in_the_file():
     busy = {
         **FRESH,
         "npus": [{**npu, "busy": True} for npu in FRESH["npus"]],
-        "holders": [{"cgroup": "/a", "processes": [], "devices": []}],
+        "users": [{"group": "/a", "processes": [], "devices": [], "npus": [], "witness": "open"}],
     }
     assert review_file({"a": variables()}, ["a"]) == review_file({"a": variables(busy)}, ["a"])
 

@@ -332,7 +332,7 @@ def test_what_is_gathered_follows_from_the_settings_of_role_plan():
         "npu_affinity_housekeeping": 0,
     }
     found = features.gathered_by(features.of_features(given)["plan"])
-    assert (found["units"], found["holders"], found["device_share"]) == (["a.service", "b.service"], True, False)
+    assert (found["units"], found["device_share"]) == (["a.service", "b.service"], False)
 
 
 def test_every_switch_of_a_feature_means_what_its_text_says():

@@ -1,0 +1,83 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Device files of accelerators: whose each is, and which of them a process has open. Reads only."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Any, Iterable, Mapping
+
+from .._host import Host
+from .._kernel.devices import share_out
+from .._kernel.interrupts import interrupt_names, requested
+from .._plan_file import Device
+
+_DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)\Z")
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
+
+
+def owners(host: Host, npus: Iterable[Mapping[str, Any]]) -> dict[str, Device]:
+    """Return ``{name: key}`` of the device files below ``/dev`` of entries of a plan or topology: ``davinci<N>`` and ``nvidia<N>``.
+
+    N is the driver's number of an NPU, see :func:`_kernel.devices.share_out`, where a number that interrupts tell takes precedence of one
+    that only stands in; and the minor number of a GPU, which its driver tells in ``/proc`` and which need not be that of nvidia-smi.
+    """
+    names = interrupt_names(host)
+    functions: dict[str, list[Mapping[str, Any]]] = {}
+    devices = {}
+    for npu in npus:
+        pci = (npu.get("pci") or "").lower()
+        if Device.of(npu).kind == "gpu":
+            minor = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci) or "")
+            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = Device.of(npu)
+        else:
+            functions.setdefault(pci, []).append(npu)
+    shares = [share for pci, members in functions.items() for share in share_out(members, requested(host, pci, names) if pci else [])]
+    devices.update(("davinci%s" % number, Device.of(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
+    return devices
+
+
+def numbers(host: Host) -> dict[int, str]:
+    """Return ``{device number: name}`` of the running machine's device files, by which they are known whatever a container calls them.
+
+    Empty for another tree, where device files cannot be: there the paths of open files tell.
+    """
+    files = {}
+    for name in host.names("/dev", "davinci[0-9]*") + host.names("/dev", "nvidia[0-9]*") if host.live else ():
+        try:
+            state = os.stat("/dev/" + name)
+        except OSError:
+            continue
+        if _DEVICE.match("/dev/" + name) and stat.S_ISCHR(state.st_mode):
+            files[state.st_rdev] = name
+    return files
+
+
+def opened(host: Host, pid: int, files: Mapping[int, str]) -> dict[str, str]:
+    """Return the device files that a process has open: ``{number of the open file: name of the device file on the host}``.
+
+    ``files`` is a result of :func:`numbers`. Most files of most processes are none, and are known by the text of their link.
+    """
+    found = {}
+    folder = "/proc/%d/fd" % pid
+    place = host.path(folder)
+    for name in host.names(folder):
+        path = "%s/%s" % (place, name)
+        try:
+            target = os.readlink(path)
+            if not target.startswith("/dev/") or target == "/dev/null":
+                continue
+            device = files.get(os.stat(path).st_rdev) if host.live else _name_of(target)
+        except OSError:
+            continue
+        if device:
+            found[name] = device
+    return found
+
+
+def _name_of(path: str) -> str | None:
+    match = _DEVICE.match(path)
+    return match.group(1) if match else None

@@ -1,0 +1,76 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What container engines and systemd keep in files about containers: their names, and which devices they may open. No client is asked."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Iterator, Mapping
+
+from .._host import Host
+from .._kernel.machine import CGROUPS
+from .._outside import json_of
+from .._state.systemd import slice_path
+from .groups import Group, classified
+
+DOCKER = "/var/lib/docker/containers"
+PODMAN = "/var/lib/containers/storage/overlay-containers/containers.json"
+SCOPES = "/run/systemd/transient"
+_NAME = re.compile(r"/?([A-Za-z0-9][\w.-]*)\Z")
+_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d+):(\d+)|((?:davinci|nvidia)\d+))\b", re.MULTILINE)
+_SLICE = re.compile(r"^Slice=([\w.:\\-]+\.slice)$", re.MULTILINE)
+_ID = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def name_of(host: Host, group: Group) -> str:
+    """Return the name of a container: the one that its engine gave it, else its short id."""
+    container = group.container or ""
+    name: object = None
+    if group.engine == "docker":
+        name = _document(host, "%s/%s/config.v2.json" % (DOCKER, container)).get("Name")
+    elif group.engine == "podman":
+        rows = _document(host, PODMAN, list)
+        names = [row.get("names") for row in rows if isinstance(row, dict) and row.get("id") == container]
+        name = names[0][0] if names and isinstance(names[0], list) and names[0] else None
+    match = _NAME.match(name) if isinstance(name, str) else None
+    return match.group(1) if match else container[:12]
+
+
+def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[str]]]:
+    """Yield the containers that run and were given devices: their group, and the names of the devices.
+
+    systemd has the devices of a scope (``DeviceAllow=``), docker those of each container (``hostconfig.json``). One with all devices
+    (``--privileged``) is given none in particular. ``files`` is a result of :func:`devices.numbers`.
+    """
+    for scope in host.names(SCOPES, "*-*.scope"):
+        match = _SLICE.search(host.read("%s/%s" % (SCOPES, scope)) or "")
+        group = classified("%s/%s" % (slice_path(match.group(1) if match else "system.slice"), scope))
+        if group and group.container:
+            texts = [host.read("%s/%s.d/%s" % (SCOPES, scope, name)) or "" for name in host.names("%s/%s.d" % (SCOPES, scope), "*.conf")]
+            rules = [rule for text in texts for rule in _ALLOWED.findall(text)]
+            found = {files.get(os.makedev(int(major), int(minor))) if major else name for major, minor, name in rules}
+            yield group, {name for name in found if name} | _given(host, group)
+    for top in ("", "/systemd"):
+        for container in host.names("%s%s/docker" % (CGROUPS, top), "*"):
+            group = classified("/docker/" + container) if _ID.match(container) else None
+            if group:
+                yield group, _given(host, group)
+
+
+def _given(host: Host, group: Group) -> set[str]:
+    if group.engine != "docker":
+        return set()
+    devices = _document(host, "%s/%s/hostconfig.json" % (DOCKER, group.container)).get("Devices")
+    paths = [str(row.get("PathOnHost")) for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
+    return {path[5:] for path in paths if re.match(r"/dev/(davinci|nvidia)\d+\Z", path)}
+
+
+def _document(host: Host, path: str, kind: type = dict) -> Any:
+    """Return what a JSON file says, as far as it can be read and is of a kind."""
+    try:
+        found = json_of(host.read(path) or "null")
+    except ValueError:
+        found = None
+    return found if isinstance(found, kind) else kind()

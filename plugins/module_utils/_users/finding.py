@@ -1,0 +1,128 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses the accelerators of a host: one pass over the open files of all processes, by cgroup. Reads only, and asks no engine.
+
+An open device file is the only proof of use: containers can see devices that they never open. Those that may open one of their own and
+have not are found by what systemd and docker allow them, and processes whose files cannot be read by npu-smi's table.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Iterable, Mapping
+
+from .._cpulist import compress, expand
+from .._host import Host
+from .._kernel.masks import cpuset
+from .._plan_file import Device
+from .devices import numbers, opened, owners
+from .engines import allowed, name_of
+from .groups import Group, classified, in_group, path_of
+
+if TYPE_CHECKING:
+    from .._documents import NpuUser, UserProcess
+
+OPEN, ALLOWED, TOOL = "open", "allowed", "tool"
+_START = 19
+"""Which of the fields behind a process's name in ``/proc/<pid>/stat`` is its start, in clock ticks since the boot (proc(5), field 22)."""
+_HIDDEN = "Who uses the accelerators is not wholly known, for root alone can read all open files: gather as root (become: true)."
+
+
+def users(
+    host: Host,
+    npus: Iterable[Mapping[str, Any]] = (),
+    listed: Mapping[int, Iterable[Device]] | None = None,
+    problems: list[str] | None = None,
+) -> list[NpuUser]:
+    """Return who uses accelerators, by cgroup.
+
+    ``npus`` are those of a topology or plan; without them a user has devices and no NPUs. ``listed`` are the processes of npu-smi's table,
+    with their NPUs. What could not be read is added to ``problems``.
+    """
+    files = numbers(host)
+    if host.live and not files and not listed:
+        return []
+    if problems is not None and files and os.geteuid() != 0:
+        problems.append(_HIDDEN)
+    found = {pid: (OPEN, names) for pid in _pids(host) for names in [set(opened(host, pid, files).values())] if names}
+    found.update({pid: (TOOL, set()) for pid in listed or () if pid not in found and host.exists("/proc/%d" % pid)})
+    groups: dict[Group, list[int]] = {}
+    for pid in sorted(found):
+        path = path_of(host.read("/proc/%d/cgroup" % pid))
+        group = classified(path) if path else None
+        if group:
+            groups.setdefault(group, []).append(pid)
+    given = {group: names for group, names in allowed(host, files) if names and group not in groups}
+    whose = owners(host, npus) if groups or given else {}
+    result: list[NpuUser] = []
+    for group, pids in groups.items():
+        processes = [_process(host, pid, found[pid][1]) for pid in pids]
+        keys = {key for pid in pids if not found[pid][1] for key in (listed or {}).get(pid, ())}
+        witness = OPEN if any(process["devices"] for process in processes) else TOOL
+        result.append(_user(host, group, (witness, {name for pid in pids for name in found[pid][1]}), processes, whose, keys))
+    result += [_user(host, group, (ALLOWED, names), [], whose) for group, names in given.items()]
+    return sorted(result, key=lambda user: (user["group"], user["name"]))
+
+
+def _pids(host: Host) -> list[int]:
+    return [int(name) for name in host.names("/proc", "[0-9]*") if name.isdigit()]
+
+
+def _user(
+    host: Host,
+    group: Group,
+    use: tuple[str, set[str]],
+    processes: list[UserProcess],
+    whose: Mapping[str, Device],
+    keys: Iterable[Device] = (),
+) -> NpuUser:
+    witness, names = use
+    npus = sorted({(key.kind, key.id) for key in {*keys, *(whose[name] for name in names if name in whose)}})
+    named = name_of(host, group) if group.container else group.unit if group.kind in ("service", "pod") else None
+    pid = processes[0]["pid"] if processes else None
+    sets = {kind: cpuset(host, pid, kind) if pid else None for kind in ("cpus", "mems")}
+    return {
+        "group": group.path,
+        "kind": group.kind,
+        "unit": group.unit,
+        "engine": group.engine,
+        "container": group.container,
+        "name": named or (processes[0]["command"] if processes else group.path),
+        "devices": sorted(names, key=_numbered),
+        "npus": [{"kind": kind, "id": number} for kind, number in npus],
+        "processes": processes,
+        "cpus": compress(sets["cpus"] or ()),
+        "mems": compress(sets["mems"] or ()),
+        "witness": witness,
+    }
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    kind = name.rstrip("0123456789")
+    return kind, int(name[len(kind) :])
+
+
+def _process(host: Host, pid: int, names: set[str]) -> UserProcess:
+    """Return what is known of a process. Each of its threads can have CPUs of its own."""
+    fields = (host.read("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()
+    tasks = host.names("/proc/%d/task" % pid, "[0-9]*")
+    places = ["/proc/%d/task/%s" % (pid, task) for task in tasks] or ["/proc/%d" % pid]
+    texts = {_allowed_list(host.read(place + "/status") or "") for place in places}
+    return {
+        "pid": pid,
+        "start": int(fields[_START]) if len(fields) > _START else 0,
+        "command": host.read("/proc/%d/comm" % pid) or "ended",
+        "devices": sorted(names, key=_numbered),
+        "cpus": compress({cpu for text in texts for cpu in expand(text)}),
+    }
+
+
+def _allowed_list(text: str) -> str:
+    """Return the CPUs that a thread may use, as its status has them; '' where it has ended."""
+    return text.partition("\nCpus_allowed_list:")[2].partition("\n")[0].strip()
+
+
+def processes_below(host: Host, unit: str) -> list[int]:
+    """Return the numbers of the processes in the cgroup of a unit or below it."""
+    return [pid for pid in _pids(host) if in_group(path_of(host.read("/proc/%d/cgroup" % pid)) or "/", unit)]

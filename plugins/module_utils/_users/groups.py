@@ -1,0 +1,69 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cgroup is: a service, a container of some engine, a pod, a session. Its path tells.
+
+Paths: systemd's ``docs/CGROUP_DELEGATION.md``, runc's and crun's systemd drivers, and ``pkg/kubelet/cm`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_GROUP = re.compile(r"^(?:0:|\d+:name=systemd):(/.*)$", re.MULTILINE)
+_CONTAINER = re.compile(r"(?:(.+)-)?([0-9a-f]{64})(?:\.scope)?\Z")
+_ENGINES = {"docker": "docker", "libpod": "podman", "libpod-payload": "podman", "cri-containerd": "containerd", "nerdctl": "containerd"}
+_ENGINES.update({"crio": "crio"})
+
+
+class Group(NamedTuple):
+    """A cgroup, with the meaning that :class:`_documents.NpuUser` gives to these names."""
+
+    path: str
+    kind: str
+    unit: str | None = None
+    engine: str = ""
+    container: str | None = None
+
+
+def path_of(text: str | None) -> str | None:
+    """Return the path of a process's cgroup as systemd has it, of the text of ``/proc/<pid>/cgroup``; None where there is none."""
+    found = _GROUP.search(text or "")
+    return found.group(1) if found else None
+
+
+def classified(path: str) -> Group | None:
+    """Return what a cgroup belongs to: what systemd or an engine started, whatever groups it made below its own.
+
+    None for the monitor of a container, which hands files on and uses none.
+    """
+    names = path.strip("/").split("/")
+    is_pod = any("kubepods" in name for name in names)
+    pick = -1 if is_pod else 0  # a pod's own is the innermost: a node can itself be a container
+    units = [place for place, name in enumerate(names) if name.endswith((".service", ".scope"))][pick:][:1]
+    containers = [(place, match) for place, match in enumerate(map(_CONTAINER.match, names)) if match][pick:][:1]
+    end = (units or [place for place, _match in containers] or [len(names) - 1])[0]
+    if is_pod and containers:
+        end = containers[0][0]
+    engine, container = "", None
+    for place, match in containers:
+        begin, container = match.groups()
+        if begin and begin.endswith("conmon"):
+            return None
+        engine = _ENGINES.get(begin or names[place - 1], "")
+    unit = names[units[0]] if units else None
+    if is_pod:
+        kind = "pod"
+    elif container:
+        kind = "container"
+    elif names[0] == "user.slice":
+        kind = "session"
+    else:
+        kind = "service" if unit and unit.endswith(".service") else "other"
+    return Group("/" + "/".join(names[: end + 1]), kind, unit, engine, container)
+
+
+def in_group(cgroup: str, unit: str) -> bool:
+    """Whether a cgroup's path leads to a unit or below it."""
+    return "/%s/" % unit in cgroup + "/"

@@ -1,0 +1,40 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How sentences call what uses accelerators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Collection, Iterable, Sequence
+
+if TYPE_CHECKING:
+    from .._documents import NpuUser
+
+_SHOWN = 3
+
+
+def title(user: NpuUser) -> str:
+    """Return how a user is called: ``container vllm``, ``vllm.service``, ``python3``."""
+    return "container %s" % user["name"] if user["container"] else user["name"]
+
+
+def with_processes(user: NpuUser, more: str = "") -> str:
+    """Return a user's title with its processes: ``vllm.service (process 4711 python3)``; ``more`` goes behind these."""
+    found = "process %s%s" % (listed(["%d %s" % (one["pid"], one["command"]) for one in user["processes"]]), more)
+    return found if user["kind"] in ("session", "other") else "%s (%s)" % (title(user), found)
+
+
+def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[int] = ()) -> str:
+    """Return who holds devices (names below ``/dev``) as a short text, '' when nobody is found. ``pids`` are known to hold them."""
+    held = []
+    for user in users:
+        own = [one for one in user["processes"] if one["pid"] in pids or not set(names).isdisjoint(one["devices"])]
+        if own:
+            held.append(with_processes({**user, "processes": own}))
+    return listed(held)
+
+
+def listed(members: Sequence[str]) -> str:
+    """Return the first members of a list, and how many more there are."""
+    rest = " and %d more" % (len(members) - _SHOWN) if len(members) > _SHOWN else ""
+    return ", ".join(members[:_SHOWN]) + rest

@@ -1,0 +1,206 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses an NPU: open device files and what engines allow, by cgroup."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._users import devices
+from ansible_collections.npu.affinity.plugins.module_utils._users.finding import users
+from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of
+from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import holders
+
+ID = "d0c" + "a" * 61
+OTHER = "e1d" + "b" * 61
+POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7_1.slice"
+DOCKER_SCOPE = "/system.slice/docker-%s.scope" % ID
+NPU_SCOPE = "/npu.slice/npu-0.slice/docker-%s.scope" % ID
+NERDCTL_SCOPE = "/system.slice/nerdctl-%s.scope" % ID
+USER = "/user.slice/user-1.slice/user@1.service"
+DOCKER_FILE = "/var/lib/docker/containers/%s/config.v2.json" % ID
+PODMAN_FILE = "/var/lib/containers/storage/overlay-containers/containers.json"
+PODMAN_SCOPE = "/machine.slice/libpod-%s.scope" % ID
+CRI = "cri-containerd-%s.scope" % ID
+CONTAINER = "container"
+
+GROUPS = [
+    (DOCKER_SCOPE, Group(DOCKER_SCOPE, CONTAINER, "docker-%s.scope" % ID, "docker", ID)),
+    (DOCKER_SCOPE + "/init.scope", Group(DOCKER_SCOPE, CONTAINER, "docker-%s.scope" % ID, "docker", ID)),
+    (NPU_SCOPE, Group(NPU_SCOPE, CONTAINER, "docker-%s.scope" % ID, "docker", ID)),
+    ("/docker/" + ID, Group("/docker/" + ID, CONTAINER, None, "docker", ID)),
+    (PODMAN_SCOPE + "/container", Group(PODMAN_SCOPE, CONTAINER, "libpod-%s.scope" % ID, "podman", ID)),
+    ("/machine.slice/libpod-conmon-%s.scope" % ID, None),
+    ("/system.slice/vllm.service/libpod-payload-" + ID, Group("/system.slice/vllm.service", CONTAINER, "vllm.service", "podman", ID)),
+    (NERDCTL_SCOPE, Group(NERDCTL_SCOPE, CONTAINER, "nerdctl-%s.scope" % ID, "containerd", ID)),
+    (POD + "/" + CRI, Group(POD + "/" + CRI, "pod", CRI, "containerd", ID)),
+    (POD + "/crio-%s.scope" % ID, Group(POD + "/crio-%s.scope" % ID, "pod", "crio-%s.scope" % ID, "crio", ID)),
+    (POD + "/crio-conmon-%s.scope" % ID, None),
+    ("/kubepods/burstable/pod7-1/" + ID, Group("/kubepods/burstable/pod7-1/" + ID, "pod", None, "", ID)),
+    ("/docker/%s/kubelet/kubepods/pod7/%s" % (OTHER, ID), Group("/docker/%s/kubelet/kubepods/pod7/%s" % (OTHER, ID), "pod", None, "", ID)),
+    ("/system.slice/vllm.service/worker", Group("/system.slice/vllm.service", "service", "vllm.service")),
+    ("/user.slice/user-0.slice/session-3.scope", Group("/user.slice/user-0.slice/session-3.scope", "session", "session-3.scope")),
+    (USER + "/a.slice/b.service", Group(USER, "session", "user@1.service")),
+    ("/system.slice/run-r1.scope", Group("/system.slice/run-r1.scope", "other", "run-r1.scope")),
+    ("/", Group("/", "other")),
+    ("/moby/free-name", Group("/moby/free-name", "other")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path, group", GROUPS, ids=[path[:40] for path, _group in GROUPS])
+def test_the_path_of_a_cgroup_says_what_it_belongs_to(path, group):
+    assert classified(path) == group
+
+
+CGROUP_FILES = [
+    ("0::/a.slice/b.service\n", "/a.slice/b.service"),
+    ("12:cpuset:/docker/x\n1:name=systemd:/system.slice/b.service\n0::/system.slice/b.service", "/system.slice/b.service"),
+    ("12:cpuset:/docker/x\n", None),
+    ("", None),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize("text, path", CGROUP_FILES)
+def test_the_cgroup_of_a_process_is_that_of_systemd(text, path):
+    assert path_of(text) == path
+
+
+def run(tree, pid, comm, group, *targets, cpus=("0-7",), start=None):
+    folder = "/proc/%d" % pid
+    tree.write({folder + "/comm": comm, folder + "/cgroup": "0::" + group, folder + "/fd": None})
+    if start is not None:
+        fields = " ".join(map(str, range(4, 22)))
+        tree.write({folder + "/stat": "%d (a) (b) S %s %d 0 0" % (pid, fields, start)})
+    for number, target in enumerate(targets):
+        os.symlink(target, "%s%s/fd/%d" % (tree.root, folder, number))
+    for number, allowed in enumerate(cpus):
+        status = "Name:\t%s\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\nMems_allowed_list:\t0" % (comm, allowed)
+        tree.write({"%s/task/%d/status" % (folder, pid + number): status})
+
+
+NPUS = [{"kind": "npu", "id": 4, "phy_id": 0, "pci": "0000:c1:00.0"}, {"kind": "npu", "id": 5, "phy_id": 1, "pci": "0000:01:00.0"}]
+
+
+def test_a_user_has_its_processes_with_their_start_devices_and_the_cpus_of_all_threads(tree):
+    run(tree, 30, "python3", "/system.slice/vllm.service", "/dev/davinci1", "/dev/null", cpus=("0-3", "8-9"), start=777)
+    run(tree, 20, "serve", "/system.slice/vllm.service/w", "/dev/davinci0", "/dev/davinci1")
+    run(tree, 10, "helper", "/system.slice/vllm.service")
+    tree.write({"/sys/fs/cgroup/system.slice/cpuset.cpus.effective": "0-9", "/sys/fs/cgroup/system.slice/cpuset.mems.effective": "0-1"})
+    (user,) = users(tree.host, NPUS)
+    assert user == {
+        "group": "/system.slice/vllm.service",
+        "kind": "service",
+        "unit": "vllm.service",
+        "engine": "",
+        "container": None,
+        "name": "vllm.service",
+        "devices": ["davinci0", "davinci1"],
+        "npus": [{"kind": "npu", "id": 4}, {"kind": "npu", "id": 5}],
+        "processes": [
+            {"pid": 20, "start": 0, "command": "serve", "devices": ["davinci0", "davinci1"], "cpus": "0-7"},
+            {"pid": 30, "start": 777, "command": "python3", "devices": ["davinci1"], "cpus": "0-3,8-9"},
+        ],
+        "cpus": "0-9",
+        "mems": "0-1",
+        "witness": "open",
+    }
+
+
+def test_management_devices_and_names_that_only_begin_alike_are_no_use(tree):
+    run(tree, 1, "npu-exporter", "/system.slice/a.service", "/dev/davinci_manager", "/dev/davinci0x", "/tmp/dev/davinci0")
+    assert users(tree.host, NPUS) == []
+
+
+def test_the_numbers_of_devices_are_those_of_the_driver(tree):
+    tree.write({"/proc/interrupts": " CPU0\n 60: 0 MSI 60 Edge trs-mbox-1-0\n 61: 0 MSI 61 Edge trs-mbox-0-0\n"})
+    tree.write({"/sys/bus/pci/devices/0000:c1:00.0/msi_irqs/60": "", "/sys/bus/pci/devices/0000:01:00.0/msi_irqs/61": ""})
+    run(tree, 1, "a", "/system.slice/a.service", "/dev/davinci1")
+    assert users(tree.host, NPUS)[0]["npus"] == [{"kind": "npu", "id": 4}]
+
+
+def test_a_gpu_is_known_by_the_minor_number_of_its_driver(tree):
+    tree.write({"/proc/driver/nvidia/gpus/0000:17:00.0/information": "Model: x\nDevice Minor: \t 3\n"})
+    run(tree, 1, "a", "/system.slice/a.service", "/dev/nvidia3", "/dev/nvidiactl")
+    (user,) = users(tree.host, [{"kind": "gpu", "id": 0, "pci": "0000:17:00.0"}])
+    assert (user["devices"], user["npus"]) == (["nvidia3"], [{"kind": "gpu", "id": 0}])
+
+
+def test_what_npu_smi_alone_lists_is_known_by_that(tree):
+    run(tree, 7, "python3", "/user.slice/user-0.slice/session-3.scope")
+    (user,) = users(tree.host, NPUS, {7: [Device.of(NPUS[1])], 4000: [Device.of(NPUS[0])]})
+    assert (user["witness"], user["name"], user["devices"], user["npus"]) == ("tool", "python3", [], [{"kind": "npu", "id": 5}])
+
+
+NAMES = {
+    "docker": (DOCKER_FILE, {"Name": "/vllm-1", "Config": {"Env": ["TOKEN=x"]}}, DOCKER_SCOPE, "vllm-1"),
+    "docker, not readable": (DOCKER_FILE, [], DOCKER_SCOPE, "d0caaaaaaaaa"),
+    "docker, hostile": (DOCKER_FILE, {"Name": "/a\x1b[2J"}, DOCKER_SCOPE, "d0caaaaaaaaa"),
+    "podman": (PODMAN_FILE, [{"id": OTHER}, {"id": ID, "names": ["serve"]}], PODMAN_SCOPE, "serve"),
+    "podman, no name": (PODMAN_FILE, [{"id": ID, "names": None}, 3], PODMAN_SCOPE, "d0caaaaaaaaa"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path, document, group, name", list(NAMES.values()), ids=list(NAMES))
+def test_a_container_is_called_as_in_the_files_of_its_engine(tree, path, document, group, name):
+    tree.write({path: json.dumps(document)})
+    run(tree, 1, "a", group, "/dev/davinci0")
+    assert users(tree.host)[0]["name"] == name
+
+
+def test_a_container_that_was_given_a_device_and_has_not_opened_it_is_allowed_to(tree):
+    scopes = "/run/systemd/transient"
+    tree.write({"%s/docker-%s.scope" % (scopes, ID): "[Scope]\nSlice=npu-0.slice\n"})
+    tree.write({"%s/docker-%s.scope.d/50-DeviceAllow.conf" % (scopes, ID): "[Scope]\nDeviceAllow=\nDeviceAllow=/dev/davinci1 rwm\n"})
+    tree.write({"%s/libpod-%s.scope" % (scopes, OTHER): "[Scope]\n", "%s/run-r1.scope" % scopes: "[Scope]\n"})
+    assert [(user["witness"], user["group"], user["npus"], user["processes"]) for user in users(tree.host, NPUS)] == [
+        ("allowed", "/npu.slice/npu-0.slice/docker-%s.scope" % ID, [{"kind": "npu", "id": 5}], [])
+    ]
+    run(tree, 5, "a", "/npu.slice/npu-0.slice/docker-%s.scope" % ID, "/dev/davinci0")
+    assert [user["witness"] for user in users(tree.host, NPUS)] == ["open"]
+
+
+def test_docker_without_systemd_tells_the_devices_of_its_containers(tree):
+    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "", "/sys/fs/cgroup/docker/buildkit/cgroup.procs": ""})
+    rows = [{"PathOnHost": "/dev/davinci0"}, {"PathOnHost": "/dev/davinci_manager"}, 3]
+    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": rows})})
+    (user,) = users(tree.host, NPUS)
+    assert (user["witness"], user["group"], user["devices"], user["engine"]) == ("allowed", "/docker/" + ID, ["davinci0"], "docker")
+
+
+def test_a_device_file_is_known_by_its_number_whatever_a_container_calls_it(tmp_path):
+    class Running(Host):
+        live = True
+
+        def path(self, path):
+            return str(tmp_path / path.rpartition("/")[2])
+
+        def names(self, folder, pattern="*"):
+            return sorted(os.listdir(self.path(folder)))
+
+    (tmp_path / "fd").mkdir()
+    for name, target in {"3": "/dev/full", "4": "/dev/npu-affinity-not-there", "5": "/etc/passwd", "6": "/dev/zero"}.items():
+        (tmp_path / "fd" / name).symlink_to(target)
+    assert devices.opened(Running(), 1, {os.stat("/dev/full").st_rdev: "davinci3"}) == {"3": "davinci3"}
+
+
+def test_holders_of_a_device_are_said_with_their_processes(tree):
+    run(tree, 4711, "python3", DOCKER_SCOPE, "/dev/null", "/dev/davinci5")
+    run(tree, 9, "trainer", "/user.slice")
+    found = users(tree.host, listed={9: ()})
+    assert holders(found, ["davinci5"]) == "container d0caaaaaaaaa (process 4711 python3)"
+    assert holders(found, ["davinci50", "davinci"]) == ""
+    assert holders(found, ["davinci5"], [9]) == "container d0caaaaaaaaa (process 4711 python3), process 9 trainer"
+
+
+def test_many_holders_are_counted(tree):
+    for number in range(1, 8):
+        run(tree, number, "worker", "/system.slice/a%d.service" % number, "/dev/davinci0")
+    text = holders(users(tree.host), ["davinci0"])
+    assert text.count("service") == 3 and text.endswith(" and 4 more")
