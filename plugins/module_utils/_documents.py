@@ -90,6 +90,22 @@ if TYPE_CHECKING:
         mems: str
         witness: str
 
+    class OutsideUser(TypedDict):
+        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``; ``next`` puts it there.
+
+        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`.
+        """
+
+        title: str
+        name: str
+        kind: str
+        unit: str | None
+        npus: List[UsedNpu]
+        pids: List[int]
+        cpus: str
+        pool: str
+        next: str
+
     class _Topology(TypedDict):
         schema: int
         machine: Dict[str, Any]

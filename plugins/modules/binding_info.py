@@ -34,8 +34,8 @@ options:
     type: dict
   topology:
     description:
-      - The fact C(npu_affinity_topology), or its C(npus) alone. NPUs that the plan in force does not have are drift.
-      - It saves asking C(npu-smi) for the cards.
+      - The fact C(npu_affinity_topology), or its C(npus) and C(users) alone. NPUs that the plan in force does not have are drift.
+      - It saves asking C(npu-smi) for the cards, and looking for who uses NPUs.
     type: dict
   must_be_bound:
     description: Whether it is drift that a host was never bound.
@@ -163,6 +163,58 @@ checked:
   sample:
     cpusets: [npu-0.slice CPUs, npu-0.slice memory nodes]
     interrupts: [NPU 0 cq_update_irq, NPU 0 sq_send_trigger_irq]
+outside:
+  description:
+    - What uses NPUs and runs on other CPUs than the plan in force gives these NPUs. It is not drift. Pods are left to the kubelet.
+    - A unit that is in RV(drift) is left out.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    title:
+      description: How sentences call it, with its processes and NPUs.
+      type: str
+    name:
+      description: The container, the service, or else the command.
+      type: str
+    kind:
+      description: One of V(service), V(container), V(session) and V(other).
+      type: str
+    unit:
+      description: The service or scope, or null.
+      type: str
+    npus:
+      description: The NPUs and GPUs that it uses, by C(kind) and C(id).
+      type: list
+      elements: dict
+    pids:
+      description: Its processes that use them.
+      type: list
+      elements: int
+    cpus:
+      description: The CPUs that the threads of these processes may use, all together.
+      type: str
+    pool:
+      description: The CPUs of its NPUs.
+      type: str
+    next:
+      description: What puts it there.
+      type: str
+  sample:
+    - title: vllm.service (pid 21418, NPU 1)
+      name: vllm.service
+      kind: service
+      unit: vllm.service
+      npus: [{kind: npu, id: 1}]
+      pids: [21418]
+      cpus: 0-191
+      pool: 24-47
+      next: "npu_affinity_services: [{unit: vllm.service, npus: [1]}]; bind, then systemctl restart vllm.service"
+outside_sentence:
+  description: RV(outside) in one sentence, empty where there is nothing.
+  returned: success
+  type: str
+  sample: "1 NPU process runs outside its pool: vllm.service (pid 21418, NPU 1) on CPUs 0-191, pool 24-47"
 remarks:
   description: A sentence for everything that is not where the plan wants it and cannot be, or is not yet, which is not drift.
   returned: success
@@ -182,6 +234,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.parts impor
 from ansible_collections.npu.affinity.plugins.module_utils._history.difference import changes
 from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError
 from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import sentence
 
 
 def argument_spec() -> dict[str, Any]:
@@ -212,6 +265,8 @@ def main() -> None:
         changes=changes(known.state, desired),
         drift=[result_of(finding) for finding in findings.drift],
         checked=findings.checked,
+        outside=findings.outside,
+        outside_sentence=sentence(findings.outside),
         remarks=findings.remarks,
         last_change=known.entries[-1].header() if known.state else None,
     )

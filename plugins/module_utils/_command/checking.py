@@ -1,11 +1,11 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a host stands: bound, drifted, pending or not bound, and why. Reads only."""
+"""How a host stands: bound, with or without its workloads, drifted, pending or not bound, and why. Reads only."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from .._table import count
 from .._drift.findings import OLD_PROCESS
@@ -14,10 +14,14 @@ from .._drift.in_force import compare
 from .._host import Host
 from .._state import journal, lock, previous
 from .._transaction.host_files import INTERRUPTED
+from .._users.pools import sentence
 from .known import Known, known, summary
 
-BOUND, DRIFTED, PENDING, NOT_BOUND = "bound", "drifted", "pending", "not bound"
-CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5}
+if TYPE_CHECKING:
+    from .._documents import OutsideUser
+
+BOUND, DRIFTED, PENDING, NOT_BOUND, OUTSIDE = "bound", "drifted", "pending", "not bound", "bound, workloads not"
+CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5, OUTSIDE: 6}
 """The exit status of each state; 1 is an error, and 2 a mistake in the arguments."""
 _SHOWN = 3
 
@@ -31,6 +35,7 @@ class Standing(NamedTuple):
     checked: dict[str, list[str]]
     waiting: Sequence[str]
     remarks: Sequence[str]
+    outside: Sequence[OutsideUser] = ()
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -42,6 +47,7 @@ class Standing(NamedTuple):
             "checked": self.checked,
             "waiting": list(self.waiting),
             "remarks": list(self.remarks),
+            "outside": list(self.outside),
             "last_change": last,
         }
 
@@ -50,6 +56,8 @@ class Standing(NamedTuple):
         objects = sum(map(len, self.checked.values()))
         if self.state == NOT_BOUND:
             return "not bound: there is no plan in force on this host"
+        if self.state == OUTSIDE:
+            return "bound, workloads not: %s" % sentence(self.outside)
         if self.state == BOUND:
             last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
             return "bound: %s, %s as they should be%s" % (count(len(self.known.npus), "NPU"), count(objects, "object"), last)
@@ -70,7 +78,10 @@ def standing(host: Host) -> Standing:
     found = known(host)
     compared = compare(host, history=found.history)
     drift = [result_of(finding) for finding in compared.findings.drift]
-    return Standing(_state(compared.bound, drift, waiting), found, drift, compared.findings.checked, waiting, compared.findings.remarks)
+    state, findings = _state(compared.bound, drift, waiting), compared.findings
+    if state == BOUND and findings.outside:
+        state = OUTSIDE
+    return Standing(state, found, drift, findings.checked, waiting, findings.remarks, findings.outside)
 
 
 def _state(bound: bool, drift: Sequence[dict[str, Any]], waiting: Sequence[str]) -> str:

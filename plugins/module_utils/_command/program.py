@@ -18,6 +18,7 @@ from .._kernel.pci import numa_node
 from .._outside import require_shape, say, shown
 from .._plan_file import PATH
 from .._table import plan_table, wrapped
+from .._users import pools
 from .._version import VERSION
 from . import checking, explaining, running
 from .known import Known, known
@@ -27,7 +28,10 @@ _WIDTH = 120
 REFUSED = 125
 """The exit status of ``run`` where the command was not started, as env(1) and timeout(1) have it."""
 _SUBJECTS = "subjects: pid 1234, npu 3, gpu 0, cpu 17, or in one word npu3, npu-3.slice, cpu17, 0000:c1:00.0"
-_STATES = "exit status: 0 bound, 3 drifted, 4 pending, 5 not bound; 1 not known, because of an error; 2 wrong arguments"
+_STATES = (
+    "exit status: 0 bound, 3 drifted, 4 pending, 5 not bound, 6 bound and its workloads are not; 1 not known, because of an error; "
+    "2 wrong arguments"
+)
 _RUNNING = (
     "The command takes the place of this process. It starts in the slice of its NPUs, with their memory nodes and with "
     "ASCEND_RT_VISIBLE_DEVICES (GPUs: CUDA_VISIBLE_DEVICES); its affinity mask has the CPUs of role main where role threads is on, else "
@@ -104,7 +108,9 @@ def _verify(host: Host, options: argparse.Namespace) -> int:
     else:
         _print([found.line().partition("; 'npu-affinity verify'")[0]])
         _print(entry["sentence"] for entry in found.drift)
-        _print("remark: " + sentence for sentence in found.remarks)
+        _print([pools.sentence(found.outside)] if found.outside and found.state != checking.OUTSIDE else ())
+        _print("%s: %s" % (user["title"], user["next"]) for user in found.outside)
+        _print("remark: " + text for text in found.remarks)
     return checking.CODES[found.state]
 
 

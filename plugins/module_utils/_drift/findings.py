@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 from .._plan_file import Device
+
+if TYPE_CHECKING:
+    from .._documents import OutsideUser
 
 KINDS = (
     "plan",
@@ -97,13 +100,15 @@ class Findings:
     """What was compared so far.
 
     ``checked`` is ``{kind: [object]}``, ``drift`` has the :class:`Finding` list in the order of looking; ``remarks`` are sentences on what
-    is not drift. ``devices`` are those of units, which a finding on the unit then has.
+    is not drift. ``outside`` is what uses NPUs and runs on other CPUs than these have, which is not drift either: it was not started where
+    a bind could reach it. ``devices`` are those of units, which a finding on the unit then has.
     """
 
     def __init__(self) -> None:
         self.checked: dict[str, list[str]] = {}
         self.drift: list[Finding] = []
         self.remarks: list[str] = []
+        self.outside: list[OutsideUser] = []
         self.devices: dict[str, Device] = {}
 
     def same(self, kind: str, name: str) -> None:

@@ -21,6 +21,8 @@ from .findings import Findings
 from .plan import check_new_npus, check_npus, check_plan
 from .soft_split import check_soft_split
 from .threads import check_threads
+from .._users.finding import users
+from .._users.pools import placed
 from .tuning import check_tuning
 from .units import available, check_cpusets, check_failures, check_services, check_units
 
@@ -101,7 +103,17 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     if wanted.soft_split:
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
+    _check_users(findings, host, plan, wanted.topology or {})
     return bound, findings
+
+
+def _check_users(findings: Findings, host: Host, plan: Mapping[str, Any], topology: Mapping[str, Any]) -> None:
+    """Note what uses NPUs and runs outside their pools, but for units that are drift by themselves. ``users`` of the topology tell."""
+    there = topology["users"] if "users" in topology else users(host, plan["npus"])
+    found = placed(there, plan)
+    drifted = {finding.unit for finding in findings.drift if finding.unit}
+    findings.outside = [user for user in found.outside if user["unit"] not in drifted]
+    findings.remarks += found.remarks()
 
 
 def _devices_of_units(plan: Mapping[str, Any], binding: Mapping[str, Any]) -> dict[str, Device]:

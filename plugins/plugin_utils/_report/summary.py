@@ -16,6 +16,8 @@ RESULTS = (
     "__npu_affinity_kubelet_result",
 )
 """What the tasks of a bind register."""
+OUTSIDE = "bound, workloads not"
+"""The host is as bound, and what uses its NPUs runs on other CPUs."""
 STATES = (
     "changed",
     "would change",
@@ -24,6 +26,7 @@ STATES = (
     "unchanged",
     "planned",
     "as bound",
+    OUTSIDE,
     "measured",
     "measured, not bound",
     "collected",
@@ -98,12 +101,13 @@ def _entry(name: str, host: Host, playbook: str, check: bool) -> dict[str, Any]:
     refused = list(host.get("__npu_affinity_refused") or ())
     state, reasons = (noted["state"], [noted["reason"]]) if noted else ("refused", refused) if refused else JUDGES[playbook](host, check)
     lenient = playbook == "report" or (state in DIFFERING and not host.get("__npu_affinity_drift_fails", True))
+    must = {OUTSIDE} if host.get("__npu_affinity_workloads_fail") else set()
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
-        "remarks": _sentences(_remarks(host, playbook), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
+        "remarks": _sentences(_remarks(host, playbook, state), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
         "restart": _restart(host),
-        "fails": state in FAILURES and not lenient,
+        "fails": state in FAILURES | must and not lenient,
     }
 
 
@@ -113,15 +117,17 @@ def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
     return list(dict.fromkeys(text.replace(f"{root}/", "/").replace(root, "its root") if root != "/" else text for text in found))
 
 
-def _remarks(host: Host, playbook: str) -> Iterable[str]:
+def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     """Yield what there is to look at. What a bind would do is nothing for a measurement, which reads settings of threads by itself."""
     yield from (host.get("npu_affinity_topology") or {}).get("problems") or ()
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
     if playbook != "measure":
         yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
     yield from host.get("__npu_affinity_notes") or ()
-    results = (host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured"))
+    results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
     yield from (remark for result in results for remark in result.get("remarks") or ())
+    if state != OUTSIDE:
+        yield from (result["outside_sentence"] for result in results if result.get("outside"))
     unbound = host.get("__npu_affinity_unbound") or {}
     yield from [unbound["message"]] if unbound.get("message") else []
     for slice in unbound.get("slices_left") or ():
@@ -183,6 +189,8 @@ def _compared(host: Host, check: bool) -> Judged:
     drift = verified.get("drift")
     if drift is None:
         return "not compared", [verified["msg"]]
+    if not drift and verified.get("outside"):
+        return OUTSIDE, [verified["outside_sentence"]]
     if not drift:
         return "as bound" if verified["bound"] else "never bound", []
     causes = {entry["cause"].partition(":")[0] for entry in drift}

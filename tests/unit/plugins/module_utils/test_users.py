@@ -15,6 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Dev
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
 from ansible_collections.npu.affinity.plugins.module_utils._users.finding import users
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import lines, placed, sentence
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import holders
 
 ID = "d0c" + "a" * 61
@@ -204,3 +205,67 @@ def test_many_holders_are_counted(tree):
         run(tree, number, "worker", "/system.slice/a%d.service" % number, "/dev/davinci0")
     text = holders(users(tree.host), ["davinci0"])
     assert text.count("service") == 3 and text.endswith(" and 4 more")
+
+
+PLAN = {"npus": [{"kind": "npu", "id": 0, "pool": "0-3"}, {"kind": "npu", "id": 1, "pool": "4-7"}, {"kind": "gpu", "id": 0, "pool": "8-9"}]}
+N0, N1, G0, N9 = ({"kind": kind, "id": number} for kind, number in (("npu", 0), ("npu", 1), ("gpu", 0), ("npu", 9)))
+
+
+def user(npus, *cpus, **other):
+    processes = [{"pid": 10 + number, "start": 1, "command": "w", "devices": [], "cpus": text} for number, text in enumerate(cpus)]
+    fixed = {"group": "/a/v.service", "kind": "service", "unit": "v.service", "engine": "", "container": None, "name": "v.service"}
+    return {**fixed, "devices": [], "npus": npus, "processes": processes, "cpus": "", "mems": "", "witness": "open", **other}
+
+
+INSIDE, OUTSIDE, UNJUDGED = (1, 0, 0), (0, 1, 0), (0, 0, 0)
+PLACES = {
+    "in its pool": (user([N0], "1-2"), INSIDE),
+    "one process of two outside": (user([N0], "1-2", "3-4"), OUTSIDE),
+    "two NPUs have both pools": (user([N0, N1], "0-3", "4-7"), INSIDE),
+    "a GPU is no NPU of that number": (user([G0], "0-3"), OUTSIDE),
+    "everywhere": (user([N0], "0-63"), OUTSIDE),
+    "an NPU that has no CPUs by the plan": (user([N0, N9], "0-63"), UNJUDGED),
+    "no NPU is known": (user([], "0-63"), UNJUDGED),
+    "its processes ended": (user([N0], ""), UNJUDGED),
+    "only allowed": (user([N0], witness="allowed"), UNJUDGED),
+    "a pod": (user([N0], "8-9", kind="pod", container=ID, name="serve"), (0, 0, 1)),
+    "a pod in its pool": (user([N0], "1", kind="pod"), INSIDE),
+}
+
+
+@pytest.mark.parametrize("found, counts", list(PLACES.values()), ids=list(PLACES))
+def test_a_user_is_inside_when_its_threads_stay_on_the_pools_of_exactly_its_npus(found, counts):
+    result = placed([found], PLAN)
+    assert (result.inside, len(result.outside), len(result.pods)) == counts
+
+
+def test_what_runs_outside_is_said_with_where_it_would_run():
+    container = user([N0, G0], "0-31", engine="docker", container=ID, kind="container", name="serve")
+    found = placed([user([N0, N1], "0-3", "8"), container, user([N1], "5")], PLAN)
+    assert sentence(found.outside) == (
+        "3 NPU processes run outside their pool: v.service (pid 10, 11, NPU 0-1) on CPUs 0-3,8, pool 0-7, "
+        "container serve (pid 10, NPU 0, GPU 0) on CPUs 0-31, pool 0-3,8-9"
+    )
+    assert lines(found) == [
+        "v.service (pid 10, 11, NPU 0-1): runs on CPUs 0-3,8, pool 0-7",
+        "container serve (pid 10, NPU 0, GPU 0): runs on CPUs 0-31, pool 0-3,8-9",
+        "1 more inside the pools of their NPUs",
+    ]
+    assert sentence([]) == "" and lines(placed([], PLAN)) == []
+
+
+NEXT = [
+    (user([N0], "9", engine="docker", container=ID, name="serve"), "docker update --cpuset-cpus 0-3 serve"),
+    (user([N1, G0], "0"), "npu_affinity_services: [{unit: v.service, npus: [1, gpu-0]}]; bind, then systemctl restart v.service"),
+    (user([N1], "0", kind="session", unit="session-3.scope"), "start it again: npu-affinity run npu-1 -- COMMAND"),
+]
+
+
+@pytest.mark.parametrize("found, command", NEXT)
+def test_the_next_step_is_that_of_whoever_started_it(found, command):
+    assert placed([found], PLAN).outside[0]["next"] == command
+
+
+def test_a_pod_outside_the_pool_is_the_kubelets():
+    (remark,) = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN).remarks()
+    assert remark.startswith("container serve (pid 10, NPU 0) runs on CPUs 8-9, pool 0-3: the kubelet places pods")

@@ -108,6 +108,23 @@ def test_after_a_reboot_without_boot_units_all_that_a_driver_forgets_is_listed(l
     assert {entry["cause"] for entry in result["drift"]} == {"driver reload"}
 
 
+def test_work_outside_its_pool_is_listed_and_is_no_drift(look, bound):
+    folder = bound / "proc/7"
+    (folder / "fd").mkdir(parents=True)
+    (folder / "fd/3").symlink_to("/dev/davinci1")
+    (folder / "comm").write_text("python3\n")
+    (folder / "cgroup").write_text("0::/system.slice/vllm.service\n")
+    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t0-31\n")
+    result = look()
+    assert result["drift"] == []
+    assert result["outside_sentence"] == "1 NPU process runs outside its pool: vllm.service (pid 7, NPU 1) on CPUs 0-31, pool 16-31"
+    (entry,) = result["outside"]
+    assert set(entry) == set(yaml.safe_load(binding_info.RETURN)["outside"]["contains"])
+    assert look(topology={"npus": [], "users": []})["outside"] == []
+    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-20\n")
+    assert (look()["outside"], look()["outside_sentence"]) == ([], "")
+
+
 def test_a_changed_file_and_a_broken_plan(look, bound):
     (bound / SLICE[1:]).write_text(FILES[0]["content"].replace("0-15", "0-7"))
     (entry,) = look()["drift"]

@@ -27,7 +27,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PA
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
-WORKERS = [{"npu": 0, "chip": 0, "pid": 4242, "comm": "python3", "memory_mib": 100}]
+WORKERS = [{"npu": 0, "chip": 0, "pid": 4242, "comm": "python3", "memory_mib": 100, "cpus": "0-15"}]
 SLICE = "etc/systemd/system/npu-0.slice"
 PLAN = "etc/npu-affinity/plan.json"
 CGROUPS = "sys/fs/cgroup/npu.slice"
@@ -142,6 +142,22 @@ def test_drifted_with_the_cause(run, host):
     found = json.loads(out)
     assert (code, found["state"], found["bound"], found["last_change"]["author"]) == (3, "drifted", True, "bob")
     assert [entry["object"] for entry in found["drift"]] == ["/etc/systemd/system/npu-0.slice"] and found["checked"]["files"]
+
+
+def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
+    for status in (host / "proc/4242/task").glob("*/status"):
+        status.write_text(status.read_text().replace("Cpus_allowed_list:\t0-15", "Cpus_allowed_list:\t0-31"))
+    away = "1 NPU process runs outside its pool: python3.service (pid 4242, NPU 0) on CPUs 0-31, pool 0-15"
+    assert run("status")[:2] == (6, f"bound, workloads not: {away}\n")
+    code, out, _err = run("verify")
+    assert code == 6 and out.splitlines()[1].startswith(
+        "python3.service (pid 4242, NPU 0): npu_affinity_services: [{unit: python3.service, "
+    )
+    found = json.loads(run("verify", "--json")[1])
+    assert (found["state"], found["bound"], found["drift"], found["outside"][0]["cpus"]) == ("bound, workloads not", True, [], "0-31")
+    edit(host)
+    code, out, _err = run("verify")
+    assert code == 3 and away in out.splitlines()
 
 
 def test_a_plan_that_is_edited_or_gone_is_drift(run, host):
@@ -264,7 +280,7 @@ EXPLAINED = {
     "a process outside": (
         ["pid", "4242"],
         [
-            r"process +4242 \(python3\) may use CPUs 0-31, memory nodes 0-1",
+            r"process +4242 \(python3\) may use CPUs 0-15, memory nodes 0-1",
             r"group +/system.slice/python3.service",
             "nothing of npu.affinity confines it",
             r"it has the device of NPU 0 \(0000:c1:00.0\) open, and is not in npu-0.slice",
@@ -314,7 +330,7 @@ def test_explain_a_process_in_its_slice_with_the_roles_of_its_threads(run, host)
         "npu-0.slice: AllowedCPUs=0-15",
         "NPU 0 (0000:c1:00.0) has CPUs 0-15",
         "of role main (python3",
-        "of role acl (acl_thread) on CPUs 0-31, and should be on 14",
+        "of role acl (acl_thread) on CPUs 0-15, and should be on 14",
         "placed by /etc/systemd/system/npu-affinity-threads.service (since",
         "ASCEND_RT_VISIBLE_DEVICES=0",
     ):

@@ -28,6 +28,7 @@ RESULT = "__npu_affinity_host_result"
 CHOSEN = {"__npu_affinity_history": {"entry": {"id": 1}}}
 VERIFIED = "__npu_affinity_verified"
 DRIFT = [{"cause": "irqbalance: it runs", "unit": None}, {"cause": "irqbalance: it ran", "unit": None}]
+AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
 
 
@@ -55,6 +56,10 @@ WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.s
         ("plan", False, {**PLANNED, "__npu_affinity_refused": ["No."]}, "refused", ["No."], True),
         ("verify", False, {VERIFIED: {"drift": [], "bound": True}}, "as bound", [], False),
         ("verify", False, {VERIFIED: {"drift": [], "bound": False}}, "never bound", [], False),
+        ("verify", False, {VERIFIED: AWAY}, "bound, workloads not", ["1 runs elsewhere"], False),
+        ("verify", False, {VERIFIED: AWAY, "__npu_affinity_workloads_fail": True}, "bound, workloads not", ["1 runs elsewhere"], True),
+        ("report", False, {VERIFIED: AWAY, "__npu_affinity_workloads_fail": True}, "bound, workloads not", ["1 runs elsewhere"], False),
+        ("verify", False, {VERIFIED: {**AWAY, "drift": DRIFT}}, "drifted", ["differs from its plan, likely irqbalance"], True),
         ("verify", False, {VERIFIED: {"drift": DRIFT}}, "drifted", ["differs from its plan, likely irqbalance"], True),
         (
             "verify",
@@ -88,6 +93,12 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
     entry = found["hosts"]["a"]
     assert (entry["state"], entry["reasons"], entry["fails"]) == (state, reasons, fails)
     assert found["states"] == {state: ["a"]}
+
+
+def test_what_runs_elsewhere_is_a_remark_where_the_state_does_not_say_so():
+    bound = summary.summary({"a": {**PLANNED, RESULT: {"changed": True}, VERIFIED: AWAY}}, "bind")
+    assert "1 runs elsewhere" in bound["hosts"]["a"]["remarks"]
+    assert summary.summary({"a": {VERIFIED: AWAY}}, "verify")["hosts"]["a"]["remarks"] == []
 
 
 @pytest.mark.parametrize(("host", "steps"), [(PLANNED, ["bind", "measure"]), (IN_FORCE, ["measure"])])
