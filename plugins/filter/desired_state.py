@@ -82,6 +82,7 @@ _value:
       C(mems), C(slice) and C(now) of services, workloads and vNPUs. C(restart) are the services whose drop-in a bind writes or removes.
     - C(digest) is that of the state which module P(npu.affinity.host_files#module) would apply. C(converged) is whether O(in_force) says
       that the host is in that state already.
+    - C(outside) has a line for everything that uses NPUs and runs on other CPUs than the plan gives these NPUs.
     - C(processes) are those of each NPU, as P(npu.affinity.process_affinity#module) takes them.
   type: dict
 """

@@ -49,7 +49,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import plans
 
-SHOWN = ("plan", "summary", "remarks", "difference")
+SHOWN = ("plan", "summary", "remarks", "difference", "outside")
 
 
 @filter_errors

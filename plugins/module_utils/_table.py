@@ -34,15 +34,17 @@ def plan_table(
     summary: str = "",
     remarks: Iterable[str] = (),
     difference: Mapping[str, Any] | None = None,
+    outside: Iterable[str] = (),
 ) -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
     ``summary`` is a further sentence, such as that of a desired state about how the workloads are bound; ``remarks`` and
-    ``difference`` are those of a desired state: services and workloads, and the plan in force beside this one.
+    ``difference`` are those of a desired state: services and workloads, and the plan in force beside this one; so are the lines
+    ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
     """
     table = rows(plan, topology, difference)
     return table + [
-        line for title, sentence in sentences(plan, topology, summary, remarks, difference) for line in wrapped(title, sentence)
+        line for title, sentence in sentences(plan, topology, summary, remarks, difference, outside) for line in wrapped(title, sentence)
     ]
 
 
@@ -92,10 +94,12 @@ def sentences(
     summary: str = "",
     remarks: Iterable[str] = (),
     difference: Mapping[str, Any] | None = None,
+    outside: Iterable[str] = (),
 ) -> list[tuple[str, str]]:
     """Return what is said below the table, each sentence with its title. What the table shows of moves is not said again."""
     shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
     told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference)]
+    told += [("work", line) for line in outside]
     return told + [("remark", sentence) for sentence in remarks if sentence not in shown]
 
 

@@ -12,7 +12,7 @@ from .._state.systemd import unit_of
 from .feature import Feature
 from .register import FEATURES
 
-SAID = ("refusals", "remarks", "summary", "difference", "digest", "converged", "processes", "settings")
+SAID = ("refusals", "remarks", "summary", "difference", "digest", "converged", "outside", "processes", "settings")
 """What a desired state has for the user of the controller, and a host does not apply."""
 
 

@@ -12,6 +12,7 @@ from typing import Any, Mapping, Sequence
 from .. import _plan_file
 from .._drift.findings import CAUSES, LOST_CARD, NEW_CARD, Findings
 from .._drift.in_force import compare
+from .._plan_file import Device
 from .._history import entries
 from .._host import CommandError, Host
 from .._features.irq import counters
@@ -37,6 +38,12 @@ METRICS = (
     Metric("npu_affinity_npus", "gauge", "NPUs and GPUs that have CPUs by the plan in force."),
     Metric("npu_affinity_lost_npus", "gauge", "NPUs that have CPUs by the plan in force, or had by the one before, and are not there."),
     Metric("npu_affinity_new_npus", "gauge", "NPUs that are there and have no CPUs by the plan in force."),
+    Metric(
+        "npu_affinity_unconfined_processes",
+        "gauge",
+        "Processes that use the NPU and run on other CPUs than its pool, by NPU or GPU; pods are left to the kubelet.",
+        ("device", "npu"),
+    ),
     Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),
     Metric(
         "npu_affinity_rebinds_total",
@@ -91,6 +98,8 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
     there = {(npu.get("pci") or "").lower() for npu in present}
     gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
     local = (plan.get("quality") or {}).get("local")
+    used = [(npu["kind"], npu["id"]) for user in findings.outside for npu in user["npus"] for _pid in user["pids"]]
+    devices = [Device.of(npu) for npu in plan.get("npus") or ()]
     return {
         "npu_affinity_bound": _one(1 if plan else 0),
         "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],
@@ -98,5 +107,8 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
         "npu_affinity_npus": _one(len(plan.get("npus") or ())),
         "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
         "npu_affinity_new_npus": _one(causes.count(NEW_CARD)),
+        "npu_affinity_unconfined_processes": [
+            ({"device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id))) for device in devices
+        ],
         "npu_affinity_local_ratio": [] if local is None else _one(float(local)),
     }

@@ -14,6 +14,7 @@ from .sentences import listed, title
 if TYPE_CHECKING:
     from .._documents import NpuUser, OutsideUser
 
+_SHOWN = 8
 _PODS = "%s: the kubelet places pods, and gives them CPUs of their own with its CPU manager policy static (docs/kubelet.md)"
 
 
@@ -64,7 +65,8 @@ def lines(found: Placed) -> list[str]:
     """Return a line for each user outside its pool, where it runs and where it would, and one that counts those inside."""
     inside = "%d more inside the pools of their NPUs" % found.inside
     outside = ["%s: runs on CPUs %s, pool %s" % (user["title"], user["cpus"], user["pool"]) for user in found.outside]
-    return [*outside, *found.remarks(), *([inside] if found.inside and outside else [])]
+    more = ["%d more outside the pools of their NPUs" % (len(outside) - _SHOWN)] if len(outside) > _SHOWN else []
+    return [*outside[:_SHOWN], *more, *found.remarks(), *([inside] if found.inside and outside else [])]
 
 
 def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:

@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.parts impor
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
+from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
@@ -60,8 +61,8 @@ def desired_state(
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, where there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan beside the one in
     force), ``digest`` (that of the state in force after a bind, '' where it is refused), ``converged`` (whether the host is in that state
-    already, so that a bind has nothing to do), ``settings`` (those applied) and ``processes`` (those of each NPU by the settings, as module
-    process_affinity takes them).
+    already, so that a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs on other CPUs than theirs), ``settings``
+    (those applied) and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
     """
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
@@ -129,9 +130,10 @@ def _said(
 ) -> dict[str, Any]:
     """Return the keys of a document that are not for the host."""
     said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
-    said |= {"digest": "", "settings": settings.get("applied", {})}
+    said |= {"digest": "", "outside": [], "settings": settings.get("applied", {})}
     if not plan:
         return said
+    said["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
     own, limiter = settings["plan"], bool(settings["slices"]["vnpu_limiter"])
     users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
     shows = {"limiter": limiter, "visible_devices": own["visible_devices"]}

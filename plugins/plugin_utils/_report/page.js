@@ -50,6 +50,7 @@ const STATES = {
   drifted: ["drifted", "!", "The kernel differs from the plan in force."],
   refused: ["refused", "×", "A bind would not touch this host, or it could not be compared."],
   "no answer": ["silent", "?", "This host could not be reached."],
+  "bound, workloads not": ["warned", "!", "Bound as planned, and what uses its NPUs runs on other CPUs."],
   "bound with warnings": ["warned", "!", "Bound as planned, and there is something to look at."],
   "not bound": ["unbound", "–", "Never bound."],
   bound: ["bound", "✓", "Bound, and the kernel is as planned."],
@@ -690,6 +691,7 @@ function showHost(host) {
       h("span", {class: "quiet"}, host.compared ? `${host.drift.length} of ${host.compared} compared objects differ` : "")),
       host.why ? h("p", {class: "reason"}, host.why) : null,
       h("div", {class: "facts"}, [["Machine", host.product], ["CPUs", host.shape && host.shape.cpus], ["NPUs", host.npus.length - host.gpus], ["GPUs", host.gpus], ...host.facts].filter(([, value]) => value).map(([name, value]) => h("span", {}, name + " ", h("b", {}, value))))),
+    host.outside.length ? [h("h2", {}, "What runs outside its pool"), outsideTable(host)] : "",
     h("section", {class: "panel", "aria-label": "Picture"},
       h("div", {class: "bar noprint"}, views.length ? [h("label", {}, "Show ", choose), h("label", {}, "Compare with ", other), swap, h("label", {}, both, "two pictures")] : h("span", {class: "quiet"}, "There is no plan to show.")),
       reason, pictures, key, h("div", {class: "noprint"}, said)),
@@ -714,6 +716,13 @@ function sentencesOf(shown, against) {
 function driftTable(host) {
   return h("div", {class: "scroll"}, h("table", {id: "drift"}, h("thead", {}, h("tr", {}, ["What", "Expected", "Found", "Likely cause"].map(title => h("th", {scope: "col"}, title)))),
     h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {"data-title": "What"}, h("b", {}, entry.object), host.since && host.since.new.includes(entry.object) ? h("span", {class: "fresh"}, "new") : "", h("div", {class: "quiet"}, entry.kind + (entry.npu === null ? "" : ", " + host.npus[entry.npu].label))), h("td", {class: "mono", "data-title": "Expected"}, entry.expected), h("td", {class: "mono alarm", "data-title": "Found"}, entry.found), h("td", {"data-title": "Likely cause"}, entry.cause + ": " + entry.remark))))));
+}
+
+function outsideTable(host) {
+  const heads = ["Work", "Runs on", "Pool", "What puts it there"];
+  return h("div", {class: "scroll"}, h("table", {id: "outside"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
+    h("tbody", {}, host.outside.map(user => h("tr", {}, [h("b", {}, user.title), parted(user.cpus), parted(user.pool), user.next].map((cell, number) =>
+      h("td", {class: number ? "mono" : "", "data-title": heads[number]}, cell)))))));
 }
 
 function userTable(host) {

@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text 
 
 
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for ``{host: {plan, topology, summary, remarks, difference}}``, which are options of :func:`_table.plan_table`."""
+    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside}}``: options of :func:`_table.plan_table`."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, host in hosts.items():
         alike.setdefault(tuple(_table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)

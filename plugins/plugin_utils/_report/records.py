@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
 Record = Mapping[str, Any]
-BOUND, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
+BOUND, OUTSIDE, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
     "bound",
+    "bound, workloads not",
     "bound with warnings",
     "drifted",
     "refused",
@@ -43,6 +44,7 @@ BOUND, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
 IN_FORCE, KERNEL, NOW = "plan in force", "kernel", "a bind now"
 OPTIONS = ("cpus", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated")
 """Options of a plan that another strategy is tried with as well."""
+OF_USER = ("title", "cpus", "pool", "next")
 
 
 class Shared:
@@ -123,6 +125,7 @@ class _Host:
             "facts": _facts(machine, driver, self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
             "remarks": [str(sentence) for sentence in [*(self.topology.get("problems") or ()), *(self.record.get("remarks") or ())]],
+            "outside": [{key: str(user.get(key) or "") for key in OF_USER} for user in self.record.get("outside") or ()],
             "drift": [],
             "npus": [],
             "views": [],
@@ -157,6 +160,8 @@ class _Host:
         if self.record.get("bound"):
             if self.drift:
                 return DRIFTED, why
+            if self.record.get("outside"):
+                return OUTSIDE, str(self.record.get("outside_sentence") or "")
             warnings = self._warnings()
             return (WARNED, " ".join(warnings)) if warnings else (BOUND, "")
         if self.record.get("refused"):

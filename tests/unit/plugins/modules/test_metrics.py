@@ -112,6 +112,19 @@ def test_every_metric_is_declared_as_prometheus_wants_it(bind, root):
         assert tuple(re.findall(r"(\w+)=", rest)) == labels[name], line
 
 
+def test_processes_outside_the_pool_are_counted_for_each_npu(bind, root):
+    bind()
+    folder = root / "proc/7"
+    (folder / "fd").mkdir(parents=True)
+    (folder / "fd/3").symlink_to("/dev/davinci1")
+    (folder / "cgroup").write_text("0::/system.slice/vllm.service\n")
+    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t0-31\n")
+    found = run(root)
+    assert [found[f'npu_affinity_unconfined_processes{{device="npu",npu="{npu}"}}'] for npu in (0, 1)] == [0, 1]
+    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-31\n")
+    assert run(root)['npu_affinity_unconfined_processes{device="npu",npu="1"}'] == 0
+
+
 def lose(root):
     (root / f"sys/bus/pci/devices/{SECOND}").unlink()
 

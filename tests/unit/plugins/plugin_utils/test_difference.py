@@ -12,8 +12,10 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.plans import plan_tables
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
 FRESH = {**host(NODES), "machine": {"cgroup": "v2", "systemd": 255}}
@@ -138,3 +140,32 @@ def test_a_host_as_planned_says_so():
     topology = bound()
     lines = plan_tables({"a": shown(topology, plan(topology))})
     assert "in force   a plan with the same CPUs: a bind moves no NPU." in lines
+
+
+def using(group, npu, cpus):
+    processes = [{"pid": 7, "start": 1, "command": "python3", "devices": ["davinci0"], "cpus": cpus}]
+    named = {"group": group, "kind": "service", "unit": "vllm.service", "engine": "", "container": None, "name": "vllm.service"}
+    sets = {"devices": ["davinci0"], "npus": [{"kind": "npu", "id": npu}], "cpus": "", "mems": "", "witness": "open"}
+    return {**named, **sets, "processes": processes}
+
+
+def test_the_plan_says_what_runs_elsewhere_than_it_would():
+    pool = FIRST["npus"][0]["pool"]
+    topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, pool)]}
+    state = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))
+    assert state["outside"] == [
+        f"vllm.service (pid 7, NPU 0): runs on CPUs 0-95, pool {pool}",
+        "1 more inside the pools of their NPUs",
+    ]
+    assert any(
+        line.startswith("work       vllm.service (pid 7, NPU 0): runs on")
+        for line in plan_tables({"a": shown(topology, FIRST, outside=state["outside"])})
+    )
+    assert desired_state(FRESH, of_features({"npu_affinity_irq_enabled": False}))["outside"] == []
+
+
+def test_housekeeping_would_confine_what_uses_npus_elsewhere():
+    topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, "0-3")]}
+    (refusal,) = desired_state(topology, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_housekeeping": 1}))["refusals"]
+    assert "confine what uses accelerators to CPUs" in refusal
+    assert refusal.count("vllm.service (process 7 python3; davinci0) in system.slice. ") == 1

@@ -145,6 +145,9 @@ def test_the_kernel_is_the_plan_in_force_but_for_what_was_found():
     assert (in_force["label"], kernel["label"], in_force["local"]) == ("plan in force", "kernel", 1.0)
 
 
+AWAY = [{"title": "a.service (pid 7, NPU 0)", "pids": [7], "cpus": "0-31", "pool": "0-15", "next": "restart it"}]
+
+
 def unbound(**changes):
     given = record(bound=False, **changes)
     given["topology"]["applied"] = None
@@ -182,6 +185,8 @@ STATES = [
     ({"host": "node1", "unreachable": "Connection timed out"}, "no answer", "Connection timed out", []),
     (record(), "bound", "", ["plan in force", "kernel"]),
     (record(drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
+    (record(outside=AWAY, outside_sentence="1 runs elsewhere"), "bound, workloads not", "1 runs elsewhere", ["plan in force", "kernel"]),
+    (record(outside=AWAY, drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
     (unbound(), "not bound", "", ["a bind now"]),
     (
         unbound(drift=[differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound")]),
@@ -203,6 +208,12 @@ def test_states(given, state, why, labels):
     assert (host["state"], host["why"]) == (state, why)
     assert [data["views"][place]["label"] for place in host["views"]] == labels
     assert any("NPU 9" in remark for remark in host["remarks"]) == (state == "bound" and bool(given.get("refused")))
+
+
+def test_what_runs_outside_its_pool_is_on_the_page_with_what_puts_it_there():
+    (host,) = fleet([record(outside=AWAY, drift=[MOVED])])["hosts"]
+    (user,) = host["outside"]
+    assert user == {"title": "a.service (pid 7, NPU 0)", "cpus": "0-31", "pool": "0-15", "next": "restart it"}
 
 
 def test_other_strategies_and_an_earlier_run_can_be_compared_with():
@@ -360,6 +371,7 @@ def test_no_text_of_a_host_can_become_markup(name, title, cause, process):
         "n" + name,
         drift=[{**MOVED, "object": name, "cause": cause, "remark": cause}],
         remarks=[cause],
+        outside=[{"title": name, "cpus": cause, "pool": process, "next": title}],
         processes=[{"pid": 1, "name": process, "npu": 0, "memory": {}}],
     )
     given["topology"]["machine"]["product"] = process
