@@ -62,6 +62,8 @@ def _write_npu_process(tree: Tree, machine: Machine, process: Process) -> None:
     cgroup = "/system.slice/%s.service" % process.comm
     _write_task(tree, machine, folder, process.comm, process.cpus, cgroup, process.mems)
     tree.text(folder + "/cmdline", process.comm + "\0serve\0")
+    counters = " ".join(["0"] * 8)
+    tree.write(folder + "/stat", "%d (%s) S 1 1 1 0 -1 4194560 %s 20 0 3 0 %d 0" % (process.pid, process.comm[:15], counters, process.pid))
     for offset, name in enumerate((process.comm, "acl_thread", "release_thread")):
         _write_task(tree, machine, "%s/task/%d" % (folder, process.pid + offset), name, process.cpus, cgroup, process.mems)
     nodes = expand(process.mems)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple
 
 from .._cpulist import compress, expand
 from .._plan_file import Device
-from .sentences import listed, title
+from .sentences import listed, title_of
 
 if TYPE_CHECKING:
     from .._documents import NpuUser, OutsideUser
 
 _SHOWN = 8
-_PODS = "%s: the kubelet places pods, and gives them CPUs of their own with its CPU manager policy static (docs/kubelet.md)"
+_PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
 
 
 class Placed(NamedTuple):
@@ -87,7 +87,7 @@ def _called(user: NpuUser) -> str:
     pids = listed([str(process["pid"]) for process in user["processes"]])
     kinds = sorted({npu["kind"] for npu in user["npus"]}, reverse=True)
     npus = ["%s %s" % (kind.upper(), compress(npu["id"] for npu in user["npus"] if npu["kind"] == kind)) for kind in kinds]
-    return "%s (pid %s, %s)" % (title(user), pids, ", ".join(npus))
+    return "%s (pid %s, %s)" % (title_of(user), pids, ", ".join(npus))
 
 
 def _next(user: NpuUser, pool: str) -> str:

@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-def title(user: NpuUser) -> str:
+def title_of(user: NpuUser) -> str:
     """Return how a user is called: ``container vllm``, ``vllm.service``, ``python3``."""
     return "container %s" % user["name"] if user["container"] else user["name"]
 
 
-def with_processes(user: NpuUser, more: str = "") -> str:
-    """Return a user's title with its processes: ``vllm.service (process 4711 python3)``; ``more`` goes behind these."""
-    found = "process %s%s" % (listed(["%d %s" % (one["pid"], one["command"]) for one in user["processes"]]), more)
-    return found if user["kind"] in ("session", "other") else "%s (%s)" % (title(user), found)
+def processes_of(user: NpuUser) -> str:
+    """Return a user's processes as a text: ``process 4711 python3``."""
+    return "process " + listed(["%d %s" % (one["pid"], one["command"]) for one in user["processes"]])
 
 
 def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[int] = ()) -> str:
@@ -30,7 +29,8 @@ def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[i
     for user in users:
         own = [one for one in user["processes"] if one["pid"] in pids or not set(names).isdisjoint(one["devices"])]
         if own:
-            held.append(with_processes({**user, "processes": own}))
+            found = processes_of({**user, "processes": own})
+            held.append(found if user["kind"] in ("session", "other") else "%s (%s)" % (title_of(user), found))
     return listed(held)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES, Engine
-from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import with_processes
+from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -215,7 +215,7 @@ def _confined(topology: Topology, plan: Plan) -> list[str]:
     if not plan["npus"] or not plan["housekeeping"] or way(topology, plan)[0] != SLICES:
         return []
     return [
-        f"{with_processes(user, '; ' + ', '.join(user['devices']))} in {top}"
+        f"{title_of(user)} in {top} ({processes_of(user)}; {', '.join(f'/dev/{name}' for name in user['devices']) or 'listed by npu-smi'})"
         for user in topology.get("users") or ()
         if user["processes"] and (top := user["group"].split("/")[1]) in HOUSEKEEPING_UNITS
     ]
