@@ -46,8 +46,9 @@ RETURN = r"""
 _value:
   description:
     - The table as text. Its columns are C(host), C(kind), C(id), C(card), C(chip), C(phy_id), C(name), C(family), C(pci), C(numa),
-      C(memory_mib), C(plan) (V(in force) or V(planned)), C(strategy), C(pool), C(irq), C(main), C(acl), C(release), C(mems), C(slice) and
-      C(local), the share of the pool's CPUs that are local to the NPU, as P(npu.affinity.quality#filter) has it.
+      C(memory_mib), C(plan) (V(in force) or V(planned)), C(strategy), C(pool), C(irq), C(main), C(acl), C(release), C(mems),
+      C(memory_nodes), C(slice) and C(local), the share of the pool's CPUs that are local to the NPU, as
+      P(npu.affinity.quality#filter) has it.
   type: str
 """
 

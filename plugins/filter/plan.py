@@ -20,7 +20,8 @@ description:
   - What the kubelet has given to containers does not count, so that a plan does not move when pods come and go;
     P(npu.affinity.desired_state#filter) refuses to take it from them. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
-positional: strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads
+positional: >-
+  strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads, memory
 options:
   _input:
     description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
@@ -136,6 +137,16 @@ options:
       - Workloads that share an NPU and want different roles are refused.
     type: list
     elements: dict
+  memory:
+    description:
+      - Which NUMA nodes the memory of an NPU's workload may use, RV(_value.npus[].memory_nodes). It does not change any pool.
+      - V(wide) allows all nodes with memory that are no farther than the nodes of the NPU's socket are from each other. The kernel
+        allocates on the node where a thread runs, and takes another one when that is full.
+      - V(strict) allows the nearest node with memory only. What needs more is killed, although other nodes have free memory.
+      - V(none) leaves memory alone.
+    type: str
+    choices: [wide, strict, none]
+    default: wide
   fail:
     description:
       - Whether it fails where no plan can be made. With V(false) it returns C(refused) then, the sentence why, and nothing else, so that a
@@ -202,6 +213,10 @@ EXAMPLES = r"""
 - name: Plan anew after a card was taken out for good
   ansible.builtin.set_fact:
     npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(replan=true) }}"
+
+- name: Leave the memory of workloads alone
+  ansible.builtin.set_fact:
+    npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(memory='none') }}"
 """
 
 RETURN = r"""
@@ -284,9 +299,13 @@ _value:
           type: str
           sample: "167"
         mems:
-          description: The memory nodes.
+          description: The nearest memory nodes.
           type: str
           sample: "6"
+        memory_nodes:
+          description: The memory nodes that its workload may use, by O(memory). Empty where memory is left alone.
+          type: str
+          sample: 6-7
         slice:
           description: The systemd slice. While cards of the plan in force are missing, its number is the logic id in that plan.
           type: str

@@ -68,7 +68,7 @@ RETURN = r"""
 _value:
   description:
     - Each vNPU's C(name), C(npus) (one logic id), C(of) (what its NPU is called), C(memory_mib), C(core), C(unit), C(slice), C(pool) (a
-      cpulist) and C(mems).
+      cpulist), C(mems) and C(memory_nodes) (the nearest memory nodes, and those that may be used).
     - C(environment) are the variables of the container, C(file) the file of the host that holds them for C(--env-file), C(limiter) the
       name of the unit or null, and C(volumes) the mounts of the container.
   type: list
@@ -83,6 +83,7 @@ _value:
       slice: npu-0-a.slice
       pool: 146-149
       mems: "6"
+      memory_nodes: 6-7
       environment: {ASCEND_VISIBLE_DEVICES: "0", NPU_MEM_QUOTA: "28672", NPU_PRIORITY: "20"}
       file: /etc/npu-affinity/vnpu/a.env
       limiter: npu-affinity-limiter-a.service

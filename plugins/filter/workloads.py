@@ -44,8 +44,9 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - One dictionary for each workload, with C(name), C(slice), C(npus), C(units), C(pool) and C(mems) (cpulists, the unions),
-      C(cpus_per_node) and C(processes), the plan's entry of every NPU.
+    - One dictionary for each workload, with C(name), C(slice), C(npus), C(units), C(pool), C(mems) and C(memory_nodes)
+      (cpulists, the unions; the nearest memory nodes, and those that may be used), C(cpus_per_node) and
+      C(processes), the plan's entry of every NPU.
     - C(engine) is there where it was given.
   type: list
   elements: dict

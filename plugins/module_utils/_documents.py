@@ -143,6 +143,7 @@ if TYPE_CHECKING:
         acl: str
         release: str
         mems: str
+        memory_nodes: str
         slice: str
         offline: str
         released: str

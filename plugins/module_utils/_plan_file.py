@@ -15,7 +15,7 @@ from ._outside import json_of, require_shape
 
 PATH = "/etc/npu-affinity/plan.json"
 SCHEMA = 1
-SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems")
+SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems", "memory_nodes")
 _TEXTS = SETS + ("pci", "slice", "kind")
 _NUMBERS = ("chip", "phy_id")
 _OPTIONAL = {
@@ -64,6 +64,34 @@ class Broken(ValueError):
     def __init__(self, path: str, why: str) -> None:
         ValueError.__init__(self, "%s is %s; bind the host again, and it is written anew" % (path, why))
         self.why = why
+
+
+def memory_nodes(entry: Mapping[str, Any]) -> str:
+    """Return the NUMA nodes, as a cpulist, that what runs on an NPU may use: '' where its memory is not bound.
+
+    ``mems`` are the nearest ones. Plans of earlier versions have these alone, and bound memory to them.
+    """
+    return str(entry.get("memory_nodes", entry.get("mems")) or "")
+
+
+def numa_policy(nearest: str, allowed: str) -> tuple[str, str] | None:
+    """Return the policy and the nodes by which a process keeps to memory nodes where no cpuset holds them, or None to leave it alone.
+
+    ``nearest`` and ``allowed`` are cpulists, as ``mems`` and :func:`memory_nodes` of a plan. ``bind`` kills a process when these nodes are
+    full, so it is taken only where no other nodes are allowed. ``preferred`` takes one node (set_mempolicy(2)); without a policy the kernel
+    takes the node that a thread runs on.
+    """
+    if not allowed:
+        return None
+    if set(expand(allowed)) == set(expand(nearest)):
+        return "bind", allowed
+    return ("preferred", nearest) if len(expand(nearest)) == 1 else None
+
+
+def numactl_memory(nearest: str, allowed: str) -> list[str]:
+    """Return the arguments with which numactl sets a :func:`numa_policy`."""
+    policy = numa_policy(nearest, allowed)
+    return ["--%s=%s" % ({"bind": "membind"}.get(policy[0], policy[0]), policy[1])] if policy else []
 
 
 def plan_npus(plan: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "KV", "ACL", "release", "memory", "slice")
-ROLES = ("pool", "irq", "main", "kv", "acl", "release", "mems", "slice")
+ROLES = ("pool", "irq", "main", "kv", "acl", "release", "memory_nodes", "slice")
 
 TITLE_WIDTH = 11
 REMARK_WIDTH = 72
@@ -58,7 +58,9 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
         npu = known.get((entry["pci"], entry["id"]), {})
         numa = "?" if npu.get("numa") is None else str(npu["numa"])
         first = (str(entry["id"]), str(npu.get("name") or "?"), str(entry["pci"] or "?"), numa)
-        cells.append((*first, *now.get(entry["slice"], ()), *(entry.get(role) or "-" for role in shown)))
+        cells.append(
+            (*first, *now.get(entry["slice"], ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
+        )
     if now and difference:
         gone = [row for row in difference["npus"] if row["then"] is None]
         cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * (len(shown) - 1), row["slice"]) for row in gone]

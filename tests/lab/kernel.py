@@ -58,9 +58,11 @@ def in_their_slices(claims, machine, plan, look=None):
     for npu, status in zip(plan["npus"], statuses, strict=True):
         found = look["slices"][npu["slice"]]
         claims.equal(f"{npu['slice']} cpuset.cpus.effective", found["cpus"], npu["pool"])
-        claims.equal(f"{npu['slice']} cpuset.mems.effective", found["mems"], npu["mems"])
+        claims.equal(f"{npu['slice']} cpuset.mems.effective", found["mems"], npu["memory_nodes"])
         claims.equal(
-            f"a process started in {npu['slice']}, Cpus_allowed_list and Mems_allowed_list", allowed(status), (npu["pool"], npu["mems"])
+            f"a process started in {npu['slice']}, Cpus_allowed_list and Mems_allowed_list",
+            allowed(status),
+            (npu["pool"], npu["memory_nodes"]),
         )
 
 

@@ -130,8 +130,12 @@ def in_their_places(claims, machine, found):
     entry = npu(machine)
     for form, process in sorted(found.items()):
         inside = form in IN_CONTAINER
-        claims.equal(f"{form}: Cpus_allowed_list, Mems_allowed_list", (process["cpus"], process["mems"]), (entry["pool"], entry["mems"]))
-        claims.equal(f"{form}: effective sets of its group", (process["group_cpus"], process["group_mems"]), (entry["pool"], entry["mems"]))
+        claims.equal(
+            f"{form}: Cpus_allowed_list, Mems_allowed_list", (process["cpus"], process["mems"]), (entry["pool"], entry["memory_nodes"])
+        )
+        claims.equal(
+            f"{form}: effective sets of its group", (process["group_cpus"], process["group_mems"]), (entry["pool"], entry["memory_nodes"])
+        )
         claims.true(f"{form}: group {process['group']}", process["group"].startswith(f"/npu.slice/{entry['slice']}/"))
         claims.equal(f"{form}: NPU that it is told of", process["visible"], "0" if inside else "1")
         claims.equal(f"{form}: device nodes that it sees", process["nodes"], OF_NPU_1 if inside else OF_HOST)

@@ -112,7 +112,7 @@ def test_unbind(lab, claims):
     npu = plan_of(machine)["npus"][0]
     worker = start_worker(machine, "worker", npu["slice"], 20)
     status, held = f"cat /proc/{worker}/status", pages(machine, worker)
-    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["mems"]))
+    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["memory_nodes"]))
     run = lab.play(machine, "unbind")
     claims.equal("exit status", success(run), (0, ""))
     nodes = allowed_to(machine, "cat /proc/1/status")[1]

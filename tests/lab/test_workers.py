@@ -25,13 +25,13 @@ def test_cpus_of_a_running_worker_follow(lab, claims):
     npu = of_node(plan_of(machine), machine, 1)
     worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
     status = f"cat /proc/{worker}/status"
-    claims.equal("the worker's CPUs and memory nodes before", allowed_to(machine, status), (npu["pool"], npu["mems"]))
+    claims.equal("the worker's CPUs and memory nodes before", allowed_to(machine, status), (npu["pool"], npu["memory_nodes"]))
     before = pages(machine, worker)
     run = lab.play(machine, "bind", npu_affinity_cpus="0-8,10-23", npu_affinity_smt="threads", npu_affinity_replan=True)
     claims.equal("exit status", success(run), (0, ""))
     now = of_node(plan_of(machine), machine, 1)
     claims.true(f"the plan has other CPUs now: {now['pool']}", now["pool"] != npu["pool"])
-    claims.equal("the same worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], npu["mems"]))
+    claims.equal("the same worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], npu["memory_nodes"]))
     claims.true(f"its pages are where they were: {before}", pages(machine, worker).get(1, 0) >= HALF)
 
 
@@ -47,12 +47,12 @@ def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
     refused = lab.play(machine, "bind", **elsewhere)
     claims.true("bind refuses", refused.status != 0, refused.output)
     claims.true("and says why, and how to insist", f"{npu['slice']} has running processes" in refused.failure("a2"), refused.failure("a2"))
-    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["mems"]))
+    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["memory_nodes"]))
     claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
     moved = lab.play(machine, "bind", npu_affinity_move_memory=True, **elsewhere)
     claims.equal("exit status with npu_affinity_move_memory", success(moved), (0, ""))
     now = next(entry for entry in plan_of(machine)["npus"] if entry["id"] == npu["id"])
-    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], now["mems"]))
+    claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], now["memory_nodes"]))
     after = pages(machine, worker)
     claims.true(f"its pages moved: {after}", sum(count for node, count in after.items() if node != 0) >= HALF)
 
@@ -61,14 +61,14 @@ def test_memory_moves_home_on_request(lab, claims):
     """A2-like machine: a worker that was started on the wrong node, and migratepages"""
     machine = lab.bound(A2).machine
     npu = of_node(plan_of(machine), machine, 1)
-    worker = start_worker(machine, "worker", "system.slice", MEBIBYTES, under="numactl --membind=0")
+    worker = start_worker(machine, "worker", "system.slice", MEBIBYTES, under="numactl --membind=3")
     before = pages(machine, worker)
-    claims.true(f"the worker's pages by node: {before}", before.get(0, 0) >= HALF)
+    claims.true(f"the worker's pages by node: {before}", before.get(3, 0) >= HALF)
     play, wanted = "tests/lab/plays/migrate.yml", {"unit": "worker.service", "npus": [npu["id"]]}
     refused = lab.play(machine, play, worker=wanted, limit=5)
     claims.true("refused above the limit", refused.status != 0 and "memory_limit is 5 MiB" in refused.failure("a2"), refused.output)
     claims.equal("exit status in check mode", success(lab.play(machine, play, "--check", worker=wanted)), (0, ""))
-    claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
+    claims.true("its pages did not move", pages(machine, worker).get(3, 0) >= HALF)
     claims.equal("exit status", success(lab.play(machine, play, worker=wanted)), (0, ""))
     after = pages(machine, worker)
     claims.true(f"its pages moved: {after}", after.get(1, 0) >= HALF)

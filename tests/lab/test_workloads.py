@@ -92,7 +92,7 @@ def the_command_of_the_host(claims, machine, worker):
     claims.true("npu-affinity status says bound", status.startswith("bound: 4 NPUs, "), status)
     ask = "cat /proc/self/status /proc/self/cgroup; echo devices=$ASCEND_RT_VISIBLE_DEVICES; exit 7"
     told = machine.run(f"npu-affinity run {second['id']} -- sh -c '{ask}'; echo status=$?")
-    claims.equal("CPUs and memory nodes of what npu-affinity run 1 starts", allowed(told), (second["main"], second["mems"]))
+    claims.equal("CPUs and memory nodes of what npu-affinity run 1 starts", allowed(told), (second["main"], second["memory_nodes"]))
     claims.true("it is in a scope of its slice", f"0::/npu.slice/{second['slice']}/run-" in told, told)
     claims.true("it has its device, and its exit status comes out", f"devices={second['id']}\nstatus=7\n" in told, told)
     as_user = machine.run(f"npu-affinity run --user nobody {second['id']} -- id -un")

@@ -15,7 +15,7 @@ from .._kernel.interrupts import KINDS
 from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
-from .._plan_file import Device
+from .._plan_file import Device, memory_nodes
 from .._features.threads import placing
 from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
@@ -97,7 +97,7 @@ def _npus_of(known: Known, units: Iterable[str]) -> list[dict[str, Any]]:
 
 def _entry(npu: Mapping[str, Any]) -> str:
     roles = ["%s %s" % (role, npu[role]) for role in ("irq", *ROLES) if npu.get(role)]
-    mems = ", memory nodes %s" % npu["mems"] if npu.get("mems") else ""
+    mems = ", memory nodes %s" % memory_nodes(npu) if memory_nodes(npu) else ""
     return "%s has CPUs %s (%s)%s" % (Device.of(npu).full_title, npu["pool"], ", ".join(roles) or "no roles", mems)
 
 

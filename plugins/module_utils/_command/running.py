@@ -20,7 +20,7 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import machine
 from .._kernel.masks import asked_for
 from .._kernel.pci import DEVICE_FOLDER
-from .._plan_file import Device
+from .._plan_file import Device, memory_nodes, numactl_memory
 from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
@@ -155,12 +155,13 @@ def _without_slice(known: Known, place: _Place, command: Sequence[str], environm
         )
     pool = {cpu for npu in place.npus for cpu in expand(npu["pool"])} & online
     mask = _mask(known, place.npus, online, pool)
-    mems = compress({node for npu in place.npus for node in expand(npu.get("mems") or "")})
+    nearest = compress({node for npu in place.npus for node in expand(npu.get("mems") or "")})
+    mems = compress({node for npu in place.npus for node in expand(memory_nodes(npu))})
     where = "%s on CPUs %s" % (place.title, compress(mask)) + (", memory nodes %s" % mems if mems else "")
     if not mems:
         return Launch([_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(mask), *command], environment, where)
     numactl = _program(known.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % cgroup)
-    return Launch([numactl, "--physcpubind=" + compress(mask), "--membind=" + mems, "--", *command], environment, where)
+    return Launch([numactl, "--physcpubind=" + compress(mask), *numactl_memory(nearest, mems), "--", *command], environment, where)
 
 
 def _environment(npus: Sequence[dict[str, Any]], user: str | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
-from .._plan_file import parsed
+from .._plan_file import memory_nodes, parsed
 
 Entry = Dict[str, Any]
 """An NPU of a plan, or a plan."""
@@ -18,7 +18,7 @@ _SETS = (
     ("kv", "kv"),
     ("acl", "acl"),
     ("release", "release"),
-    ("mems", "memory nodes"),
+    ("memory_nodes", "memory nodes"),
 )
 _OF_HOST = (("strategy", "strategy"), ("cpus", "CPUs"), ("housekeeping", "housekeeping"), ("poll", "poll threads"))
 _TOLD = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
@@ -39,7 +39,7 @@ def lines(before: str | None, after: str | None) -> list[str]:
 def _entries(plan: Entry) -> list[Entry]:
     """Return the NPUs of a plan, with a state that says whether they can be found."""
     return [
-        dict(entry, state=state)
+        dict(entry, state=state, memory_nodes=memory_nodes(entry))
         for key, state in (("npus", "found"), ("lost", "not found"))
         for entry in plan.get(key) or []
         if isinstance(entry, dict)

@@ -17,7 +17,7 @@ from .._transaction.host_files import Request, compare
 from .findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Findings, Value
 
 _IN_FORCE = "the plan in force"
-_SETS = ("pool", "irq", "mems")
+_SETS = ("pool", "irq", "mems", "memory_nodes")
 
 
 def check_plan(
@@ -70,7 +70,7 @@ def _check_record(findings: Findings, host: Host) -> None:
 
 
 def _sets_of(plan: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Return ``{title: {pool, irq, mems}}`` of a plan's NPUs, and of the poll threads. Raises ``ValueError`` for what is not a plan."""
+    """Return ``{title: {set: cpulist}}`` of a plan's NPUs, and of the poll threads. Raises ``ValueError`` for what is not a plan."""
     result = {Device.of(npu).title: {key: npu.get(key) or "" for key in _SETS} for npu in plan_npus(plan)}
     if plan.get("poll"):
         result["place for poll threads"] = {"poll": plan["poll"]}

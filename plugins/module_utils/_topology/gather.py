@@ -26,7 +26,23 @@ if TYPE_CHECKING:
     from .._documents import Npu, Plan, Topology
 
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
-_APPLIED_NPU = ("kind", "id", "chip", "phy_id", "pci", "pool", "irq", "main", "kv", "acl", "release", "mems", "slice", "offline")
+_APPLIED_NPU = (
+    "kind",
+    "id",
+    "chip",
+    "phy_id",
+    "pci",
+    "pool",
+    "irq",
+    "main",
+    "kv",
+    "acl",
+    "release",
+    "mems",
+    "memory_nodes",
+    "slice",
+    "offline",
+)
 
 
 def gather(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES, Engine
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes, numa_policy
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -77,10 +78,13 @@ def sets_cpus(machine: Mapping[str, Any]) -> bool:
     return machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244)
 
 
-def affinity(machine: Mapping[str, Any], cpus: str, mems: str) -> dict[str, str]:
-    """Return the settings of a service where systemd cannot hold CPU sets (systemd.exec(5)). ``NUMAPolicy=`` needs systemd 243."""
-    with_memory = mems and (machine.get("systemd") or 0) >= 243
-    return {"CPUAffinity": cpus} | ({"NUMAPolicy": "bind", "NUMAMask": mems} if with_memory else {})
+def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) -> dict[str, str]:
+    """Return the settings of a service where systemd cannot hold CPU sets (systemd.exec(5)). ``NUMAPolicy=`` needs systemd 243.
+
+    ``nearest`` and ``allowed`` are memory nodes, as :func:`_plan_file.numa_policy` takes them.
+    """
+    policy = numa_policy(nearest, allowed) if (machine.get("systemd") or 0) >= 243 else None
+    return {"CPUAffinity": cpus} | (dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {})
 
 
 def refusals(
@@ -318,14 +322,11 @@ def binding(
         for (unit, entries, engine), home in zip(_units(plan, services, workloads), homes, strict=True)
     ]
     if method == SERVICES:
-        machine = topology.get("machine") or {}
         result["services"] = [
-            _drop_in(unit, entries, affinity(machine, _pool(entries), _mems(entries)), variables)
-            for unit, entries, _home, variables in units
-            if _pool(entries)
+            _drop_in(unit, entries, _affinity(topology, entries), variables) for unit, entries, _home, variables in units if _pool(entries)
         ]
         for vnpu in result["vnpus"]:
-            vnpu["settings"] = affinity(machine, _pool([vnpu]), _mems([vnpu]))
+            vnpu["settings"] = _affinity(topology, [vnpu])
         result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
         return result
     result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), variables) for unit, entries, home, variables in units]
@@ -340,12 +341,17 @@ def binding(
     held.sort(key=lambda entry: kind_and_number(entry["slice"]))
     result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
     result["slices"] += [
-        {"name": workload["slice"], "description": f"Workload {workload['name']}", "cpus": workload["pool"], "mems": workload["mems"]}
+        {
+            "name": workload["slice"],
+            "description": f"Workload {workload['name']}",
+            "cpus": workload["pool"],
+            "mems": workload["memory_nodes"],
+        }
         for workload in together
         if workload["pool"]
     ]
     result["slices"] += [
-        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["mems"]}
+        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["memory_nodes"]}
         for vnpu in result["vnpus"]
         if vnpu["pool"]
     ]
@@ -383,7 +389,11 @@ def _pool(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _mems(entries: Sequence[Mapping[str, Any]]) -> str:
-    return union(entry["mems"] for entry in entries)
+    return union(map(memory_nodes, entries))
+
+
+def _affinity(topology: Topology, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return affinity(topology.get("machine") or {}, _pool(entries), union(entry["mems"] for entry in entries), _mems(entries))
 
 
 def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -392,7 +402,7 @@ def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
         "name": entry["slice"],
         "description": f"Workloads of {kind.upper()} {number} ({entry['pci']})",
         "cpus": entry["pool"],
-        "mems": entry["mems"],
+        "mems": memory_nodes(entry),
     }
 
 

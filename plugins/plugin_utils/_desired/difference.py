@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
@@ -74,12 +75,12 @@ def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bo
                 "user": user,
                 "npus": ",".join(str(kind_and_number(entry["slice"])[1]) for entry in entries),
                 "cpus": _workloads.union(entry["pool"] for entry in entries),
-                "mems": _workloads.union(entry["mems"] for entry in entries),
+                "mems": _workloads.union(map(memory_nodes, entries)),
                 "slice": homes.get(user),
                 "now": _workloads.union(entry["pool"] for entry in before) if before else None,
             }
     for vnpu in (bound or {}).get("vnpus", ()):
-        row = {"cpus": vnpu["pool"], "mems": vnpu["mems"], "slice": vnpu["slice"], "now": None}
+        row = {"cpus": vnpu["pool"], "mems": vnpu["memory_nodes"], "slice": vnpu["slice"], "now": None}
         yield {"user": f"vNPU {vnpu['name']}", "npus": vnpu["of"].partition(" ")[2], **row}
 
 

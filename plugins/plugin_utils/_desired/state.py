@@ -30,7 +30,19 @@ if TYPE_CHECKING:
 FEATURES = {name: importlib.import_module(f"{__package__}.{name}").wanted for name in ON_HOST}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
-PLANNED = ("strategy", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated", "repair", "replan", "bound_by", "workloads")
+PLANNED = (
+    "strategy",
+    "housekeeping",
+    "smt",
+    "min_cpus",
+    "roles",
+    "exclude_isolated",
+    "repair",
+    "replan",
+    "bound_by",
+    "workloads",
+    "memory",
+)
 UNLESS_EMPTY = ("cpus", "npus", "visible_npus")
 """The settings of role plan that the planner takes; an empty one of these means all."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     is_lost,
@@ -89,9 +90,10 @@ def _inner(name: str) -> str:
 def workloads(plan: Plan, wanted: Sequence[Mapping[str, Any]], topology: Topology) -> list[dict[str, Any]]:
     """Return the workloads with their CPUs.
 
-    Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` (memory nodes),
-    ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one process each); ``engine`` where
-    it is said. CPUs of lost NPUs stay with it, which have no process. Raises ``ValueError`` when the plan cannot serve one of them.
+    Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` and ``memory_nodes`` (the nearest
+    and the allowed memory nodes), ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one
+    process each); ``engine`` where it is said. CPUs of lost NPUs stay with it, which have no process.
+    Raises ``ValueError`` when the plan cannot serve one of them.
     """
     if reasons := refusals(plan, wanted):
         raise ValueError(" ".join(reasons))
@@ -110,6 +112,7 @@ def workloads(plan: Plan, wanted: Sequence[Mapping[str, Any]], topology: Topolog
                 "units": list(workload.get("units") or []),
                 "pool": compress(pool),
                 "mems": union(entry["mems"] for entry in entries),
+                "memory_nodes": union(map(memory_nodes, entries)),
                 "cpus_per_node": {node: count for node, count in per_node.items() if count},
                 "processes": [dict(entry) for entry in there],
                 **({"engine": workload["engine"]} if workload.get("engine") else {}),

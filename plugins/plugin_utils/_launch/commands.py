@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import numactl_memory
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import container, host, units
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
@@ -65,7 +66,7 @@ def _without_memory(workload: Workload) -> list[str]:
 
 
 def _numactl(workload: Workload) -> list[str]:
-    return ["numactl", f"--physcpubind={workload.cpus}", *([f"--membind={workload.mems}"] if workload.mems else []), "--"]
+    return ["numactl", f"--physcpubind={workload.cpus}", *numactl_memory(workload.nearest, workload.mems), "--"]
 
 
 def _scope(workload: Workload) -> list[str]:

@@ -42,7 +42,7 @@ def settings(workload: Workload) -> dict[str, str]:
         return found
     if workload.cgroup_sets_cpus:
         return found | {"AllowedCPUs": workload.cpus} | ({"AllowedMemoryNodes": workload.mems} if workload.mems else {})
-    return found | binding.affinity(workload.topology["machine"], workload.cpus, workload.mems)
+    return found | binding.affinity(workload.topology["machine"], workload.cpus, workload.nearest, workload.mems)
 
 
 def text(sections: Mapping[str, Iterable[tuple[str, str]]]) -> str:

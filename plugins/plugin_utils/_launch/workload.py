@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, normalize
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -71,13 +72,17 @@ class Share:
 
 @dataclass(frozen=True)
 class Workload:
-    """What runs where. CPUs and memory nodes are cpulists, ``slice`` is empty where the host has none."""
+    """What runs where. CPUs and memory nodes are cpulists, ``slice`` is empty where the host has none.
+
+    ``mems`` are the memory nodes that it may use, ``nearest`` those of its CPUs.
+    """
 
     title: str
     name: str
     kind: str
     cpus: str
     mems: str
+    nearest: str
     irq: str
     slice: str
     cards: tuple[Card, ...]
@@ -134,7 +139,8 @@ def read(entry: object, topology: object, name: str) -> Workload:
         name=name,
         kind=kind,
         cpus=cpus,
-        mems=_memory_nodes(entry, host, title),
+        mems=_memory_nodes(memory_nodes(entry), host, title),
+        nearest=str(entry.get("mems") or ""),
         irq=irq,
         slice=slice_name if not host or binding.way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == binding.SLICES else "",
         cards=tuple(_cards(entry, host, kind, cpus)),
@@ -149,8 +155,8 @@ def _host(topology: object) -> Topology:
     return cast("Topology", topology or {})
 
 
-def _memory_nodes(entry: Mapping[str, Any], host: Mapping[str, Any], title: str) -> str:
-    mems = str(normalize(str(entry.get("mems") or ""), f"mems of {title}"))
+def _memory_nodes(allowed: str, host: Mapping[str, Any], title: str) -> str:
+    mems = str(normalize(allowed, f"mems of {title}"))
     known = {node["id"] for node in host.get("numa") or ()}
     missing = sorted(set(expand(mems)) - known) if known else []
     if missing:

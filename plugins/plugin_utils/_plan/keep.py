@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._plan_file import SET
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory, nearest_memory
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
 if TYPE_CHECKING:
@@ -189,7 +189,8 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
         "pci": card.pci,
         "pool": text_in_order(pool),
         **dict.fromkeys(_roles.names(machine, card), ""),
-        "mems": memory_nodes(machine, mask_of(pool)),
+        "mems": nearest_memory(machine, mask_of(pool)),
+        "memory_nodes": "",
         "slice": f"{card.kind}-{number_of(record)}.slice",
     }
     if pool:
@@ -197,6 +198,7 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
         entry |= {role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)}
     if mask(record["pool"] or "") == mask_of(pool):
         entry |= {key: value for key, value in record.items() if key in SETS}
+    entry |= memory(machine, entry["mems"])
     if offline:
         entry["offline"] = text_of(offline)
     entry |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}

@@ -14,9 +14,11 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, RoleSizes
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
 
+REMOTE = 20
+"""The kernel's distance to the memory of another socket, where firmware tells none (Linux include/linux/topology.h)."""
 FAR = 255
 """The kernel's distance between nodes that cannot reach each other; taken where a distance is not known."""
 
@@ -77,7 +79,8 @@ class Machine:
     ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings``
     that to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be
     looked at without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of
-    their last-level cache. ``sockets`` are the CPUs of each, none where they are not known.
+    their last-level cache. ``sockets`` are the CPUs of each, none where they are not known. ``memory`` is the option, and ``allowed`` keeps
+    the results of :func:`memory`.
     """
 
     online: int
@@ -99,6 +102,8 @@ class Machine:
     sockets: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     roles_of: Mapping[Card, RoleSizes] = field(default_factory=dict)
+    memory: str = WIDE
+    allowed: dict[str, str] = field(default_factory=dict)
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
@@ -165,7 +170,7 @@ class Machine:
         return cpus
 
 
-def memory_nodes(machine: Machine, cpus: int) -> str:
+def nearest_memory(machine: Machine, cpus: int) -> str:
     """Return the NUMA nodes with memory of a set of CPUs; where it has none, the nearest node with memory (with CPUs, if any has both)."""
     own = []
     for node in machine.nodes.values():
@@ -182,6 +187,32 @@ def memory_nodes(machine: Machine, cpus: int) -> str:
         nearest = sorted(others, key=lambda other: (not other.cpus, machine.distance(own[0].id, other.id), other.id))
         nodes = [other.id for other in nearest[:1]]
     return str(compress(nodes))
+
+
+def memory(machine: Machine, mems: str) -> dict[str, str]:
+    """Return the ``mems`` of an entry, and its ``memory_nodes``, those that the option ``memory`` allows beside the nearest ones."""
+    if mems not in machine.allowed:
+        wide = machine.memory == WIDE and mems
+        nodes = set().union(*(_of_socket(machine, node) for node in expand(mems) if node in machine.nodes)) if wide else set()
+        machine.allowed[mems] = compress(nodes) if wide else mems if machine.memory == STRICT else ""
+    return {"mems": mems, "memory_nodes": machine.allowed[mems]}
+
+
+def _of_socket(machine: Machine, node: int) -> set[int]:
+    """Return the nodes with memory that are no farther from a node than nodes of its socket are from each other.
+
+    A node without CPUs belongs to the nearest socket. Where sockets or distances are not known, the kernel's own limit between near and
+    remote memory counts.
+    """
+    with_cpus = [other for other in machine.nodes.values() if other.cpus]
+    home = min(with_cpus, key=lambda other: (other.id != node, machine.distance(node, other.id)), default=machine.nodes[node])
+    cpus = union(socket for socket in machine.sockets if socket & home.cpus)
+    inside = [other.id for other in machine.nodes.values() if other.cpus & cpus]
+    reach = max((machine.distance(one, other) for one in inside for other in inside), default=FAR)
+    if reach == FAR:
+        reach = REMOTE - 1
+    near = {other.id for other in machine.nodes.values() if machine.distance(node, other.id) <= reach}
+    return {node} | {other for other in near.union(inside) if machine.nodes[other].has_memory}
 
 
 def cards_named(cards: Iterable[Card]) -> str:
@@ -222,6 +253,7 @@ def read(topology: object, options: Options) -> Machine:
         min_cpus=options.min_cpus,
         roles=options.roles,
         sockets=[mask(socket, "cpus.sockets of the topology") for socket in cpus.get("sockets") or ()],
+        memory=options.memory,
     )
     _restrict(machine, options)
     _set_aside(machine, options)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 
 Entry = Mapping[str, Any]
-SETS = {"pool": "CPUs", "irq": "irq", "kv": "kv", "acl": "acl", "release": "release", "mems": "memory nodes"}
+SETS = {"pool": "CPUs", "irq": "irq", "kv": "kv", "acl": "acl", "release": "release", "memory_nodes": "memory nodes"}
 
 Pair = tuple[Entry | None, Entry | None]
 """An NPU in the plan in force, and in the plan that would follow; None where it has no entry."""
@@ -82,6 +83,7 @@ def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str
     if record is None:
         yield "adds", f"{name} with CPUs {entry['pool']}"
         return
+    record = {**record, **({"memory_nodes": memory_nodes(record)} if "mems" in record else {})}
     known = [key for key in SETS if key in record or key == "kv"]
     changed = [key for key in known if (record.get(key) or "") != (entry.get(key) or "")]
     if record["slice"] != entry["slice"]:

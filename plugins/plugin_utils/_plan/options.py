@@ -14,6 +14,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cp
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import BOUND_BY, HOST
 
 SMT = ("cores", "threads")
+WIDE, STRICT, NONE = "wide", "strict", "none"
+"""Where memory may lie: on the nodes of the socket, on the nearest nodes, anywhere."""
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -62,6 +64,7 @@ class Options:
     bound_by: str = HOST
     visible_npus: tuple[int, ...] | None = None
     workloads: tuple[OfWorkload, ...] = ()
+    memory: str = WIDE
 
     @property
     def sizes(self) -> tuple[RoleSizes, ...]:
@@ -80,14 +83,15 @@ class Options:
             "repair": self.repair,
             "roles": self.roles.record(),
             "exclude_isolated": self.exclude_isolated,
+            "memory": self.memory,
             "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
             **({"workloads": {name: [list(npus), roles.record()] for name, npus, roles in self.workloads}} if self.workloads else {}),
         }
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
-        """Return the names of recorded arguments that differ from these; which NPUs are asked for shapes no pool."""
+        """Return the names of recorded arguments that differ from these and shape pools."""
         now = self.record()
-        known = [name for name in now if name in recorded and name != "npus"]
+        known = [name for name in now if name in recorded and name not in ("npus", "memory")]
         if "workloads" in now or "workloads" in recorded:
             known.append("workloads")
         return [name for name in dict.fromkeys(known) if _comparable(recorded.get(name)) != _comparable(now.get(name))]
@@ -116,6 +120,7 @@ class Given:
     bound_by: object = HOST
     visible_npus: object = None
     workloads: object = None
+    memory: object = WIDE
 
 
 def checked(strategies: Iterable[str], given: Given) -> Options:
@@ -133,6 +138,7 @@ def checked(strategies: Iterable[str], given: Given) -> Options:
         exclude_isolated=flag("npu_affinity_exclude_isolated", given.exclude_isolated),
         bound_by=_choice("npu_affinity_bound_by", given.bound_by, BOUND_BY),
         visible_npus=None if given.visible_npus is None else _ids("npu_affinity_visible_npus", given.visible_npus),
+        memory=_choice("npu_affinity_memory", given.memory, (WIDE, STRICT, NONE)),
     )
     options = replace(options, workloads=_of_workloads(given.workloads, options.roles))
     if not options.repair and (other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None)):

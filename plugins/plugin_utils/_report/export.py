@@ -38,12 +38,13 @@ COLUMNS = (
     "acl",
     "release",
     "mems",
+    "memory_nodes",
     "slice",
     "local",
 )
 """What a row has, in this order; docs/report.md says what each is."""
 OF_DEVICE = ("kind", "id", "card", "chip", "phy_id", "name", "family", "pci", "numa", "memory_mib")
-OF_PLAN = ("pool", "irq", "main", "acl", "release", "mems", "slice")
+OF_PLAN = ("pool", "irq", "main", "acl", "release", "mems", "memory_nodes", "slice")
 FORMATS = ("csv", "json")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """With these a cell begins that a spreadsheet would compute."""
@@ -69,7 +70,9 @@ def _of_host(record: Record) -> Iterator[dict[str, Any]]:
     for device, entry in found:
         values = {"host": str(record["host"]), **{name: device.get(name) for name in OF_DEVICE}}
         if entry:
-            values.update({name: entry.get(name) or None for name in OF_PLAN}, local=shares.get(_name(device)))
+            values.update(
+                {name: {"memory_nodes": entry.get("mems"), **entry}.get(name) or None for name in OF_PLAN}, local=shares.get(_name(device))
+            )
             values.update(plan="in force" if in_force else "planned", strategy=plan.get("strategy"))
         yield {name: values.get(name) for name in COLUMNS}
 

@@ -739,7 +739,7 @@ const parted = cpulist => cpulist && cpulist.split(/(?<=,)/).map(part => [h("spa
 
 function npuTable(host, shown, against, pick) {
   const withKv = [shown, against].some(view => view && Object.values(view.npus || {}).some(npu => npu.kv));
-  const drifted = drifting(host), fields = [["pool", "Pool"], ["irq", "IRQ"], ["main", "main"], ...(withKv ? [["kv", "KV"]] : []), ["acl", "ACL"], ["release", "release"], ["mems", "Memory"], ["slice", "Slice"]];
+  const drifted = drifting(host), fields = [["pool", "Pool"], ["irq", "IRQ"], ["main", "main"], ...(withKv ? [["kv", "KV"]] : []), ["acl", "ACL"], ["release", "release"], ["memory_nodes", "Memory"], ["slice", "Slice"]];
   const value = (view, index, field) => view && view.npus[index] && view.npus[index][field] || "";
   const cellOf = (index, field) => {
     const one = value(shown, index, field), two = value(against, index, field);
@@ -761,7 +761,7 @@ function memoryTable(host, view, group, most) {
   const title = process => process.npus.length ? host.npus[at(process)].label.replace(/\d+$/, "") + compress(process.npus) + " " : "";
   const rows = group.processes.map(process => ({process, index: at(process), total: Object.values(process.memory).reduce((a, b) => a + b, 0)})).sort((a, b) => a.index - b.index || a.process.pid - b.process.pid);
   return [h("h2", {}, "Memory of processes by NUMA node", group.label ? h("span", {class: "quiet"}, " – " + group.label) : ""), h("div", {class: "memory"}, rows.map(({process, index, total}) => {
-    const npu = host.npus[index], mems = process.wanted || view && view.npus[index] && view.npus[index].mems, own = new Set(mems ? expand(mems).map(String) : npu && npu.node !== null ? [String(npu.node)] : []);
+    const npu = host.npus[index], mems = process.wanted || view && view.npus[index] && view.npus[index].memory_nodes, own = new Set(mems ? expand(mems).map(String) : npu && npu.node !== null ? [String(npu.node)] : []);
     const parts = Object.entries(process.memory).filter(([, mib]) => mib > 0).sort((a, b) => own.has(b[0]) - own.has(a[0]) || naturally(a[0], b[0]));
     const near = parts.reduce((sum, [node, mib]) => sum + (own.has(node) ? mib : 0), 0), bar = s("svg", {role: "img", class: npu ? colour(npu) : "", "aria-label": parts.map(([node, mib]) => `node ${node}: ${size(mib)}`).join(", ")});
     let x = 0;

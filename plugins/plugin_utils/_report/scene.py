@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compr
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "mems": "memory nodes"}
+ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "memory_nodes": "memory nodes"}
 HOUSEKEEPING, IDLE, LEFT_OUT, OFFLINE, SHARED, LOST = STATES = ("housekeeping", "idle", "left", "offline", "shared", "lost")
 Owner = tuple[int, ...] | str
 """Whose a CPU is: indexes of NPUs, or which of STATES makes it nobody's."""
@@ -22,7 +22,8 @@ Owner = tuple[int, ...] | str
 
 @dataclass(frozen=True)
 class Npu:
-    """An NPU or GPU with its part of the plan: ``roles`` are its cpulists, empty where the plan does not have it.
+    """An NPU or GPU with its part of the plan: ``roles`` are its cpulists, with those of memory nodes; empty where the plan
+    does not have it.
 
     ``badge`` is what its CPUs are marked with, ``node`` the id of the NUMA node it is attached to.
     """
@@ -40,7 +41,7 @@ class Npu:
     @property
     def description(self) -> str:
         known = ", ".join(part for part in (self.name, self.pci, "" if self.node is None else f"NUMA node {self.node}") if part)
-        roles = ", ".join(f"{ROLES[role]} {cpus}" for role, cpus in self.roles.items() if cpus)
+        roles = ", ".join(f"{name} {self.roles[role]}" for role, name in ROLES.items() if self.roles.get(role))
         return "; ".join(part for part in (f"{self.label} ({known})" if known else self.label, self.remark, roles, self.slice) if part)
 
 
@@ -69,7 +70,8 @@ def npus_of(plan: Plan, topology: Topology) -> Iterator[Npu]:
 
     def npu(kind: str, found: Mapping[str, Any], entry: Mapping[str, Any], remark: str = "", lost: bool = False) -> Npu:
         badge = f"{'×' if lost else ''}{kind[0].upper() if mixed else ''}{found['id']}"
-        roles = {role: str(entry[role]) for role in ROLES if entry.get(role)}
+        entry = {"memory_nodes": entry.get("mems"), **entry}
+        roles = {role: str(entry[role]) for role in (*ROLES, "mems") if entry.get(role)}
         name, pci, slice_name = (str(value or "") for value in (found.get("name"), found.get("pci"), entry.get("slice")))
         return Npu(f"{kind.upper()} {found['id']}", badge, name, pci, found.get("numa"), roles, slice_name, remark, lost)
 

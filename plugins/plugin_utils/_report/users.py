@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
@@ -36,5 +37,5 @@ def _user(kind: str, name: str, units: list[str], npus: list[Any], plan: Plan) -
         "units": units,
         "npus": [*map(title, entries), *(f"{npu} (not in the plan)" for npu in unknown)],
         "pool": union(entry["pool"] for entry in entries),
-        "mems": union(entry.get("mems") or "" for entry in entries),
+        "mems": union(map(memory_nodes, entries)),
     }

@@ -5,7 +5,7 @@
 
 A view is ``{label, kind, ...}`` with kind "plan" or "kernel": either ``refused``, the sentence why there is no plan, or the plan's
 ``strategy``, ``reason``, ``cpus``, ``housekeeping``, ``local`` (share, or None), sentences (``repaired``, ``warnings``, ``violations``) and
-``npus``: ``{index: {pool, irq, main, kv, acl, release, mems, slice}}`` of cpulists, without those that are empty.
+``npus``: ``{index: {pool, irq, main, kv, acl, release, mems, memory_nodes, slice}}`` of cpulists, without those that are empty.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
 
 def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
     """Return the view of a plan; ``indexes`` are the places of the NPUs in the host's list."""
-    entries = [*plan.get("npus", ()), *(plan.get("lost") or ())]
+    entries = [{"memory_nodes": entry.get("mems"), **entry} for entry in [*plan.get("npus", ()), *(plan.get("lost") or ())]]
     return {
         "label": label,
         "kind": "plan",

@@ -95,7 +95,7 @@ def differences(then: Entry, now: Entry) -> str:
 def _words(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return what a plan decides, each set of CPUs by its name."""
     names = {key: str(plan.get(key) or "") for key in ("strategy", "housekeeping")}
-    npus = [*plan["npus"], *(plan.get("lost") or ())]
+    npus = [{"memory_nodes": npu.get("mems"), **npu} for npu in [*plan["npus"], *(plan.get("lost") or ())]]
     return names | {f"{words} of {title(npu)}": str(npu.get(key) or "") for npu in npus for key, words in SETS.items()}
 
 

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text 
 
 Host = Mapping[str, Any]
 HEADINGS = ("NPU", "PCI", "now", "new")
-ROLES = {"irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "mems": "memory", "slice": "slice"}
+ROLES = {"irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "memory_nodes": "memory", "slice": "slice"}
 _MARKDOWN = re.compile(r"[\\`*~]|!(?=\[)|\](?=[(\[:])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[+-](?=\s)|^#(?=#*\s)|(?<=^\d)[.)](?=\s)")
 """What means something in Markdown. Brackets do so only where a link can follow: names of hosts, such as node[1:4], have them, too."""
 FIRST, MOVED, AS_IT_IS, NOTHING, REFUSED, SILENT = GROUPS = (
@@ -87,7 +87,7 @@ def _plan(host: Host) -> Iterator[str]:
     strategy = f"Strategy {plan['strategy']}: {host['reason']}"
     yield f"{_text(strategy)} CPUs {plan['cpus']} divided{housekeeping}. Features: {on or 'none'}."
     yield ""
-    entries = {entry["slice"]: entry for entry in plan["npus"]}
+    entries = {entry["slice"]: {"memory_nodes": entry.get("mems"), **entry} for entry in plan["npus"]}
     shown = [role for role in ROLES if role != "kv" or any(entry.get("kv") for entry in plan["npus"])]
     rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {}), shown) for row in host["difference"]["npus"]]
     yield from _table([*HEADINGS, *(ROLES[role] for role in shown)], rows)

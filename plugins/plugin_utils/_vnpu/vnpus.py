@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     find,
@@ -231,9 +232,8 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], l
     """Return the vNPUs with what they get, in the order in which they are named. They must not be :func:`refusals`.
 
     Each: ``name``, ``npus`` (one logic id), ``of`` (what its NPU is called), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``,
-    ``pool`` (cpulist), ``mems``,
-    ``environment`` (variables of a container and its limiter), ``file`` (path of the file with them) and ``limiter`` (the unit's name, or
-    None without ``limiter``).
+    ``pool`` (cpulist), ``mems`` and ``memory_nodes`` (the nearest and the allowed memory nodes), ``environment`` (variables of
+    a container and its limiter), ``file`` (path of the file with them) and ``limiter`` (the unit's name, or None without ``limiter``).
     """
     result = []
     for entry, sharing in _by_npu(plan, wanted):
@@ -260,6 +260,7 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], l
                     "slice": f"{entry['slice'].removesuffix('.slice')}-{_plain(vnpu)}.slice",
                     "pool": compress(share),
                     "mems": entry["mems"],
+                    "memory_nodes": memory_nodes(entry),
                     "environment": environment,
                     "file": f"{ENVIRONMENT_FOLDER}/{vnpu['name']}.env",
                     "limiter": f"npu-affinity-limiter-{vnpu['name']}.service" if limiter else None,

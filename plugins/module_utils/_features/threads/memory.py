@@ -20,6 +20,7 @@ from typing import Any, Iterable, Mapping
 
 from ..._table import count
 from ..._cpulist import compress, expand
+from ..._plan_file import memory_nodes
 from ..._host import GONE, CommandError, Host
 from ..._state.files import atomic_write, remove_file
 from .feature import PROGRESS
@@ -68,7 +69,12 @@ def memory_of(host: Host, pid: int) -> dict[int, float] | None:
 
 def wanted_nodes(process: Process) -> set[int]:
     """Return the memory nodes of a process's NPUs as the plan has them; an empty set where it has none."""
-    return {node for npu in process.npus for node in expand(npu.get("mems") or "", "mems of NPU %s" % npu["id"])}
+    return {node for npu in process.npus for node in expand(memory_nodes(npu), "memory nodes of NPU %s" % npu["id"])}
+
+
+def _target(process: Process) -> str:
+    """Return the nodes to which memory moves, as a cpulist: the nearest ones. Of several, the kernel fills the first."""
+    return compress({node for npu in process.npus for node in expand(npu.get("mems") or memory_nodes(npu))})
 
 
 def remote(table: Mapping[int, float], wanted: set[int]) -> float:
@@ -135,8 +141,7 @@ class Migration:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""
         if self.total > limit:
             shown = [
-                "%s has %.0f MiB on nodes %s and belongs on %s"
-                % (process.title, amount, _nodes(table, process), compress(wanted_nodes(process)))
+                "%s has %.0f MiB on nodes %s and belongs on %s" % (process.title, amount, _nodes(table, process), _target(process))
                 for process, table, amount in self.todo
             ]
             more = "; and " + count(len(shown) - 3, "more process", "more processes") if len(shown) > 3 else ""
@@ -162,15 +167,15 @@ class Migration:
             remove_file(self.host, PROGRESS)
 
     def _move(self, process: Process, table: Mapping[int, float]) -> bool:
-        wanted = wanted_nodes(process)
+        wanted, target = wanted_nodes(process), _target(process)
         for source in sorted((node for node in table if node not in wanted), key=lambda node: -table[node]):
             before = table.get(source, 0)
-            step: dict[str, Any] = {"pid": process.pid, "source": source, "target": compress(wanted), "mib": round(before, 1)}
+            step: dict[str, Any] = {"pid": process.pid, "source": source, "target": target, "mib": round(before, 1)}
             self._tell(step)
             start = time.monotonic()
             try:
                 answer = self.host.run(
-                    [self._tool() or "migratepages", str(process.pid), str(source), compress(wanted)],
+                    [self._tool() or "migratepages", str(process.pid), str(source), target],
                     timeout=self.timeout + before / _SLOWEST,
                 )
                 text = answer.output.strip() if answer.rc else ""
@@ -186,7 +191,7 @@ class Migration:
             step.update(left_mib=round(table.get(source, 0), 1), seconds=round(time.monotonic() - start, 2))
             self.steps.append(step)
             if step["left_mib"] >= _SMALL:
-                why = text or "it is pinned, by the NPU driver for instance, or node %s has no room" % compress(wanted)
+                why = text or "it is pinned, by the NPU driver for instance, or node %s has no room" % target
                 self.warnings.append("%s: %.0f MiB stay on node %d: %s" % (process.title, step["left_mib"], source, why))
         return True
 

@@ -124,6 +124,17 @@ def test_memory_goes_to_the_nodes_of_its_npu_the_largest_part_first_and_progress
     assert Migration(tree.host, team).todo == []
 
 
+def test_memory_that_may_be_there_stays_and_the_rest_goes_to_the_nearest_node(tree):
+    tool = install(tree)
+    process = worker(tree, 10, npu(2, 16, memory_nodes="1-2"))
+    maps(tree, 10, N0=25600, N1=51200, N2=256)
+    migration = Migration(tree.host, [process])
+    assert (tables(tree.host, [process])[0][0]["wanted"], round(migration.total)) == ("1-2", 100)
+    migration.carry_out()
+    assert [call[:3] for call in calls(tool)] == [["10", "0", "2"]]
+    assert Migration(tree.host, [worker(tree, 10, npu(2, 16, memory_nodes=""))]).todo == []
+
+
 def test_above_the_limit_nothing_moves_and_the_sentence_has_the_numbers(tree, team):
     install(tree)
     with pytest.raises(ValueError) as refusal:

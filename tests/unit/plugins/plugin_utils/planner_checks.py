@@ -168,6 +168,9 @@ def wrong_memory(seen, plan):
         mems = cpu_set(entry["mems"])
         if mems != near if near else not mems <= with_memory or len(mems) != bool(with_memory and nodes):
             yield f"{entry['slice']} has memory nodes '{entry['mems']}'"
+        allowed = cpu_set(entry["memory_nodes"])
+        if not mems <= allowed <= with_memory:
+            yield f"{entry['slice']} may use memory nodes '{entry['memory_nodes']}'"
 
 
 def wrong_report(seen, plan, pools):

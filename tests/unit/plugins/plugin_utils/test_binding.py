@@ -110,6 +110,28 @@ SERVICE_SETTINGS = [
 ]
 
 
+WITHOUT_SLICES = [
+    # the service, memory_nodes of NPU 0 and NPU 1, and how memory is bound without slices, and with them
+    ("strict", ONE, ("6", "0"), ("bind", "6"), "6"),
+    ("wide", ONE, ("6-7", "0-1"), ("preferred", "6"), "6-7"),
+    ("wide, preferred takes one node only", BOTH, ("6-7", "0-1"), None, "0-1,6-7"),
+    ("none", ONE, ("", ""), None, ""),
+]
+
+
+@pytest.mark.parametrize("service, allowed, policy, nodes", [row[1:] for row in WITHOUT_SLICES], ids=[row[0] for row in WITHOUT_SLICES])
+def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy, nodes):
+    entries = [{**entry, "memory_nodes": nodes} for entry, nodes in zip(PLAN["npus"], allowed, strict=True)]
+    plan = {**PLAN, "npus": entries}
+    settings = binding(on(cgroup="v1", systemd=249), plan, [service], "host")["services"][0]["settings"]
+    assert {key: value for key, value in settings.items() if key != "CPUAffinity"} == (
+        dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {}
+    )
+    workload = {"name": "a", "npus": service["npus"]}
+    slices = {unit["name"]: unit["mems"] for unit in binding(TOPOLOGY, plan, [], "host", [workload])["slices"]}
+    assert slices == {"npu-0.slice": allowed[0], "npu-1.slice": allowed[1], "npu-a.slice": nodes}
+
+
 @pytest.mark.parametrize(
     "topology, service, bound_by, settings", [row[1:] for row in SERVICE_SETTINGS], ids=[row[0] for row in SERVICE_SETTINGS]
 )

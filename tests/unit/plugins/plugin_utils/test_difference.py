@@ -48,7 +48,7 @@ def test_a_first_bind_has_nothing_beside_it():
         "user": "vllm@0.service",
         "npus": "0",
         "cpus": FIRST["npus"][0]["pool"],
-        "mems": FIRST["npus"][0]["mems"],
+        "mems": FIRST["npus"][0]["memory_nodes"],
         "slice": "npu-0.slice",
         "now": None,
     }

@@ -80,6 +80,7 @@ def test_a_row_for_each_npu_in_a_stable_order():
         "acl": "30",
         "release": "31",
         "mems": "1",
+        "memory_nodes": "1",
         "slice": "npu-0.slice",
         "local": 1.0,
     }

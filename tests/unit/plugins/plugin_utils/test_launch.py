@@ -97,7 +97,7 @@ PLACEMENT = [
     ("a plan's entry", ENTRY, {}, ["--cgroup-parent=npu-0.slice", "--cpuset-cpus=16-31", "--cpuset-mems=1"]),
     ("a workload", PAIR, {}, ["--name=pair", "--cgroup-parent=npu-pair.slice", "--cpuset-cpus=0-31", "--cpuset-mems=0-1"]),
     ("no slice", NO_SLICE, {}, ["--name=free", "--cpuset-cpus=4-7", "--cpuset-mems=0"]),
-    ("no memory nodes", {**ENTRY, "mems": ""}, {}, ["--cgroup-parent=npu-0.slice", "--cpuset-cpus=16-31"]),
+    ("no memory nodes", {**ENTRY, "memory_nodes": ""}, {}, ["--cgroup-parent=npu-0.slice", "--cpuset-cpus=16-31"]),
     ("CPUs in published order", {"pool": "28-31,16-17", "mems": "1"}, {}, ["--cpuset-cpus=16-17,28-31", "--cpuset-mems=1"]),
     ("a host without slices", ENTRY, {"topology": V1}, ["--cpuset-cpus=16-31", "--cpuset-mems=1"]),
     ("a host of a static kubelet", ENTRY, {"topology": WITH_STATIC_KUBELET}, ["--cpuset-cpus=16-31", "--cpuset-mems=1"]),
@@ -338,6 +338,12 @@ SERVICES = [
     ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"]}),
     ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"]}),
     ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["", "1"]}),
+    (
+        "cgroup v1, other nodes allowed",
+        {**ENTRY, "memory_nodes": "0-1"},
+        V1,
+        {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["preferred"], "NUMAMask": ["", "1"]},
+    ),
     ("old systemd", ENTRY, OLD, {"CPUAffinity": ["", "16-31"]}),
     ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"AllowedCPUs": ["", "16-31"], "AllowedMemoryNodes": ["", "1"]}),
 ]
@@ -400,8 +406,21 @@ def test_numactl_runs_here_on_the_cpus_asked_for():
     )
 
 
-def test_numactl_binds_memory_as_well():
-    assert words(ENTRY, "numactl", command="run", visible_devices=False) == ["numactl", "--physcpubind=16-31", "--membind=1", "--", "run"]
+NUMACTL = [
+    # memory_nodes of the plan's entry, or None where an older plan has none, and the arguments that say so
+    (None, ["--membind=1"]),
+    ("1", ["--membind=1"]),
+    ("0-1", ["--preferred=1"]),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize("allowed, arguments", NUMACTL)
+def test_numactl_binds_memory_only_where_no_other_node_is_allowed(allowed, arguments):
+    entry = {key: value for key, value in {**ENTRY, "memory_nodes": allowed}.items() if value is not None}
+    written = words(entry, "numactl", command="run", visible_devices=False)
+    assert written == ["numactl", "--physcpubind=16-31", *arguments, "--", "run"]
+    assert ("--cpuset-mems=1" in words(entry, "docker", image="vllm")) == (arguments == ["--membind=1"])
 
 
 IN_SLICE = ["--runc-systemd-cgroup", "--cgroup=npu-0.slice:ctr:infer"]
@@ -483,7 +502,7 @@ CORES = [
     ("cores of two threads", PART, SMT, "23.02.1", "8-15"),
     ("the cores of the pool", PART, TOPOLOGY, "22.05", "16-20,24-26"),
     ("the whole cores of the pool", PART, SMT, "22.05", "8-10"),
-    ("a kernel without NUMA", {**ENTRY, "mems": ""}, changed(numa=[]), "24.11", "0-31"),
+    ("a kernel without NUMA", {**ENTRY, "mems": "", "memory_nodes": ""}, changed(numa=[]), "24.11", "0-31"),
 ]
 
 
@@ -555,7 +574,7 @@ REFUSALS = [
     ("a bad slice", {**ENTRY, "slice": "npu0"}, "docker", {}, 'NPU 0 cannot be launched so: .* named as "xxx.slice"'),
     ("a slice that is a path", {**ENTRY, "slice": "a/b.slice"}, "podman", {}, "invalid slice name: a/b.slice"),
     ("CPUs that do not exist", {**ENTRY, "pool": "30-33"}, "numactl", {"topology": TOPOLOGY}, "requested 30-33, available: 0-31"),
-    ("memory that does not exist", {**ENTRY, "mems": "1-2"}, "docker", {"topology": TOPOLOGY}, r"NUMA nodes \[2\], but"),
+    ("memory that does not exist", {**ENTRY, "memory_nodes": "1-2"}, "docker", {"topology": TOPOLOGY}, r"NUMA nodes \[2\], but"),
     ("an NPU that is gone", {**ENTRY, "id": 7}, "docker", {"topology": TOPOLOGY}, "NPU 7 at 0000:81:00.0 is not in the topology"),
     ("an NPU that moved", {**ENTRY, "pci": "0000:82:00.0"}, "docker", {"topology": TOPOLOGY}, "NPU 0 at 0000:82:00.0 is not in"),
     ("not a topology", ENTRY, "docker", {"topology": PLAN["npus"]}, "topology: expected the fact npu_affinity_topology"),

@@ -166,6 +166,7 @@ def test_a_stock_a2_keeps_what_is_published():
         "acl": "166",
         "release": "167",
         "mems": "6",
+        "memory_nodes": "6-7",
         "slice": "npu-0.slice",
     }
     assert {key: made[key] for key in ("schema", "strategy", "requested", "reason", "cpus", "housekeeping")} == {
@@ -196,6 +197,7 @@ def test_a_stock_a2_keeps_what_is_published():
         "repair": True,
         "roles": {"irq": 2, "acl": 1, "release": 1},
         "exclude_isolated": False,
+        "memory": "wide",
         "visible_npus": None,
     }
 
@@ -574,6 +576,44 @@ def test_memory_nodes_have_memory(topology, memory, expected):
     assert [entry["mems"] for entry in made["npus"]] == expected
 
 
+FOUR = host([0, 1, 2, 3], nodes=4, cores=8)
+PAIRS = [[10, 12, 20, 22], [12, 10, 22, 20], [20, 22, 10, 12], [22, 20, 12, 10]]
+SOCKETS = ["0-15", "16-31"]
+FAR_PAIRS = [[10, 25, 32, 33], [25, 10, 32, 33], [32, 33, 10, 25], [32, 33, 25, 10]]
+HBM = [[10, 12, 20, 20, 17], [12, 10, 20, 20, 17], [20, 20, 10, 12, 30], [20, 20, 12, 10, 30], [17, 17, 30, 30, 10]]
+NEAR_HBM = [[10, 14, 20, 20, 11], [14, 10, 20, 20, 13], [20, 20, 10, 14, 30], [20, 20, 14, 10, 30], [11, 13, 30, 30, 10]]
+ALLOWED = [
+    # distances, sockets, nodes without memory, the memory nodes of NPUs 0 and 2 with wide
+    ("two nodes in a socket", PAIRS, SOCKETS, (), ["0-1", "2-3"]),
+    ("nodes of a socket that are far apart", FAR_PAIRS, SOCKETS, (), ["0-1", "2-3"]),
+    ("a node in a socket", PAIRS, ["0-7", "8-15", "16-23", "24-31"], (), ["0", "2"]),
+    ("sockets unknown", PAIRS, [], (), ["0-1", "2-3"]),
+    ("sockets unknown, all nodes remote", FAR_PAIRS, [], (), ["0", "2"]),
+    ("distances unknown", None, SOCKETS, (), ["0-1", "2-3"]),
+    ("nothing known", None, [], (), ["0", "2"]),
+    ("a neighbour without memory", PAIRS, SOCKETS, (1,), ["0", "2-3"]),
+    ("an own node without memory", PAIRS, SOCKETS, (0,), ["1", "2-3"]),
+    ("slow memory of no socket", HBM, SOCKETS, (), ["0-1", "2-3"]),
+    ("memory near to a socket", NEAR_HBM, SOCKETS, (), ["0-1,4", "2-3"]),
+]
+
+
+@pytest.mark.parametrize("distances, sockets, without, expected", [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+def test_wide_memory_is_that_of_the_socket(distances, sockets, without, expected):
+    topology = copy.deepcopy(FOUR)
+    topology["cpus"]["sockets"] = sockets
+    if distances and len(distances) > len(topology["numa"]):
+        topology["numa"].append({"id": 4, "cpus": "", "memory_mib": 1024, "distances": {}})
+    for node in topology["numa"]:
+        node["memory_mib"] = 0 if node["id"] in without else 1024
+        node["distances"] = {str(other): distance for other, distance in enumerate(distances[node["id"]])} if distances else {}
+    wide, strict, none = (plan(topology, strategy="even_split", memory=memory)["npus"] for memory in ("wide", "strict", "none"))
+    assert [wide[npu]["memory_nodes"] for npu in (0, 2)] == expected
+    assert [entry["memory_nodes"] for entry in strict] == [entry["mems"] for entry in strict] == [entry["mems"] for entry in wide]
+    assert [(entry["mems"], entry["memory_nodes"]) for entry in none] == [(entry["mems"], "") for entry in wide]
+    assert defects(topology, {**plan(topology, strategy="even_split"), "npus": wide}) == []
+
+
 def test_a_host_without_numa_has_no_memory_nodes():
     made = plan(host([None, None], nodes=1, cores=16, numa=[], affinity=[None, None]))
     assert [(entry["pool"], entry["mems"]) for entry in made["npus"]] == [("0-7", ""), ("8-15", "")]
@@ -663,6 +703,7 @@ REFUSED = [
     ({"npus": 3}, "npu_affinity_npus: expected a list of logic ids such as [0, 1]; got 3"),
     ({"npus": ["a"]}, "npu_affinity_npus: expected a whole number of 0 or more; got 'a'"),
     ({"npus": [9]}, "Invalid NPU id 9, total_npus=2. The option npus has it; the host has NPUs 0-1"),
+    ({"memory": "near"}, "npu_affinity_memory: expected one of wide, strict, none; got 'near'"),
     ({"min_cpus": 0}, "npu_affinity_min_cpus: expected a whole number of 1 or more; got 0"),
     ({"min_cpus": 2.5}, "npu_affinity_min_cpus: expected a whole number of 1 or more; got 2.5"),
     ({"repair": "maybe"}, "npu_affinity_repair: expected true or false; got 'maybe'"),
@@ -753,6 +794,8 @@ WRONG = [
     ("half a core", {"pool": "0-6"}, "a core is in two pools"),
     ("roles that leave CPUs over", {"main": "2-4"}, "do not fill"),
     ("memory that is not there", {"mems": "7"}, "memory nodes"),
+    ("memory that nobody has", {"memory_nodes": "0,7"}, "may use memory nodes"),
+    ("not its own memory", {"memory_nodes": ""}, "may use memory nodes"),
     ("another slice", {"slice": "npu-9.slice"}, "slices"),
 ]
 

@@ -220,7 +220,7 @@ def test_people_read_each_distinct_plan_once():
     rows = [line for line in lines if line.startswith("| NPU 0 |")]
     pool, before = plan(FRESH)["npus"][0]["pool"], plan(FRESH, housekeeping="1")["npus"][0]["pool"]
     assert [row.split(" | ")[2:4] for row in rows] == [["-", pool], [before, pool], [pool, pool]]
-    assert "| vllm@0.service | 0 | - | 144-167 | 6 | npu-0.slice |" in lines
+    assert "| vllm@0.service | 0 | - | 144-167 | 6-7 | npu-0.slice |" in lines
     assert {"* node4: look", "* node8: node8 has &lt;3 CPUs | none."} <= set(lines)
     assert any(line.startswith("* Workloads are bound by systemd slices (cgroup v2).") for line in lines)
     assert [line.split(" (")[0] for line in lines if "A bind moves" in line] == ["* A bind moves NPU 0"]
