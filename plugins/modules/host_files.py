@@ -58,6 +58,7 @@ options:
     description:
       - Whether the memory nodes of a unit with running processes may be changed. The kernel then moves their pages, at hundreds of
         MB/s, and the processes stall.
+      - A unit whose memory does not fit on the nodes that it keeps is refused either way, because the kernel would kill its processes.
     type: bool
     default: false
   action:

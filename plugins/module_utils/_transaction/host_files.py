@@ -21,6 +21,7 @@ from .._cpulist import compress, expand
 from .._history import entries
 from .._history.entries import Applied
 from .._host import CommandError, Host
+from .._kernel import memory as _memory
 from .._installed import former_bytecode, former_folders
 from .._features.irq import irqbalance
 from .._state import journal
@@ -41,9 +42,8 @@ class Request:
     ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``released``: units that go back to what they were where an
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
-    processes may change; ``tolerant``: whether a unit that cannot be
-    restarted is left for the next run, instead of failing this one; ``applied``: what goes into the history when something changed, None
-    for what is no state of the host.
+    processes may change, where its memory fits; ``tolerant``: whether a unit that cannot be restarted is left for the next run, instead of
+    failing this one; ``applied``: what goes into the history when something changed, None for what is no state of the host.
     """
 
     def __init__(
@@ -140,18 +140,40 @@ def compare(host: Host, request: Request) -> dict[str, States]:
     return changes
 
 
-def _refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, States]) -> None:
+def _refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, States], wanted: bool) -> None:
+    """Raise ``ValueError`` where running units would lose memory nodes, unless that is ``wanted`` and the others have room for it."""
     everything = set(expand(host.read("/sys/devices/system/node/has_memory") or ""))
+    room = _memory.room_of_nodes(host)
+    coming: list[tuple[str, set[int], int]] = []
     for path, (before, after) in changes.items():
         unit = unit_of(path)
         nodes = [settings(state.text).get("AllowedMemoryNodes", "") for state in (before, after)]
         old, new = (set(expand(value)) or everything for value in nodes)
-        loses_nodes = not old <= new
-        if unit and loses_nodes and systemd.populated(unit):
+        folder = systemd.cgroup(unit) if unit and not old <= new and systemd.populated(unit) else None
+        if folder is None:
+            continue
+        used = _memory.used_by_node(host, folder)
+        moved = _memory.outside(used or {}, new)
+        others = [amount for other, taken, amount in coming if taken & new and not _nested(folder, other)]
+        left = sum(room.get(node, 0) for node in new) - sum(others)
+        coming.append((folder, new, moved))
+        change = "%s has running processes: changing its memory nodes from %s to %s would move" % (unit, nodes[0] or "all", nodes[1])
+        if used and room and moved > left:
             raise ValueError(
-                "%s has running processes: changing its memory nodes from %s to %s would move their pages, at hundreds of MB/s. "
-                "Stop what runs in it first, or set npu_affinity_move_memory: true" % (unit, nodes[0] or "all", nodes[1])
+                "%s %s, and memory nodes %s have room for %s: the kernel would kill processes of it. Stop what runs in it first, or allow "
+                "it more nodes with npu_affinity_memory (wide, or none)" % (change, _memory.gib(moved), nodes[1], _memory.gib(max(0, left)))
             )
+        if not wanted:
+            amount = " (%s)" % _memory.gib(moved) if used else ""
+            raise ValueError(
+                "%s their pages%s, at hundreds of MB/s. Stop what runs in it first, or set npu_affinity_move_memory: true"
+                % (change, amount)
+            )
+
+
+def _nested(folder: str, other: str) -> bool:
+    """Whether one of two control groups is in the other: its memory counts there, too."""
+    return (folder + "/").startswith(other + "/") or other.startswith(folder + "/")
 
 
 def _record(host: Host, changes: Mapping[str, States], links: list[str]) -> None:
@@ -219,8 +241,8 @@ class Transaction:
         report, request = self.report, self.request
         report.changes = compare(self.host, request)
         programs.refuse_missing(self.host, request.files)
-        if self.host.live and not request.move_memory:
-            _refuse_moving_memory(self.host, self.systemd, report.changes)
+        if self.host.live:
+            _refuse_moving_memory(self.host, self.systemd, report.changes, request.move_memory)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
         report.actions += ["enable %s" % unit for unit in self.to_enable()]
         report.actions += ["stop %s" % unit for unit in request.stopped if runs_or_would(self.host, self.systemd, unit)]

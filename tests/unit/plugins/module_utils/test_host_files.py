@@ -340,6 +340,58 @@ def test_memory_of_running_processes_moves_only_on_request(tmp_path):
     assert apply(host, live_request("4-5", "1", move_memory=True)).changed
 
 
+GIB = 1 << 30
+MEMINFO = "Node 1 MemTotal: 8388608 kB\nNode 1 MemFree: %d kB\nNode 1 Inactive(file): 1048576 kB\n"
+WOULD_KILL = "from 0 to 1 would move 3.0 GiB, and memory nodes 1 have room for %s GiB: the kernel would kill"
+ROOM = [
+    # GiB free on node 1, which keeps one and has one of inactive cache; whether moving is allowed; the refusal
+    (3, True, None),
+    (3, False, r"would move their pages \(3.0 GiB\), at hundreds"),
+    (2, True, WOULD_KILL % "2.0"),
+    (2, False, WOULD_KILL % "2.0"),
+    (0, True, WOULD_KILL % "0.0"),
+]
+
+
+@pytest.mark.parametrize("free, wanted, refusal", ROOM)
+def test_memory_that_does_not_fit_is_never_moved(tmp_path, free, wanted, refusal):
+    host = ModelledSystemd(str(tmp_path))
+    apply(host, live_request("0-3", "0"))
+    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.events", "populated 1\nfrozen 0")
+    host.put(
+        "/sys/fs/cgroup/npu.slice/npu-0.slice/memory.numa_stat",
+        "anon N0=%d N1=%d\nfile N0=%d N1=0\nshmem N0=%d N1=0" % (2 * GIB, 5 * GIB, GIB, GIB),
+    )
+    host.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (free << 20))
+    host.put("/proc/sys/vm/min_free_kbytes", str(1 << 20))
+    if refusal is None:
+        assert apply(host, live_request("0-3", "1", move_memory=wanted)).changed
+        return
+    for check in (True, False):
+        with pytest.raises(ValueError, match=refusal):
+            apply(host, live_request("0-3", "1", move_memory=wanted), check=check)
+    assert apply(host, live_request("0-3", "0-1", move_memory=wanted)).changed, "more nodes move nothing"
+
+
+def test_units_that_move_to_one_node_have_to_fit_there_together(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+
+    def both(mems):
+        units = ("npu-0.slice", "npu-1.slice")
+        files = [a_file("%s/%s" % (UNITS, unit), slice_text("0-3", mems)) for unit in units]
+        return Request(files=files, started=list(units), move_memory=True)
+
+    apply(host, both("0"))
+    for unit in ("npu-0.slice", "npu-1.slice"):
+        host.put("/sys/fs/cgroup/npu.slice/%s/cgroup.events" % unit, "populated 1\nfrozen 0")
+        host.put("/sys/fs/cgroup/npu.slice/%s/memory.numa_stat" % unit, "anon N0=%d\nfile N0=0" % (2 * GIB))
+    host.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (2 << 20))
+    with pytest.raises(ValueError, match="npu-1.slice has .* would move 2.0 GiB, and memory nodes 1 have room for 1.0 GiB"):
+        apply(host, both("1"))
+    host.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (3 << 20))
+    assert apply(host, both("1")).changed
+
+
 def test_a_slice_in_use_is_widened_before_its_file_goes_and_an_idle_one_stopped(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     apply(host, live_request("0-3"))

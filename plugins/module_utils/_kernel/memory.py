@@ -1,0 +1,60 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""On which NUMA nodes the memory of a control group lies, and how much more the nodes can hold.
+
+Sources: Linux ``Documentation/admin-guide/cgroup-v2.rst`` (``memory.numa_stat``, since 5.10) and ``drivers/base/node.c`` (``meminfo``).
+
+A cpuset that is too small kills: with ``cpuset.mems`` of a group cut to a node that cannot hold its pages, the kernel ends a process of the
+group while it moves them (``oom-kill:constraint=CONSTRAINT_CPUSET``), however much memory other nodes have.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable, Mapping
+
+from .._host import Host
+from .cpus import NODE_FOLDER
+
+_GIB = 1024.0**3
+_HELD = re.compile(r"^(?:anon|file) (.*)$", re.MULTILINE)
+_OF_NODE = re.compile(r"\bN(\d+)=(\d+)")
+_FREE = re.compile(r"\b(?:MemFree|Inactive\(file\)):\s+(\d+) kB")
+
+
+def used_by_node(host: Host, folder: str) -> dict[int, int] | None:
+    """Return ``{node: bytes}`` of a control group and all below it, or None where the kernel does not tell.
+
+    Memory that processes share counts as ``file``.
+    """
+    text = host.read(folder + "/memory.numa_stat")
+    if text is None:
+        return None
+    found: dict[int, int] = {}
+    for line in _HELD.findall(text):
+        for node, amount in _OF_NODE.findall(line):
+            found[int(node)] = found.get(int(node), 0) + int(amount)
+    return found
+
+
+def room_of_nodes(host: Host) -> dict[int, int]:
+    """Return ``{node: bytes}`` that nodes can still hold: free pages and inactive ones of the page cache, less what the kernel keeps."""
+    kept = (host.read_number("/proc/sys/vm/min_free_kbytes") or 0) * 1024
+    found = {}
+    for name in host.names(NODE_FOLDER, "node[0-9]*"):
+        free = _FREE.findall(host.read("%s/%s/meminfo" % (NODE_FOLDER, name)) or "")
+        if free:
+            found[int(name[len("node") :])] = max(0, sum(map(int, free)) * 1024 - kept)
+    return found
+
+
+def outside(used: Mapping[int, int], nodes: Iterable[int]) -> int:
+    """Return the bytes that lie on other nodes than these."""
+    inside = set(nodes)
+    return sum(amount for node, amount in used.items() if node not in inside)
+
+
+def gib(amount: float) -> str:
+    """Return bytes as text: ``12.3 GiB``."""
+    return "%.1f GiB" % (amount / _GIB)
