@@ -127,6 +127,7 @@ if TYPE_CHECKING:
         programs: Dict[str, str | None]
         missing_units: List[str]
         unit_environment: Dict[str, Dict[str, Any]]
+        memory: Dict[str, Any]
 
     class PlanEntry(TypedDict, total=False):
         """What a plan gives one NPU or GPU."""

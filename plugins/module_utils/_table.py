@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ._cpulist import compress, expand
+
 HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "KV", "ACL", "release", "memory", "slice")
 ROLES = ("pool", "irq", "main", "kv", "acl", "release", "memory_nodes", "slice")
 
@@ -128,6 +130,21 @@ def wrapped(title: str, sentence: str, width: int = REMARK_WIDTH) -> list[str]:
     )
 
 
+def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
+    """Return which memory nodes NPUs may use, and how much memory these have: ``nodes 6-7 (256 GiB) for NPU 0-1``; '' for no NPU."""
+    sizes = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or ()}
+    users: dict[str, dict[str, list[int]]] = {}
+    for entry in plan["npus"]:
+        nodes = {"memory_nodes": entry.get("mems"), **entry}["memory_nodes"] or ""
+        users.setdefault(nodes, {}).setdefault("GPU" if entry.get("kind") == "gpu" else "NPU", []).append(entry["id"])
+    parts = []
+    for nodes, kinds in users.items():
+        gib = sum(sizes.get(node, 0) for node in expand(nodes)) / 1024.0
+        what = "%s %s" % ("node" if nodes.isdigit() else "nodes", nodes) + (" (%.0f GiB)" % gib if gib else "") if nodes else "any node"
+        parts.append("%s for %s" % (what, " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in kinds.items())))
+    return ", ".join(parts)
+
+
 def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     quality = plan["quality"]
     yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
@@ -139,6 +156,7 @@ def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[t
         f"{quality['local'] * 100:g}% of the CPUs local to their NPU, {quality['own_node'] * 100:g}% on its own NUMA node, "
         f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs",
     )
+    yield from (("memory", sentence) for sentence in [_memory(plan, topology)] if sentence)
     for title, sentences in (
         ("repaired", plan["repaired"]),
         ("warning", plan["warnings"]),

@@ -503,6 +503,13 @@ ansible_facts:
           returned: with O(units)
           type: dict
           sample: {"tp.service": {"ASCEND_RT_VISIBLE_DEVICES": {"value": "3", "file": "/etc/systemd/system/tp.service", "wins": false}}}
+        memory:
+          description:
+            - The memory of slices of NPUs and of O(units). C(units) has the memory nodes that each may use (C(mems)) and where its memory
+              lies (C(mib), by node). C(room_mib) is what each node can still hold.
+          returned: on cgroup v2, when one of them holds memory
+          type: dict
+          sample: {room_mib: {"6": 41210, "7": 98304}, units: {npu-0.slice: {mems: 6-7, mib: {"6": 80120}}}}
 """
 
 from typing import TYPE_CHECKING, Any

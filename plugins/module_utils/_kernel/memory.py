@@ -11,11 +11,13 @@ group while it moves them (``oom-kill:constraint=CONSTRAINT_CPUSET``), however m
 
 from __future__ import annotations
 
+import posixpath
 import re
-from typing import Iterable, Mapping
+from typing import Any, Container, Iterable, Iterator, Mapping
 
 from .._host import Host
 from .cpus import NODE_FOLDER
+from .machine import CGROUPS
 
 _GIB = 1024.0**3
 _HELD = re.compile(r"^(?:anon|file) (.*)$", re.MULTILINE)
@@ -58,3 +60,31 @@ def outside(used: Mapping[int, int], nodes: Iterable[int]) -> int:
 def gib(amount: float) -> str:
     """Return bytes as text: ``12.3 GiB``."""
     return "%.1f GiB" % (amount / _GIB)
+
+
+def memory_of_units(host: Host, units: Container[str]) -> dict[str, Any]:
+    """Return ``{room_mib: {node: MiB}, units: {unit: {mems, mib: {node: MiB}}}}`` of slices of NPUs and of named services.
+
+    Only those that hold memory are there; none on cgroup v1. ``mems`` are the memory nodes that a unit may use now, and nodes are texts, as
+    in JSON.
+    """
+    found = {}
+    for name, folder in _groups(host, units):
+        mib = {str(node): amount >> 20 for node, amount in sorted((used_by_node(host, folder) or {}).items()) if amount >> 20}
+        if mib:
+            found[name] = {"mems": host.read(folder + "/cpuset.mems.effective") or "", "mib": mib}
+    if not found:
+        return {}
+    return {"room_mib": {str(node): amount >> 20 for node, amount in sorted(room_of_nodes(host).items())}, "units": found}
+
+
+def _groups(host: Host, units: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield the units, and the folders of their control groups, that are slices of NPUs or named services in these or in system.slice."""
+    outer = ["%s/%s.slice" % (CGROUPS, kind) for kind in ("npu", "gpu")]
+    slices = outer + ["%s/%s" % (folder, name) for folder in outer for name in host.names(folder, "*.slice")]
+    for folder in slices:
+        yield posixpath.basename(folder), folder
+    for folder in [*slices, CGROUPS + "/system.slice"]:
+        for name in host.names(folder, "*.service"):
+            if name in units:
+                yield name, "%s/%s" % (folder, name)

@@ -14,6 +14,7 @@ from .._features.irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
 from .._kernel import pci
 from .._kernel.machine import machine
+from .._kernel.memory import memory_of_units
 from .._kubelet.facts import kubelet
 from .._programs import programs
 from .._state.unit_environment import set_elsewhere
@@ -56,7 +57,7 @@ def gather(
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
     ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there: the result then
-    has ``missing_units`` and ``unit_environment``.
+    has ``missing_units`` and ``unit_environment``. ``memory`` is there where slices of NPUs or these services hold memory.
     """
     problems: list[str] = []
     devices = pci.accelerators(host)
@@ -89,6 +90,9 @@ def gather(
         facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
+    memory = memory_of_units(host, set(units))
+    if memory:
+        facts["memory"] = memory
     return facts
 
 

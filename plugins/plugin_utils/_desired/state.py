@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, threads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, memory, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -106,7 +106,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
 
 def _whole(found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a host that is not refused, with the digest of what the host applies of it."""
-    return found | _said(topology, plan, settings, [], found["notes"]) | {"digest": digest(applied(found))}
+    return found | _said(topology, plan, settings, [], found) | {"digest": digest(applied(found))}
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
@@ -138,9 +138,9 @@ def _said(
     plan: Plan | None,
     settings: Mapping[str, Any],
     refusals: list[str],
-    notes: Mapping[str, list[str]],
+    document: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the keys of a document that are not for the host."""
+    """Return the keys of a document that are not for the host; ``document`` has the others, none where it is refused."""
     said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
     said |= {"digest": "", "outside": [], "settings": settings.get("applied", {})}
     if not plan:
@@ -165,7 +165,8 @@ def _said(
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(str(error))
-    summary = notes.get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
+    found += memory.remarks(topology, document)
+    summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
     return said | {"remarks": [*found, *settings.get("remarks", ())], "summary": " ".join(summary)}
 
 

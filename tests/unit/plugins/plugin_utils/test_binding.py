@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._table import plan_ta
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},
     "kubelet": None,
-    "numa": [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167"}],
+    "numa": [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167", "memory_mib": 131072}],
     "npus": [
         {"id": 0, "name": "910B3", "pci": "0000:c1:00.0", "numa": 6},
         {"id": 1, "name": "910B3", "pci": "0000:01:00.0", "numa": None},
@@ -457,6 +457,7 @@ def test_the_table_says_who_gets_what_and_why():
         "quality    pools disjoint, cores whole, 50% of the CPUs local to their",
         "           NPU, 25% on its own NUMA node, smallest pool 24 CPUs, largest",
         "           minus smallest pool 0 CPUs",
+        "memory     node 6 (128 GiB) for NPU 0, node 0 for NPU 1",
         "warning    NPU 1 has no NUMA node.",
         "bound      By slices.",
     ]

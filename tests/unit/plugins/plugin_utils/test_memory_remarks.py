@@ -1,0 +1,45 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a plan says of the memory of units that run."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import remarks
+
+GIB = 1024
+FITS = ": a bind moves this memory with npu_affinity_move_memory: true, and is refused otherwise while it runs."
+KILLS = (
+    ", which have room for %s GiB: a bind is refused while it runs, because the kernel would kill its processes. Stop it first, or allow "
+    "it more nodes with npu_affinity_memory (wide, or none)."
+)
+HAS = "npu-0.slice has %s GiB on memory nodes that it would lose, and keeps nodes %s"
+REMARKS = [
+    # the nodes that a unit has and would get, its memory by node, the room by node in GiB, and the remark
+    ("it fits", ("0-1", "1"), {"0": 3, "1": 9}, {"1": 3}, HAS % ("3.0", "1") + FITS),
+    ("it does not fit", ("0-1", "1"), {"0": 3, "1": 9}, {"0": 99, "1": 2}, HAS % ("3.0", "1") + KILLS % "2.0"),
+    ("it fits on two nodes", ("0-3", "1-2"), {"0": 3, "3": 2}, {"1": 3, "2": 2}, HAS % ("5.0", "1-2") + FITS),
+    ("the room is not known", ("0-1", "1"), {"0": 3}, {}, HAS % ("3.0", "1") + KILLS % "0.0"),
+    ("nothing lies on the nodes that it loses", ("0-1", "1"), {"1": 9}, {"1": 0}, None),
+    ("memory of an earlier set is not lost now", ("1", "1"), {"0": 3, "1": 9}, {"1": 0}, None),
+    ("more nodes", ("0", "0-1"), {"0": 3}, {}, None),
+    ("memory is left alone", ("0-1", ""), {"0": 3}, {}, None),
+]
+
+
+@pytest.mark.parametrize("nodes, held, room, expected", [row[1:] for row in REMARKS], ids=[row[0] for row in REMARKS])
+@pytest.mark.parametrize("unit", ["npu-0.slice", "big.service"])
+def test_units_that_lose_memory_nodes_are_named(unit, nodes, held, room, expected):
+    now, then = nodes
+    units = {
+        unit: {"mems": now, "mib": {node: amount * GIB for node, amount in held.items()}},
+        "other.slice": {"mems": "0", "mib": {"0": 1}},
+    }
+    topology = {"memory": {"room_mib": {node: amount * GIB for node, amount in room.items()}, "units": units}}
+    settings = {"AllowedMemoryNodes": then} if then else {}
+    service = {"live": {"slices": {"services": [{"name": unit, "settings": settings}]}}}
+    document = {"expected": [{"unit": unit, "cpus": "0", "mems": then}]} if unit.endswith(".slice") else service
+    assert list(remarks(topology, document)) == ([expected.replace("npu-0.slice", unit)] if expected else [])
+    assert list(remarks({}, document)) == []
