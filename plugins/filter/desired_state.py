@@ -34,7 +34,8 @@ options:
       - It is not refused. The filter fails when a feature cannot be made of it.
     type: dict
   shown:
-    description: Whether the document is only shown. CPUs of the plan that pods hold at the moment do not refuse it then.
+    description: Whether the document is only shown. CPUs of the plan that pods hold at the moment do not refuse it then, and
+      interrupts of network and storage devices on pool CPUs are among its C(remarks).
     type: bool
     default: false
   in_force:

@@ -128,6 +128,7 @@ if TYPE_CHECKING:
         missing_units: List[str]
         unit_environment: Dict[str, Dict[str, Any]]
         memory: Dict[str, Any]
+        others: List[Dict[str, Any]]
 
     class PlanEntry(TypedDict, total=False):
         """What a plan gives one NPU or GPU."""

@@ -503,6 +503,14 @@ ansible_facts:
           returned: with O(units)
           type: dict
           sample: {"tp.service": {"ASCEND_RT_VISIBLE_DEVICES": {"value": "3", "file": "/etc/systemd/system/tp.service", "wins": false}}}
+        others:
+          description:
+            - Network and storage functions with interrupts. C(name) is that of the interface or disk, C(irqs) the number of interrupts.
+            - Of these, C(shared) may each run on several CPUs (by cpulist), and C(single) are cpulists with an interrupt for each CPU.
+          returned: when there are such functions
+          type: list
+          elements: dict
+          sample: [{pci: "0000:7d:00.0", name: eth0, driver: hns3, numa: 0, irqs: 65, shared: {"0-23": 1}, single: [0-63]}]
         memory:
           description:
             - The memory of slices of NPUs and of O(units). C(units) has the memory nodes that each may use (C(mems)) and where its memory

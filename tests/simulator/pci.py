@@ -9,6 +9,8 @@ from .machine import Function, Machine
 from .tree import Tree
 
 BUS = "/sys/bus/pci"
+NAMES = {"hns3": "net/eth0", "mlx5_core": "net/eth0", "nvme": "nvme/nvme0"}
+"""The folders by which functions of these drivers get their names; no machine has two of one."""
 
 
 def write(tree: Tree, machine: Machine) -> None:
@@ -37,6 +39,8 @@ def _write_function(tree: Tree, machine: Machine, function: Function) -> None:
         tree.write("%s/%s" % (function.path, name), value)
     for vector in function.vectors:
         tree.write("%s/msi_irqs/%d" % (function.path, vector.irq), "msix")
+    if function.driver in NAMES:
+        tree.write("%s/%s/uevent" % (function.path, NAMES[function.driver]), "")
     driver = "%s/drivers/%s" % (BUS, function.driver)
     tree.link("%s/devices/%s" % (BUS, function.bdf), function.path)
     tree.link("%s/%s" % (driver, function.bdf), function.path)

@@ -15,6 +15,7 @@ from .._kernel import cpus as _cpus
 from .._kernel import pci
 from .._kernel.machine import machine
 from .._kernel.memory import memory_of_units
+from .._kernel.neighbours import neighbours
 from .._kubelet.facts import kubelet
 from .._programs import programs
 from .._state.unit_environment import set_elsewhere
@@ -90,6 +91,9 @@ def gather(
         facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
+    others = neighbours(host)
+    if others:
+        facts["others"] = others
     memory = memory_of_units(host, set(units))
     if memory:
         facts["memory"] = memory

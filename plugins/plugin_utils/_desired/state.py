@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, memory, threads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, memory, neighbours, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -66,9 +66,9 @@ def desired_state(
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, and ``applied``, those
     that change what a bind does. A host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing.
-    ``shown``: the plan is only shown, and CPUs that pods hold now do not refuse it. ``plan``: the plan to take, as it is, in place of one
-    that is made; an empty one takes everything off. ``in_force``: what module topology_facts found of the state in force. Raises
-    ``ValueError`` for what cannot be made of that.
+    ``shown``: the plan is only shown: CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the
+    plan to take, as it is, in place of one that is made; an empty one takes everything off. ``in_force``: what module topology_facts found
+    of the state in force. Raises ``ValueError`` for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, where there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan beside the one in
@@ -90,7 +90,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
     of_features = {name: settings[name] for name in FEATURES}
     if plan is not None:
-        return _whole(of_plan(topology, plan or None, of_features), topology, plan or None, settings)
+        return _whole(of_plan(topology, plan or None, of_features), topology, plan or None, settings, shown)
     try:
         plan = planned(topology, settings["plan"])
     except ValueError as error:
@@ -98,15 +98,17 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
     refusals = _refusals(topology, plan, settings, shown)
     if not refusals:
         try:
-            return _whole(of_plan(topology, plan, of_features), topology, plan, settings)
+            return _whole(of_plan(topology, plan, of_features), topology, plan, settings, shown)
         except Refused as error:
             refusals = error.sentences
     return of_plan(topology, None, {}) | _said(topology, plan, settings, refusals, {})
 
 
-def _whole(found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _whole(
+    found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any], shown: bool
+) -> dict[str, Any]:
     """Return the document of a host that is not refused, with the digest of what the host applies of it."""
-    return found | _said(topology, plan, settings, [], found) | {"digest": digest(applied(found))}
+    return found | _said(topology, plan, settings, [], found, shown) | {"digest": digest(applied(found))}
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
@@ -139,6 +141,7 @@ def _said(
     settings: Mapping[str, Any],
     refusals: list[str],
     document: Mapping[str, Any],
+    shown: bool = False,
 ) -> dict[str, Any]:
     """Return the keys of a document that are not for the host; ``document`` has the others, none where it is refused."""
     said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
@@ -166,6 +169,7 @@ def _said(
     except ValueError as error:
         found.append(str(error))
     found += memory.remarks(topology, document)
+    found += neighbours.remarks(topology, plan) if shown else []
     summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
     return said | {"remarks": [*found, *settings.get("remarks", ())], "summary": " ".join(summary)}
 
