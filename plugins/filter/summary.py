@@ -50,7 +50,7 @@ RETURN = r"""
 _value:
   description:
     - C(states) has the names of hosts by state, and C(hosts) by host its C(state), C(reasons), C(remarks), the units that wait for a
-      C(restart), and whether the run C(fails) for it.
+      C(restart), what binds its workloads (C(method)), and whether the run C(fails) for it.
     - C(plans) has each distinct plan once, with its hosts. C(next) has the commands to run next, each with its C(purpose). They repeat the
       inventory, C(--limit) and the settings of this run. C(lines) is all of it to read.
   type: dict

@@ -58,7 +58,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         soft_split=settings["vnpu_folder"] if bound["vnpus"] else "",
         python=settings["python"],
         needs_plan=True,
-        live={name: bound[name] for name in ("services", "workloads", "vnpus", "bound_by")},
+        live={name: bound[name] for name in ("method", "services", "workloads", "vnpus", "bound_by")},
     )
 
 

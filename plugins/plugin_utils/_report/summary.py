@@ -46,6 +46,8 @@ FAILURES = DIFFERING | {"refused", "failed", "unreachable"}
 UNPLANNED = {"refused", "failed", "unreachable", "untouched", "skipped", "not compared"}
 """Whose plan is not in force after the run."""
 NOT_RESTARTED = "not restarted"
+WAYS = {"slices": "slices", "services": "CPUAffinity of named services", "none": "the kubelet"}
+"""What binds workloads, by the method of a desired state."""
 
 NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     (
@@ -107,6 +109,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool) -> dict[str, Any]:
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
         "remarks": _sentences(_remarks(host, playbook, state), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
         "restart": _restart(host),
+        "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
         "fails": state in FAILURES | must and not lenient,
     }
 
@@ -132,6 +135,14 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     yield from [unbound["message"]] if unbound.get("message") else []
     for slice in unbound.get("slices_left") or ():
         yield f"{slice} has no limits any more; once what runs in it was restarted, stop it or leave it to the next boot."
+
+
+def _method(host: Host) -> str:
+    """Return what binds the workloads of a host, as words of a summary; '' where role slices is off, or there is nothing to bind."""
+    slices = ((host.get("npu_affinity_state") or {}).get("live") or {}).get("slices") or {}
+    if slices.get("method") == "services" and not slices["services"]:
+        return "nothing, because it needs cgroup v2 or a named service"
+    return WAYS.get(slices.get("method") or "", "") if (host.get("npu_affinity_plan") or {}).get("npus") else ""
 
 
 def _restart(host: Host) -> list[str]:

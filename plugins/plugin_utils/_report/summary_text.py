@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"SUMMARY of {summary['playbook']}, {count(len(hosts), 'host')}{mode}"
     for state, names in summary["states"].items():
         yield f"{len(names)} {state}: {folded(names)}"
+    ways = Counter(entry["method"] for entry in hosts.values() if entry.get("method"))
+    if ways:
+        yield "workloads bound: " + ", ".join(f"{number} by {way}" for way, number in ways.most_common())
     if summary["stopped"]:
         yield f"Stopped: {summary['stopped']}"
     for plan in capped(summary["plans"], "plan"):

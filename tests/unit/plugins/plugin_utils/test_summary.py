@@ -16,6 +16,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report import progre
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 
 NPU = {"id": 0, "busy": False}
+METHODS = [
+    # the method of a host's desired state, its named services, and how it is counted
+    ("slices", [], "slices"),
+    ("services", [{"name": "a.service"}], "CPUAffinity of named services"),
+    ("services", [], "nothing, because it needs cgroup v2 or a named service"),
+    ("none", [], "the kubelet"),
+]
 PLAN = {
     "strategy": "topo_affinity",
     "housekeeping": "",
@@ -30,6 +37,25 @@ VERIFIED = "__npu_affinity_verified"
 DRIFT = [{"cause": "irqbalance: it runs", "unit": None}, {"cause": "irqbalance: it ran", "unit": None}]
 AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
+
+
+def by_method(method, services):
+    state = {"live": {"slices": {"method": method, "services": services}}}
+    return {**PLANNED, RESULT: {"changed": True}, "npu_affinity_state": state}
+
+
+@pytest.mark.parametrize("playbook", ["plan", "bind"])
+def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
+    hosts = {f"{method}{len(services)}": by_method(method, services) for method, services, _text in METHODS}
+    hosts |= {"more": by_method("slices", []), "off": {**PLANNED, RESULT: {"changed": True}, "npu_affinity_state": {"live": {}}}}
+    hosts["bare"] = {**by_method("none", []), "npu_affinity_plan": {**PLAN, "npus": []}}
+    hosts["refused"] = {**by_method("slices", []), "__npu_affinity_refused": ["No."]}
+    found = summary.summary(hosts, playbook)
+    assert [found["hosts"][name]["method"] for name in ("more", "off", "bare", "refused")] == ["slices", "", "", ""]
+    expected = ", ".join(f"{2 if text == 'slices' else 1} by {text}" for _method, _services, text in METHODS)
+    assert [line for line in summary_text.lines(found) if line.startswith("workloads bound")] == [f"workloads bound: {expected}"]
+    assert not any(line.startswith("workloads bound") for line in summary_text.lines(summary.summary({"off": hosts["off"]}, playbook)))
+    assert not any(host["method"] for host in summary.summary(hosts, "verify")["hosts"].values())
 
 
 @pytest.mark.parametrize(
