@@ -51,8 +51,8 @@ def bound(tmp_path_factory):
         assert json.loads(done.stdout)["changed"]
     for folder, cpus, mems in (
         ("", "0-31", "0-1"),
-        ("/npu-0.slice", "0-15", "0"),
-        ("/npu-1.slice", "16-31", "1"),
+        ("/npu-0.slice", "0-15", "0-1"),
+        ("/npu-1.slice", "16-31", "0-1"),
         ("/npu-llm.slice", "0-31", "0-1"),
     ):
         (root / (CGROUPS + folder)).mkdir(parents=True, exist_ok=True)
@@ -243,7 +243,7 @@ def test_the_plan_as_a_table(run):
     code, out, _err = run("plan")
     lines = out.splitlines()
     assert code == 0 and lines[0].split() == ["NPU", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
-    assert lines[1].split() == ["0", "0000:c1:00.0", "0", "0-15", "0-1", "2-13", "14", "15", "0", "npu-0.slice"]
+    assert lines[1].split() == ["0", "0000:c1:00.0", "0", "0-15", "0-1", "2-13", "14", "15", "0-1", "npu-0.slice"]
     assert "topo_affinity is the rule" in out and "The host\n           binds the workloads" in out
     assert json.loads(run("plan", "--json")[1])["strategy"] == "topo_affinity"
 
@@ -259,9 +259,9 @@ EXPLAINED = {
     "npu": (
         ["npu", "0"],
         [
-            r"NPU +NPU 0 \(0000:c1:00.0\) has CPUs 0-15 \(irq 0-1, main 2-13, acl 14, release 15\), memory nodes 0 \(since \S+Z, bind",
+            r"NPU +NPU 0 \(0000:c1:00.0\) has CPUs 0-15 \(irq 0-1, main 2-13, acl 14, release 15\), memory nodes 0-1 \(since \S+Z, bind",
             r"why +strategy topo_affinity",
-            r"slice +npu-0.slice: AllowedCPUs=0-15, AllowedMemoryNodes=0 by /etc/systemd/system/npu-0.slice \(since",
+            r"slice +npu-0.slice: AllowedCPUs=0-15, AllowedMemoryNodes=0-1 by /etc/systemd/system/npu-0.slice \(since",
             r"service +vllm@0.service by /etc/systemd/system/vllm@0.service.d/50-npu-affinity.conf",
             r"workload +llm in npu-llm.slice",
             r"processes +4242 \(python3\)",
@@ -305,7 +305,7 @@ def test_explain_says_where_an_npu_is_not_as_the_bind_set_it(run, host):
     (host / PLAN).write_text(json.dumps(plan))
     said = " ".join(run("explain", "npu", "0")[1].split())
     assert "which is not what the bind set: CPUs 0-15" in said
-    assert f"AllowedMemoryNodes=0 by /{SLICE}, which is not what the bind wrote: AllowedCPUs=0-15" in said
+    assert f"AllowedMemoryNodes=0-1 by /{SLICE}, which is not what the bind wrote: AllowedCPUs=0-15" in said
     assert "npu-0.slice has CPUs 0-7, and the bind set 0-15" in said
     assert "alice" not in said.partition(" why ")[0], "nobody who bound it made it so"
 
@@ -403,7 +403,7 @@ def test_run_without_cgroup_v2(host, monkeypatch):
     (host / HISTORY[1:] / "2.json").write_text(json.dumps(entry))
     found = running.launch(known(Host(str(host))), "0", ["true"])
     assert [word.replace(str(host), "") for word in found.argv] == [
-        *("/usr/bin/numactl", "--physcpubind=0-15", "--membind=0", "--", "true")
+        *("/usr/bin/numactl", "--physcpubind=0-15", "--preferred=0", "--", "true")
     ]
 
 
