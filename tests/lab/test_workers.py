@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.lab.conftest import changes, plan_of, success
 from tests.lab.kernel import allowed_to, pages, start_worker
 from tests.lab.shapes import A2
 
 MEBIBYTES = 40
+MORE = 80
+"""MiB that a worker has more than a node can hold."""
 HALF = MEBIBYTES << 20 >> 13
 """Half of the worker's pages of 4096 bytes."""
 
@@ -74,3 +78,32 @@ def test_memory_moves_home_on_request(lab, claims):
     claims.true(f"its pages moved: {after}", after.get(1, 0) >= HALF)
     claims.equal("the file with the progress", machine.run("ls /run/npu-affinity/migration.json 2>/dev/null || true"), "")
     claims.equal("exit status and changes of a second run", changes(lab.play(machine, play, worker=wanted)), (0, []))
+
+
+def test_memory_that_does_not_fit_is_not_moved(lab, claims):
+    """A2-like machine: a worker with more memory than its node has spills with wide, and strict is refused where the kernel would kill"""
+    machine = lab.bound(A2).machine
+    npu = of_node(plan_of(machine), machine, 0)
+    mebibytes = free_mebibytes(machine, 0) + MORE
+    worker = start_worker(machine, "worker", npu["slice"], mebibytes)
+    before = pages(machine, worker)
+    claims.equal("memory nodes of the slice", machine.look()["slices"][npu["slice"]]["mems"], "0-1")
+    claims.true(f"{mebibytes} MiB, pages by node: {before}", min(before.get(node, 0) for node in (0, 1)) > MORE << 20 >> 13)
+    strict = {"npu_affinity_memory": "strict", "npu_affinity_move_memory": True}
+    refused = lab.play(machine, "bind", **strict)
+    claims.true("bind with strict refuses", refused.status != 0, refused.output)
+    claims.true(
+        "and says that the kernel would kill", "the kernel would kill processes of it" in refused.failure("a2"), refused.failure("a2")
+    )
+    claims.equal("the worker still runs, its memory nodes", allowed_to(machine, f"cat /proc/{worker}/status")[1], "0-1")
+    claims.equal("memory nodes of the slice", machine.look()["slices"][npu["slice"]]["mems"], "0-1")
+    machine.run(f"systemctl set-property --runtime {npu['slice']} AllowedMemoryNodes=0")
+    touch = f"python3 -c 'chr(120) * ({MORE} << 20)'"
+    machine.run(f"systemd-run --quiet --wait --collect --slice={npu['slice']} {touch} || true")
+    killed = [line for line in machine.run("dmesg").splitlines() if "CONSTRAINT_CPUSET" in line]
+    claims.true(f"with that set by hand, the next allocation kills: {killed[:1]}", killed and "mems_allowed=0" in killed[0])
+
+
+def free_mebibytes(machine, node):
+    meminfo = machine.run(f"cat /sys/devices/system/node/node{node}/meminfo")
+    return int(re.search(r"MemFree:\s+(\d+) kB", meminfo).group(1)) >> 10

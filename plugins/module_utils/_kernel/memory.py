@@ -6,7 +6,8 @@
 Sources: Linux ``Documentation/admin-guide/cgroup-v2.rst`` (``memory.numa_stat``, since 5.10) and ``drivers/base/node.c`` (``meminfo``).
 
 A cpuset that is too small kills: with ``cpuset.mems`` of a group cut to a node that cannot hold its pages, the kernel ends a process of the
-group while it moves them (``oom-kill:constraint=CONSTRAINT_CPUSET``), however much memory other nodes have.
+group while it moves them (6.12) or at the next allocation (6.1), with ``oom-kill:constraint=CONSTRAINT_CPUSET``, however much memory other
+nodes have.
 """
 
 from __future__ import annotations

@@ -143,7 +143,6 @@ def compare(host: Host, request: Request) -> dict[str, States]:
 def _refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, States], wanted: bool) -> None:
     """Raise ``ValueError`` where running units would lose memory nodes, unless that is ``wanted`` and the others have room for it."""
     everything = set(expand(host.read("/sys/devices/system/node/has_memory") or ""))
-    room = _memory.room_of_nodes(host)
     coming: list[tuple[str, set[int], int]] = []
     for path, (before, after) in changes.items():
         unit = unit_of(path)
@@ -152,7 +151,7 @@ def _refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, St
         folder = systemd.cgroup(unit) if unit and not old <= new and systemd.populated(unit) else None
         if folder is None:
             continue
-        used = _memory.used_by_node(host, folder)
+        used, room = _memory.used_by_node(host, folder), _memory.room_of_nodes(host)
         moved = _memory.outside(used or {}, new)
         others = [amount for other, taken, amount in coming if taken & new and not _nested(folder, other)]
         left = sum(room.get(node, 0) for node in new) - sum(others)
