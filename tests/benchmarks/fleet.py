@@ -104,7 +104,7 @@ def by_hand(folder: pathlib.Path) -> pathlib.Path:
     npus = []
     for npu in plan["npus"]:
         irqs = sorted(int(entry.name) for entry in (tree / "sys/bus/pci/devices" / npu["pci"] / "msi_irqs").iterdir())
-        npus.append({key: npu[key] for key in ("id", "slice", "pool", "mems", "irq")} | {"irqs": irqs[1:18]})
+        npus.append({key: npu[key] for key in ("id", "slice", "pool", "memory_nodes", "irq")} | {"irqs": irqs[1:18]})
     path = folder.with_suffix(".by-hand.json")
     path.write_text(json.dumps({"npus": npus}))
     return path

@@ -140,7 +140,7 @@ def read(entry: object, topology: object, name: str) -> Workload:
         kind=kind,
         cpus=cpus,
         mems=_memory_nodes(memory_nodes(entry), host, title),
-        nearest=str(entry.get("mems") or ""),
+        nearest=_memory_nodes(str(entry.get("mems") or ""), host, title),
         irq=irq,
         slice=slice_name if not host or binding.way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == binding.SLICES else "",
         cards=tuple(_cards(entry, host, kind, cpus)),

@@ -30,7 +30,7 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         "cpuManagerPolicy": "static",
         "cpuManagerPolicyOptions": dict.fromkeys(chosen, "true"),
         "reservedSystemCPUs": compress(whole_cores(workload.topology, expand(workload.cpus))),
-        "topologyManagerPolicy": "single-numa-node" if len(expand(workload.mems)) == 1 else "restricted",
+        "topologyManagerPolicy": "single-numa-node" if len(expand(workload.nearest)) == 1 else "restricted",
         **({"featureGates": gated} if gated else {}),
     }
     unsure = "strict-cpu-reservation came with Kubernetes 1.32, behind a feature gate until 1.33: leave it out before."

@@ -480,6 +480,7 @@ def test_the_kubelet_keeps_pods_off():
     assert configuration["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
     assert (configuration["reservedSystemCPUs"], configuration["topologyManagerPolicy"]) == ("0-31", "restricted")
     assert loaded(ENTRY, "kubelet")["topologyManagerPolicy"] == "single-numa-node"
+    assert loaded({**ENTRY, "memory_nodes": "0-1"}, "kubelet")["topologyManagerPolicy"] == "single-numa-node", "CPUs are on one node"
     assert loaded({**ENTRY, "pool": "16-18"}, "kubelet", topology=SMT)["reservedSystemCPUs"] == "16-18,24-26"
     text = launch(ENTRY, "kubelet")
     assert text.index("drain") < text.index("stop kubelet") < text.index("cpu_manager_state") < text.index("uncordon")
