@@ -47,14 +47,14 @@ def test_the_first_bind_of_an_a2_and_what_one_variable_changes(fleet):
     tree = hosts.tree("a2")
     assert slices(tree) == {
         "npu.slice": ("0-191", "0-7"),
-        "npu-0.slice": ("144-167", "6"),
-        "npu-1.slice": ("168-191", "7"),
-        "npu-2.slice": ("96-119", "4"),
-        "npu-3.slice": ("120-143", "5"),
-        "npu-4.slice": ("0-23", "0"),
-        "npu-5.slice": ("24-47", "1"),
-        "npu-6.slice": ("48-71", "2"),
-        "npu-7.slice": ("72-95", "3"),
+        "npu-0.slice": ("144-167", "6-7"),
+        "npu-1.slice": ("168-191", "6-7"),
+        "npu-2.slice": ("96-119", "4-5"),
+        "npu-3.slice": ("120-143", "4-5"),
+        "npu-4.slice": ("0-23", "0-1"),
+        "npu-5.slice": ("24-47", "0-1"),
+        "npu-6.slice": ("48-71", "2-3"),
+        "npu-7.slice": ("72-95", "2-3"),
     }
     assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
     assert interrupts(tree, "cq_update_irq")["0000:c1:00.0"] == ["145"] * 16
@@ -259,7 +259,7 @@ def test_cgroup_v1_gets_service_drop_ins_and_says_so(fleet):
     assert run.status == 0, run.output
     tree = hosts.tree("old")
     assert slices(tree) == {}
-    assert "CPUAffinity=144-167\nNUMAPolicy=bind\nNUMAMask=6\n" in (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
+    assert "CPUAffinity=144-167\nNUMAPolicy=preferred\nNUMAMask=6\n" in (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
     assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
     assert "systemd ignores AllowedCPUs= on slices" in run.output
 

@@ -51,7 +51,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
     assert "On this host there is no" not in said(bound)
     drop_in = UNITS[1:] + "%s.d/50-npu-affinity.conf"
     assert (
-        "CPUAffinity=\nNUMAMask=\nCPUAffinity=17-31\nNUMAPolicy=bind\nNUMAMask=1\n"
+        "CPUAffinity=\nNUMAMask=\nCPUAffinity=17-31\nNUMAPolicy=preferred\nNUMAMask=1\n"
         in (hosts.tree("v1") / (drop_in % "vllm@0.service")).read_text()
     )
     assert (
