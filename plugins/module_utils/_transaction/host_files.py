@@ -252,7 +252,7 @@ class Transaction:
             self._look_at_failures()
 
     def _look_at_removals(self) -> None:
-        """See which removed timers and idle slices stop, and which live units have to be widened because they lose a setting."""
+        """See which timers, programs that run on and idle slices stop, and which units are widened because they lose a setting."""
         changes = self.report.changes
         files = [path for path, (before, after) in changes.items() if after.text is None]
         files += [path for path in self.interrupted if not self.host.exists(path)]
@@ -263,7 +263,8 @@ class Transaction:
             unit, lost = unit_of(path), _lost_settings(*states)
             if unit and lost and (unit in users or unit not in self.slices) and self.systemd.cgroup(unit):
                 self.to_widen.setdefault(unit, set()).update(lost)
-        self.timers = self.systemd.active([unit for unit in units if unit.endswith(".timer")])
+        lasting = {unit_of(path) for path, (before, _after) in changes.items() if settings(before.text).get("Type") == "exec"}
+        self.timers = self.systemd.active([unit for unit in units if unit.endswith(".timer") or unit in lasting])
         self.report.actions += ["widen %s" % unit for unit in self.to_widen]
         self.report.actions += ["stop %s" % unit for unit in self.timers]
         self.report.actions += ["stop %s" % unit for unit in self.systemd.active([name for name in self.slices if name not in users])]
