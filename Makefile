@@ -207,7 +207,7 @@ arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 
 
 engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
 	tests/lab/setup amd64
-	LAB_IMAGE=engines $(LAB)/test_engines.py -o cache_dir=build/engines-cache $(ARGS)
+	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache $(ARGS)
 
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup
