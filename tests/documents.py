@@ -34,7 +34,7 @@ from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
-AS_BOUND = ("plan", "slices", "irq", "threads", "tuning", "metrics", "device_share", "vnpu", "kubelet", "verify", "report")
+AS_BOUND = ("plan", "slices", "irq", "adopt", "threads", "tuning", "metrics", "device_share", "vnpu", "kubelet", "verify", "report")
 IN_ORDER = sorted(ROLES, key=lambda role: AS_BOUND.index(role) if role in AS_BOUND else len(AS_BOUND))
 BASIC = {
     f"npu_affinity_{name}"

@@ -149,7 +149,7 @@ class Application:
             "restart_needed": [unit for report in both for unit in report.restart_needed],
             "untried": self._report.untried + [sentence for step in self._steps.values() if not step.key for sentence in step.remarks],
             "history": self.history,
-            **dict.fromkeys(("interrupts", "vnpu", "device_share", "threads", "kubelet")),
+            **dict.fromkeys(("interrupts", "vnpu", "device_share", "adopt", "threads", "kubelet")),
             **results,
             "settings": (off.of("tuning") or [] if off else []) + results.get("settings", []),
         }

@@ -44,7 +44,7 @@ options:
     description: The features of O(state) that are applied. The others are left as they are. Empty means all.
     type: list
     elements: str
-    choices: [device_share, irq, kubelet, metrics, slices, threads, tuning, vnpu]
+    choices: [adopt, device_share, irq, kubelet, metrics, slices, threads, tuning, vnpu]
     default: []
   irq_failure:
     description:
@@ -144,6 +144,16 @@ device_share:
   returned: success
   type: dict
   sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], recover: null, busy: [], failures: []}
+adopt:
+  description:
+    - What holds NPUs, and what becomes of it. C(state) is V(inside) where it ran on the CPUs of its NPUs, V(adopted) where it was confined
+      to them, V(refused) where this cannot be done while it runs, and V(failed). C(text) says why. Null if O(state) does not have the feature.
+  returned: success
+  type: dict
+  sample:
+    changed: true
+    users:
+      - {name: vllm.service, kind: service, npus: [NPU 1], before: 0-191, wanted: 24-47, after: 24-47, state: adopted, text: ''}
 threads:
   description:
     - The threads of running processes as RV(npu.affinity.process_affinity#module:processes),
@@ -161,7 +171,7 @@ kubelet:
   type: dict
   sample: {path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf, pending: ['cpuManagerPolicy: none -> static'], removed: []}
 disruptive:
-  description: Whether anything but threads of running processes changed. If so, a play takes the host out of service first.
+  description: Whether anything but the CPUs of running processes changed. If so, a play takes the host out of service first.
   returned: always
   type: bool
   sample: true

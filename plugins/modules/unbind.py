@@ -35,7 +35,7 @@ options:
       - Their roles put them back at the next bind, unless they are switched off.
     type: list
     elements: str
-    choices: [slices, irq, threads, tuning, metrics, device_share, vnpu, kubelet]
+    choices: [slices, irq, adopt, threads, tuning, metrics, device_share, vnpu, kubelet]
   device_share:
     description:
       - Whether device share is put back, too. With V(false) it stays as it is, and so does its record for a later run.

@@ -21,13 +21,14 @@ from . import file_lines, plan_lines
 
 Entry = Mapping[str, Any]
 """Plain data of a report."""
-PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, THREADS, MEMORY, SYSTEMD, RESTART = TITLES = (
+PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, WORK, THREADS, MEMORY, SYSTEMD, RESTART = TITLES = (
     "plan",
     "units in %s" % UNIT_FOLDER,
     "other files",
     "host settings",
     "interrupts",
     "device share",
+    "running work",
     "threads",
     "memory",
     "systemd",
@@ -216,6 +217,12 @@ def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
         for text, found in cards.items()
     ]
     return ["%s: %s" % (title, text) for text, title in titles]
+
+
+def work(users: Iterable[Entry]) -> list[str]:
+    """Return a line for every user of NPUs that gets other CPUs, as :meth:`adopt.choosing.Target.row` has them."""
+    moved = [row for row in users if row["before"] != row["after"]]
+    return ["~ %s (%s): CPUs %s -> %s" % (row["name"], " and ".join(row["npus"]), row["before"], row["after"]) for row in moved]
 
 
 def threads(processes: Iterable[Entry]) -> list[str]:

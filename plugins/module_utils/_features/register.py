@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .adopt.feature import FEATURE as ADOPT
 from .device_share.feature import FEATURE as DEVICE_SHARE
 from .feature import Feature
 from .irq.feature import FEATURE as IRQ
@@ -15,5 +16,7 @@ from .threads.feature import FEATURE as THREADS
 from .tuning.feature import FEATURE as TUNING
 from .vnpu.feature import FEATURE as VNPU
 
-FEATURES: dict[str, Feature] = {feature.name: feature for feature in (VNPU, SLICES, IRQ, DEVICE_SHARE, THREADS, TUNING, METRICS, KUBELET)}
+FEATURES: dict[str, Feature] = {
+    feature.name: feature for feature in (VNPU, SLICES, IRQ, DEVICE_SHARE, ADOPT, THREADS, TUNING, METRICS, KUBELET)
+}
 """By the names of their roles, in the order in which a bind applies them; an unbind undoes them in the reverse order."""

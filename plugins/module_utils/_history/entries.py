@@ -34,6 +34,7 @@ _STATE = {
     "plan": (dict, type(None)),
     "live": {
         "slices?": {"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
+        "adopt?": {"mode": str},
         "threads?": {"processes": [dict], "patterns": dict},
         "tuning?": dict,
         "device_share?": dict,

@@ -9,12 +9,20 @@ import re
 from typing import Any, Callable, Dict
 
 from .._cpulist import expand
+from .._outside import require_shape
 from .files import FileState
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|target)\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 _MODE = re.compile(r"[0-7]{1,4}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_PROCESS = {"start": int, "boot": str, "title": str, "cpus": str, "threads": {str: str}}
+_ADOPTED = {
+    "services?": {str: {"npus": [list], "cpus": str, "folders": [str]}},
+    "containers?": {str: {"engine": str, "name": str, "npus": [list], "cpus": str, "before": str}},
+    "processes?": {str: _PROCESS},
+}
+_ENGINES = ("docker", "podman")
 
 
 def check(name: str, data: Any) -> None:
@@ -105,7 +113,29 @@ def _check_kubelet(data: dict[str, Any]) -> None:
     _check_paths(data.get("renamed", []))
 
 
+def _check_adopted(data: dict[str, Any]) -> None:
+    require_shape(data, _ADOPTED, "it")
+    for unit, entry in data.get("services", {}).items():
+        if not _UNIT.match(unit):
+            raise ValueError("%r is not a unit" % unit)
+        _check_paths(entry["folders"])
+        for kind, number in entry["npus"]:
+            if not isinstance(kind, str) or not isinstance(number, int):
+                raise ValueError("%s has the NPU %r" % (unit, number))
+    for container, entry in data.get("containers", {}).items():
+        if not _DIGEST.match(container) or entry["engine"] not in _ENGINES:
+            raise ValueError("%r of %r is not a container" % (container, entry["engine"]))
+    processes = data.get("processes", {})
+    for number in [*processes, *(number for entry in processes.values() for number in entry["threads"])]:
+        if not _NUMBER.match(number):
+            raise ValueError("%r is not a process" % number)
+    for entry in [*data.get("services", {}).values(), *data.get("containers", {}).values(), *processes.values()]:
+        for cpus in [entry["cpus"], entry.get("before", ""), *entry.get("threads", {}).values()]:
+            expand(cpus, "cpus")
+
+
 _CHECKS: Dict[str, Callable[[Any], None]] = {
+    "adopt": _check_adopted,
     "device_share": _check_device_share,
     "files": _check_files,
     "folders": _check_paths,

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, memory, neighbours, threads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, binding, memory, neighbours, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -192,7 +192,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
     together = Feature()
     for feature in made.values():
         together = together.with_those_of(feature)
-    features = {name: PRESENT if settings[name]["enabled"] and plan else ABSENT for name in made}
+    features = {name: PRESENT if _is_on(name, settings[name]) and plan else ABSENT for name in made}
     kept = {"vnpu"} if settings.get("slices", {}).get("vnpus") else set()  # a limiter stays as long as a vNPU needs it
     absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT and name not in kept}
     return {
@@ -213,12 +213,17 @@ def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[
     for name in (name for name in FEATURES if name in settings):
         own = {**(_neighbours(settings) if name == "slices" else {}), **_on_this_host(topology, settings[name])}
         try:
-            found[name] = FEATURES[name](topology, plan or {}, {**own, "enabled": bool(own["enabled"] and plan)})
+            found[name] = FEATURES[name](topology, plan or {}, {**own, "enabled": bool(_is_on(name, own) and plan)})
         except ValueError as error:
             refusals.append(str(error))
     if refusals:
         raise Refused(refusals)
     return found
+
+
+def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the settings of a role want its feature: by its switch, or where it has choices instead, by the one of its own name."""
+    return bool(settings.get("enabled", settings.get(name) != adopt.REPORT))
 
 
 def _neighbours(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 
-ROLES = ("plan", "slices", "irq", "threads", "tuning", "device_share", "kubelet", "vnpu")
+ROLES = ("plan", "slices", "irq", "adopt", "threads", "tuning", "device_share", "kubelet", "vnpu")
 LEFT_OUT = {PREFIX + name for name in ("root", "kubelet_node", "kubelet_drain", "kubelet_uncordon", "kubelet_drain_host")}
 """What means another machine than the host, or runs there."""
 _TEMPLATES = ("{{", "{%", "{#")

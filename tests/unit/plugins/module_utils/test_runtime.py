@@ -75,6 +75,7 @@ def install(folder):
 
 
 ANSWERS = {
+    "adopt": "nothing is adopted",
     "irq": "nothing is bound",
     "device_share": "npu-smi was not found",
     "threads": "no thread is placed",
@@ -99,7 +100,7 @@ def test_programs_run_without_ansible_and_leave_nothing_behind(tmp_path, program
 @pytest.mark.parametrize("words", [[], ["irqs"], ["--help"]])
 def test_an_unknown_program_lists_the_known_ones(capsys, words):
     assert _main.main(words) == 2
-    assert capsys.readouterr().err == "usage: python3 -m npu_affinity command|device_share|irq|metrics|threads|tuning [--help]\n"
+    assert capsys.readouterr().err == "usage: python3 -m npu_affinity adopt|command|device_share|irq|metrics|threads|tuning [--help]\n"
 
 
 def loaded(tmp_path, code):

@@ -57,6 +57,7 @@ SETTINGS = {
         "rebind_limit": 4,
         "python": PYTHON,
     },
+    "adopt": {"enabled": True, "adopt": "always", "bound_by": "host", "python": PYTHON},
     "threads": {
         "enabled": True,
         "bound_by": "host",

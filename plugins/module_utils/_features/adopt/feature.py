@@ -1,0 +1,52 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature adopt: running work that holds NPUs on the CPUs of these NPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ..._installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._host import Host
+    from ..._state.release import Release
+    from .step import Adopt
+
+SECTION = "adopt"
+ADOPT_SERVICE = "npu-affinity-adopt.service"
+DROP_IN = "50-npu-affinity-adopt.conf"
+DROP_INS = "%s/*.service.d/%s" % (UNIT_FOLDER, DROP_IN)
+
+
+def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Adopt | None:
+    if not state["live"].get("adopt"):
+        return None
+    from .step import Adopt
+
+    return Adopt(host, state["plan"], state["expected"])
+
+
+def _release() -> type[Release]:
+    from .release import Release
+
+    return Release
+
+
+def _program(argv: Sequence[str]) -> int:
+    from .watching import main
+
+    return main(argv)
+
+
+FEATURE = Feature(
+    "adopt",
+    owned=(UNIT_FOLDER + "/" + ADOPT_SERVICE, DROP_INS),
+    sections=(SECTION,),
+    programs=(ADOPT_SERVICE,),
+    step=_step,
+    release=_release,
+    program=_program,
+)

@@ -1,0 +1,70 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What adopted work was like before: a section of previous.json, by which everything is given back.
+
+Its shape is in :mod:`_state.sections`. ``npus`` are pairs of kind and logic id; ``cpus`` is what was written and ``before`` what was there,
+as cpulists; ``folders`` were made for the drop-in of a service. ``threads`` has the CPUs that each thread had asked for, by its id. A
+process whose ``cpus`` are empty was confined by its group alone, on a kernel that forgets what threads asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ..._host import Host
+from ..._state import previous
+from . import engines
+from .feature import SECTION
+
+KINDS = ("services", "containers", "processes")
+Entries = Dict[str, Dict[str, Any]]
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_START = 19
+"""Which field behind the command's name in ``/proc/<pid>/stat`` is the start of a process (proc(5), field 22)."""
+
+
+class Record:
+    """The section of a host; :meth:`store` writes it to the disk."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._before = found = previous.recorded(host).get(SECTION, {})
+        self.services: Entries = dict(found.get("services", {}))
+        self.containers: Entries = dict(found.get("containers", {}))
+        self.processes: Entries = dict(found.get("processes", {}))
+
+    def store(self) -> None:
+        sections = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind)}
+        previous.replace(self.host, SECTION, sections or None)
+
+    def take_back(self) -> None:
+        """Write what the section was when it was read."""
+        previous.replace(self.host, SECTION, self._before or None)
+
+    def revert(self, *keys: str) -> None:
+        """Make the entries with these keys what they were when the section was read."""
+        for kind in KINDS:
+            entries, before = getattr(self, kind), self._before.get(kind, {})
+            for key in keys:
+                entries.pop(key, None)
+                entries.update({key: before[key]} if key in before else {})
+
+    def forget_ended(self) -> None:
+        """Forget processes that have ended, and containers that were removed, where their engines say so."""
+        for pid in [pid for pid in self.processes if not self.lives(pid)]:
+            del self.processes[pid]
+        for engine in sorted({entry["engine"] for entry in self.containers.values()}):
+            known = engines.known(self.host, engine)
+            for key in [key for key, entry in self.containers.items() if entry["engine"] == engine and known and key not in known]:
+                del self.containers[key]
+
+    def lives(self, pid: str) -> bool:
+        """Whether the recorded process is the one that has this number now."""
+        return identity(self.host, int(pid)) == (self.processes[pid]["start"], self.processes[pid]["boot"])
+
+
+def identity(host: Host, pid: int) -> tuple[int, str] | None:
+    """Return when a process was started, in clock ticks since the boot that follows; None where there is none."""
+    fields = (host.read("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()
+    return (int(fields[_START]), host.read(_BOOT) or "") if len(fields) > _START else None

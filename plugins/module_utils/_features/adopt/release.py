@@ -1,0 +1,144 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Adopted work, given back the CPUs that it had.
+
+What has ended needs nothing. What somebody else has given other CPUs since is reported, and keeps them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping
+
+from ..._cpulist import expand
+from ..._diffs import diffs
+from ..._host import CommandError
+from ..._state import release
+from . import engines, services, tasks
+from .adopting import has_cpusets_of_systemd
+from .feature import SECTION
+from .record import Record, identity
+
+_OTHERS = "%s was given other CPUs than %s by someone else since it was adopted, and keeps them"
+
+
+class GivenBack:
+    """What gets its CPUs back: rows of name, CPUs before and after; '' stands for all that there are."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, str]] = []
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.rows)
+
+
+class Release(release.Release):
+    """``report`` is a :class:`GivenBack`, or None where nothing was adopted."""
+
+    report: GivenBack | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        release.Release.__init__(self, *arguments)
+        self.live = has_cpusets_of_systemd(self.host)
+        self.services: dict[str, list[str]] = {}
+        self.left: dict[str, list[str]] = {}
+        self.containers: list[tuple[str, Mapping[str, Any]]] = []
+        self.processes: list[tuple[int, Mapping[str, Any]]] = []
+        self.again: list[Callable[[], None]] = []
+
+    def look(self) -> None:
+        self.report = None
+        self.services, self.left, self.containers, self.processes = {}, {}, [], []
+        if not self.host.live or SECTION not in self.outcome.recorded:
+            return
+        self.report, record = GivenBack(), Record(self.host)
+        for unit, entry in record.services.items():
+            self._look_at_service(unit, entry)
+        for container, entry in record.containers.items():
+            self.outcome.attempt(SECTION, self._look_at_container, container, entry)
+        for pid, entry in record.processes.items():
+            if record.lives(pid):
+                self._look_at_process(int(pid), entry)
+
+    def _add(self, name: str, before: str, after: str) -> None:
+        if self.report is not None:
+            self.report.rows.append((name, before, after))
+
+    def _warn(self, name: str, cpus: str) -> None:
+        sentence = _OTHERS % (name, cpus)
+        if sentence not in self.outcome.warnings:
+            self.outcome.warnings.append(sentence)
+
+    def _look_at_service(self, unit: str, entry: Mapping[str, Any]) -> None:
+        if services.said(self.host, unit) is None:
+            return
+        if services.is_as_written(self.host, unit, entry["cpus"]):
+            self.services[unit] = entry["folders"]
+            self._add(unit, entry["cpus"], "")
+        else:
+            self.left[unit] = entry["folders"]
+            self._warn(unit, entry["cpus"])
+
+    def _look_at_container(self, container: str, entry: Mapping[str, Any]) -> None:
+        found = engines.cpus_of(self.host, entry["engine"], container)
+        if found is None or found == entry["before"] or (not entry["before"] and engines.are_all(self.host, found)):
+            return
+        if found == entry["cpus"]:
+            self.containers.append((container, entry))
+            self._add(entry["name"], entry["cpus"], entry["before"])
+        else:
+            self._warn(entry["name"], entry["cpus"])
+
+    def _look_at_process(self, pid: int, entry: Mapping[str, Any]) -> None:
+        cpus, recorded = set(expand(entry["cpus"])), entry["threads"]
+        now, asked = tasks.masks(self.host, pid), tasks.asked_for(self.host, pid)
+        moved = [text for name, text in now.items() if asked.get(name) != recorded.get(name)]
+        if cpus and not all(set(expand(text)) <= cpus for text in moved):
+            self._warn("process %d of %s" % (pid, entry["title"]), entry["cpus"])
+        elif moved or not cpus:
+            self.processes.append((pid, entry))
+            if cpus:
+                self._add("process %d of %s" % (pid, entry["title"]), entry["cpus"], recorded.get(str(pid), ""))
+
+    def release(self) -> None:
+        """Give back what :meth:`look` found, groups before the threads in them."""
+        attempt = self.outcome.attempt
+        now = {pid: tasks.asked_for(self.host, pid) for pid, _entry in self.processes}
+        for container, entry in reversed(self.containers):
+            attempt(SECTION, self._release_container, container, entry)
+        for unit, folders in self.left.items():
+            attempt(SECTION, services.forget, self.host, unit, folders)
+        if self.services:
+            attempt(SECTION, self._release_services)
+        for pid, entry in reversed(self.processes):
+            attempt(SECTION, self._release_process, pid, entry, now[pid])
+
+    def _release_container(self, container: str, entry: Mapping[str, Any]) -> None:
+        engines.update(self.host, entry["engine"], container, entry["before"])
+        self.again.append(lambda: engines.update(self.host, entry["engine"], container, entry["cpus"]))
+
+    def _release_services(self) -> None:
+        wanted = {unit: services.said(self.host, unit) or "" for unit in self.services}
+        self.again.append(lambda: services.write(self.host, wanted, self.live))
+        services.take_away(self.host, self.services, self.live)
+
+    def _release_process(self, pid: int, entry: Mapping[str, Any], now: tasks.Masks) -> None:
+        if identity(self.host, pid) != (entry["start"], entry["boot"]):
+            return
+        self.again.append(lambda: tasks.restore(self.host, pid, now))
+        tasks.restore(self.host, pid, entry["threads"], entry["threads"].get(str(pid)))
+
+    def lines(self) -> dict[str, list[str]]:
+        rows = self.report.rows if self.report else []
+        return {diffs.WORK: ["~ %s: CPUs %s -> %s" % (name, before, after or "all") for name, before, after in rows]}
+
+    def take_back(self) -> None:
+        failed = []
+        for step in self.again:
+            try:
+                step()
+            except (CommandError, OSError, ValueError) as error:
+                failed.append(str(error))
+        if failed:
+            raise ValueError("running work could not all be adopted again: " + "; ".join(failed))

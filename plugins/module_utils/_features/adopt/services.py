@@ -1,0 +1,96 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The CPU set of a running service: a drop-in, which lasts, and the same set at once.
+
+Seen on systemd 247 to 257: on cgroup v2 a reload alone need not change a running unit, ``set-property`` does; the drop-ins of a unit add up
+unless the later one resets the key first. On cgroup v1 systemd has no CPU sets; ``CPUAffinity=`` counts from the next start on.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from ..._cpulist import compress
+from ..._host import Host
+from ..._kernel.masks import possible
+from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
+from ..._state.systemd import RUNTIME_CONTROLS, UNIT_FOLDER, Systemd
+from ..._state.unit_files import numbers, values
+from .feature import DROP_IN
+
+
+def drop_in(unit: str) -> str:
+    return "%s/%s.d/%s" % (UNIT_FOLDER, unit, DROP_IN)
+
+
+def text(cpus: str, key: str) -> str:
+    return "# %s: changes are overwritten.\n[Service]\n%s=\n%s=%s\n" % (MARKER, key, key, cpus)
+
+
+def folders(host: Host, unit: str) -> list[str]:
+    """Return the folders that the drop-in of a unit needs and that are not there."""
+    return missing_folders(host, [drop_in(unit)])
+
+
+def by_hand(host: Host, unit: str) -> list[str]:
+    """Return the drop-ins by which somebody overrides the sets of a unit until the next boot."""
+    return Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS)
+
+
+def write(host: Host, wanted: Mapping[str, str], live: bool) -> None:
+    """Give services CPUs: ``{unit: cpulist}``; with ``live`` also to those that run, which takes cgroup v2. Raises ``ValueError``."""
+    systemd = Systemd(host)
+    for unit, cpus in wanted.items():
+        FileState(text(cpus, "AllowedCPUs" if live else "CPUAffinity"), 0o644).put(host, drop_in(unit))
+    systemd.reload()
+    if live:
+        _set(systemd, {unit: set(numbers(cpus) or ()) for unit, cpus in wanted.items()})
+
+
+def take_away(host: Host, made: Mapping[str, list[str]], live: bool) -> None:
+    """Remove the drop-ins of services, ``{unit: folders made for it}``, and widen those that run: without its setting a set stays."""
+    systemd = Systemd(host)
+    running = [unit for unit in made if live and systemd.effective(unit, "cpus") is not None]
+    _set(systemd, dict.fromkeys(running, possible(host)), reload=False)
+    for unit, its_folders in made.items():
+        forget(host, unit, its_folders)
+    systemd.reload()
+    others = {unit: [numbers(value) or set() for _path, value in values(host, unit).get("AllowedCPUs", ())] for unit in running}
+    _set(systemd, {unit: set().union(*sets) for unit, sets in others.items() if any(sets)})
+
+
+def forget(host: Host, unit: str, made: list[str]) -> None:
+    """Remove the drop-in of a service as far as it is one of ours; what runs is left alone."""
+    state = FileState.of(host, drop_in(unit))
+    if state.text is not None and is_ours(state.text):
+        FileState(None, None).put(host, drop_in(unit))
+    remove_empty(host, made)
+
+
+def _set(systemd: Systemd, sets: Mapping[str, set[int]], reload: bool = True) -> None:
+    """Set what differs from what runs. The drop-ins of that are removed: the set stays, and later ones would add to them."""
+    changed = [unit for unit, cpus in sets.items() if systemd.effective(unit, "cpus") != cpus]
+    try:
+        for unit in changed:
+            systemd.set_live(unit, {"AllowedCPUs": sets[unit]})
+    finally:
+        for unit in changed:
+            systemd.drop_runtime_settings(unit)
+        if changed and reload:
+            systemd.reload()
+
+
+def is_as_written(host: Host, unit: str, cpus: str) -> bool:
+    """Whether a unit has the set that was written, or all CPUs from a removal that was interrupted; also where it does not run."""
+    folder = Systemd(host).cgroup(unit)
+    own = host.read(folder + "/cpuset.cpus") if folder else None
+    return said(host, unit) in (None, cpus) and (not own or numbers(own) in (numbers(cpus), possible(host)))
+
+
+def said(host: Host, unit: str) -> str | None:
+    """Return the CPUs that the drop-in of a unit says, None where there is none of ours."""
+    found = FileState.of(host, drop_in(unit)).text
+    if found is None or not is_ours(found):
+        return None
+    return compress(numbers(found.rstrip("\n").rpartition("=")[2]) or ())

@@ -1,0 +1,66 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Running work as a step of the transaction that applies a desired state."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+from ..._cpulist import expand
+from ..._diffs import diffs
+from ..._host import Host
+from ..._state.step import LiveStep
+from ..._users.finding import users
+from .adopting import Adoption
+from .choosing import FAILED, REFUSED
+
+
+class Adopt(LiveStep):
+    """Confines what holds NPUs to their pools.
+
+    ``expected`` are the entries of a desired state with what units get: what runs in them cannot get other CPUs. What cannot be adopted
+    is a warning, and no reason to fail: it runs as before.
+    """
+
+    title = "CPUs of running work"
+    key = "adopt"
+    disruptive = False
+
+    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]]) -> None:
+        LiveStep.__init__(self)
+        self.host = host
+        self.plan = plan
+        self.expected = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry.get("cpus")}
+        self.adoption: Adoption | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.adoption is not None and self.adoption.changed
+
+    def look(self, check: bool) -> None:
+        if self.host.live:
+            self.adoption = Adoption(self.host, self.plan, users(self.host, self.plan["npus"]), self.expected)
+            self._warn()
+
+    def run(self) -> None:
+        """Look again, because what grants CPUs has changed, and adopt."""
+        self.look(check=False)
+        if self.adoption:
+            self.adoption.run()
+            self._warn()
+
+    def undo(self) -> None:
+        if self.adoption:
+            self.adoption.undo()
+
+    def _warn(self) -> None:
+        targets = self.adoption.targets if self.adoption else []
+        self.warnings = [target.sentence for target in targets if target.state in (REFUSED, FAILED)]
+
+    def result(self) -> dict[str, Any]:
+        """Return ``{changed, users}``; a user is what :meth:`Target.row` returns."""
+        return {"changed": self.changed, "users": [target.row() for target in self.adoption.targets] if self.adoption else []}
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.WORK: diffs.work(self.result()["users"])}

@@ -1,0 +1,82 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The threads of running processes: which processes a cgroup has, what their threads may use, and giving them other CPUs.
+
+One pass over the threads of a process is not enough, because those that start meanwhile have the CPUs of the thread that starts them. So
+passes are repeated until one of them finds nothing to set.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Dict, Mapping
+
+from ..._cpulist import compress, expand
+from ..._host import GONE, Host
+from ..._kernel.interrupts import Thread
+from ..._kernel.machine import CGROUPS, HIERARCHIES
+
+Masks = Dict[str, str]
+"""CPUs by the id of a thread."""
+_PASSES = 10
+
+
+def members(host: Host, group: str) -> list[int]:
+    """Return the processes of a cgroup, by its path as systemd has it, and of those below it."""
+    for top in HIERARCHIES:
+        folder = CGROUPS + top + group.rstrip("/")
+        if host.exists(folder + "/cgroup.procs"):
+            return sorted(_below(host, folder))
+    return []
+
+
+def _below(host: Host, folder: str) -> set[int]:
+    found = {int(word) for word in (host.read(folder + "/cgroup.procs") or "").split() if word.isdigit()}
+    for name in host.names(folder):
+        if host.exists("%s/%s/cgroup.procs" % (folder, name)):
+            found |= _below(host, "%s/%s" % (folder, name))
+    return found
+
+
+def masks(host: Host, pid: int) -> Masks:
+    """Return the CPUs that each thread of a process may use; none when it has ended."""
+    found = {name: _thread(pid, name).read(host) for name in host.names("/proc/%d/task" % pid, "[0-9]*")}
+    return {name: cpus for name, cpus in found.items() if cpus}
+
+
+def asked_for(host: Host, pid: int) -> Masks:
+    """Return what to ask the kernel for so that each thread has what it has now."""
+    return {name: _thread(pid, name).to_record(host, cpus) for name, cpus in masks(host, pid).items()}
+
+
+def confine(host: Host, pid: int, cpus: set[int]) -> None:
+    """Keep all threads of a process on some CPUs. One with a mask of its own keeps the part of it that lies there. Raises ``OSError``."""
+    for _pass in range(_PASSES):
+        outside = {name: found for name, text in masks(host, pid).items() for found in [set(expand(text))] if found - cpus}
+        if not outside:
+            return
+        for name, found in outside.items():
+            _write(host, pid, name, compress(found & cpus or cpus))
+
+
+def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | None = None) -> None:
+    """Give the threads of a process the CPUs that they had asked for, and ``others`` to those that have started since."""
+    for name in masks(host, pid):
+        cpus = recorded.get(name, others)
+        if cpus:
+            _write(host, pid, name, cpus)
+
+
+def _thread(pid: int, name: str) -> Thread:
+    thread = Thread(name, int(name), pid)
+    thread.path = "/proc/%d/task/%s/status" % (pid, name)
+    return thread
+
+
+def _write(host: Host, pid: int, name: str, cpus: str) -> None:
+    try:
+        _thread(pid, name).write(host, cpus)
+    except OSError as error:
+        if error.errno not in GONE | {errno.EINVAL}:  # EINVAL: the cpuset has none of them; what is there is read back
+            raise

@@ -1,0 +1,234 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Adopt work that starts later: ``python3 -m npu_affinity adopt``, a service that runs on.
+
+A new cgroup wakes it up, whichever engine makes it (inotify on the folders of slices, on cgroup v2 and v1). Devices are opened later than
+that, so it looks again after 1, 5 and 30 seconds, and every minute for work that nothing announces. It takes the host's lock only where
+there is something to adopt. Its looks take a bounded part of one CPU, however busy the host is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import select
+import time
+from typing import Iterable, Iterator, Sequence
+
+from ..._diffs import diffs
+from ..._host import CommandError, Host
+from ..._kernel.machine import CGROUPS, HIERARCHIES
+from ..._outside import say
+from ..._plan_file import PATH as PLAN
+from ..._plan_file import read
+from ..._state.lock import changing
+from ..._state.log import log_change
+from ..._table import count
+from ..._users.finding import users
+from . import services
+from .adopting import Adoption
+from .choosing import CONTAINER, FAILED, REFUSED, SERVICE, THREADS, Target
+
+PROGRAM = "npu_affinity adopt"
+LIMIT = 4
+"""How often within an hour an object is adopted again; the default of npu_affinity_irq_rebind_limit."""
+WITHIN = 3600.0
+AFTER_WAKE = (1.0, 5.0, 30.0)
+EVERY = 60.0
+SHARE = 20.0
+"""A look is followed by so many times its CPU time without one: 5 % of a CPU while groups come and go all the time."""
+_IN_CREATE, _IN_CLOEXEC, _IN_NONBLOCK = 0x100, 0o2000000, 0o4000
+_PLACES = ("", "/docker")
+"""Where engines make groups besides slices: docker without systemd's driver."""
+
+
+class Wakes:
+    """Tells when a cgroup is made. ``descriptor`` is that of inotify(7), -1 where the kernel has none: then the clock alone counts."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: int = self._library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        self.watch()
+
+    def watch(self) -> None:
+        """Watch all slices; those that are watched already stay so."""
+        for folder in self._folders() if self.descriptor >= 0 else ():
+            self._library.inotify_add_watch(self.descriptor, os.fsencode(self.host.path(folder)), _IN_CREATE)
+
+    def _folders(self) -> Iterator[str]:
+        tops = [CGROUPS + top for top in (*HIERARCHIES, "/cpuset")]
+        for top in (top for top in tops if self.host.exists(top + "/cgroup.procs")):
+            yield from (top + place for place in _PLACES if self.host.exists(top + place))
+            yield from self._slices(top)
+
+    def _slices(self, folder: str) -> Iterator[str]:
+        for name in self.host.names(folder, "*.slice"):
+            if not name.startswith("kubepods"):
+                yield "%s/%s" % (folder, name)
+                yield from self._slices("%s/%s" % (folder, name))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a group is made, and return whether one was, or until the time is over."""
+        if self.descriptor < 0:
+            time.sleep(seconds)
+            return False
+        if not select.select([self.descriptor], [], [], seconds)[0]:
+            return False
+        while True:
+            try:
+                if not os.read(self.descriptor, 1 << 16):
+                    break
+            except BlockingIOError:
+                break
+        self.watch()
+        return True
+
+
+class Schedule:
+    """When to look next. Times are those of a monotonic clock, in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._due = [now]
+        self._free = now
+
+    def wake(self, now: float) -> None:
+        self._due = sorted({*self._due, *(now + after for after in AFTER_WAKE)})[: 2 * len(AFTER_WAKE)]
+
+    def looked(self, now: float, cost: float) -> None:
+        """Note a look that has ended and took ``cost`` seconds of a CPU."""
+        self._free = now + SHARE * cost
+        self._due = [due for due in self._due if due > now] or [now + EVERY]
+
+    def pause(self, now: float) -> float:
+        """Return how long to wait for the next look; 0 when it is due."""
+        return max(0.0, min(self._due[0], now + EVERY) - now, self._free - now)
+
+
+class Tries:
+    """How often each object was adopted. One whose CPUs somebody changes back each time is left alone."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._times: dict[str, list[float]] = {}
+
+    def are_over(self, key: str) -> bool:
+        """Whether an object was adopted so often within an hour that it is left alone, which it is until it ends."""
+        times = self._times.get(key, [])
+        return len(times) >= self.limit and times[-1] - times[-self.limit] < WITHIN
+
+    def note(self, key: str, now: float) -> None:
+        self._times[key] = (self._times.get(key, []) + [now])[-self.limit :]
+
+    def keep(self, keys: set[str]) -> None:
+        """Forget what has ended."""
+        self._times = {key: times for key, times in self._times.items() if key in keys}
+
+
+def key_of(target: Target) -> str:
+    """Return what tells a user of NPUs from every other, and its processes from later ones of their numbers."""
+    if target.way != THREADS:
+        return target.user["group"]
+    return " ".join(["%(pid)d-%(start)d" % process for process in target.user["processes"]])
+
+
+def culprit(host: Host, target: Target) -> str:
+    """Return who probably changes the CPUs of an object: the kernel does not record it."""
+    if target.way == SERVICE:
+        paths = services.by_hand(host, target.unit)
+        return "likely %s" % (", ".join(paths) if paths else "a program that runs 'systemctl set-property' or writes its control group")
+    if target.way == CONTAINER:
+        return "likely a program that runs '%s update --cpuset-cpus'" % target.user["engine"]
+    return "likely the process itself, or a program that sets the affinity of others"
+
+
+class Watcher:
+    """Looks, adopts and reports; what it has said once, it says again only when it has changed."""
+
+    def __init__(self, host: Host, plan: str, limit: int = LIMIT) -> None:
+        self.host = host
+        self.plan = plan
+        self.tries = Tries(limit)
+        self._said: set[str] = set()
+        self._left: set[str] = set()
+
+    def look(self) -> bool:
+        """Adopt what is to be adopted, and return whether there is a plan at all."""
+        try:
+            found = self._adoption()
+            if found and found.adopted:
+                with changing(self.host, PROGRAM):  # what was waited for may have changed everything
+                    found = self._adoption()
+                    if found:
+                        self._adopt(found)
+        except (CommandError, OSError, ValueError) as error:
+            self._say(["Nothing is adopted: %s" % error])
+            return True
+        if found:
+            self._report(found)
+        return found is not None
+
+    def _adoption(self) -> Adoption | None:
+        plan = read(self.host, self.plan)
+        if plan is None:
+            return None
+        adoption = Adoption(self.host, plan, users(self.host, plan["npus"]), {})
+        self.tries.keep({key_of(target) for target in adoption.targets})
+        for target in adoption.adopted:
+            if self.tries.are_over(key_of(target)):
+                text = "it was adopted %d times within an hour, its CPUs were changed again each time, and it is left alone; %s"
+                target.refuse(text % (self.tries.limit, culprit(self.host, target)))
+                self._leave(target)
+        return adoption
+
+    def _leave(self, target: Target) -> None:
+        if key_of(target) not in self._left:
+            self._left.add(key_of(target))
+            log_change(self.host, "stop", PROGRAM, target.sentence)
+
+    def _adopt(self, adoption: Adoption) -> None:
+        try:
+            adoption.run()
+        except (CommandError, OSError, ValueError):
+            adoption.undo()
+            raise
+        for target in adoption.adopted:
+            self.tries.note(key_of(target), time.monotonic())
+
+    def _report(self, adoption: Adoption) -> None:
+        lines = diffs.work([target.row() for target in adoption.adopted])
+        if lines:
+            log_change(self.host, "rebind", PROGRAM, count(len(lines), "change") + " of running work", lines)
+        for line in lines:
+            say(line)
+        self._say(target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED))
+
+    def _say(self, sentences: Iterable[str]) -> None:
+        found = set(sentences)
+        for sentence in sorted(found - self._said):
+            say(sentence)
+        self._said = found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Watch until the plan is gone, and then return 0."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine what holds NPUs to the CPUs of these NPUs, and what starts later.")
+    parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
+    options = parser.parse_args(argv)
+    host = Host(options.root)
+    watcher, wakes, schedule = Watcher(host, options.plan), Wakes(host), Schedule(time.monotonic())
+    while True:
+        pause = schedule.pause(time.monotonic())
+        if pause > 0:
+            if wakes.wait(pause):
+                schedule.wake(time.monotonic())
+            continue
+        before = time.process_time()
+        there = watcher.look()
+        if not there:
+            say("There is no %s: nothing is adopted." % options.plan)
+            return 0
+        schedule.looked(time.monotonic(), time.process_time() - before)

@@ -1,0 +1,60 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature adopt: whether running work is confined to the CPUs of its NPUs, and the unit that does it for work that starts later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import ADOPT_SERVICE, DROP_INS, FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._installed import ARCHIVE, UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+
+REPORT = "report"
+"""The choice with which the feature is absent."""
+OWNED = FEATURE.owned
+PRESENT = tuple(pattern for pattern in OWNED if pattern != DROP_INS)
+"""What the desired state decides on; which services have a drop-in depends on what runs on the host."""
+
+
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+    """Return what adopts running work; ``settings``: those of role adopt."""
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    mode = settings["adopt"]
+    if settings["bound_by"] == "workers":
+        raise ValueError(
+            f"npu_affinity_adopt={mode} confines running work from outside, and with npu_affinity_bound_by=workers the workers bind "
+            "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host."
+        )
+    if not plan["npus"]:
+        return Feature(owned=OWNED)
+    live = {"mode": mode}
+    if mode != "always":
+        return Feature(owned=PRESENT, needs_plan=True, live=live)
+    return Feature(
+        files=(unit(ADOPT_SERVICE, _service(settings["python"])),),
+        owned=PRESENT,
+        enabled=(ADOPT_SERVICE,),
+        started=(ADOPT_SERVICE,),
+        restarted=({"unit": ADOPT_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{ADOPT_SERVICE}"]},),
+        python=settings["python"],
+        runtime=True,
+        needs_plan=True,
+        live=live,
+    )
+
+
+def _service(python: str) -> str:
+    return (
+        "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"
+        f"ConditionPathExists={PLAN}\n\n"
+        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={python} -m npu_affinity adopt\nRestart=on-failure\nRestartSec=30\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )

@@ -1,0 +1,543 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Running work gets the CPUs of its NPUs, and what it had before, on modelled kernels that keep or forget what threads asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from test_unbind import Killed, Machine, Steps
+from workers import npu
+
+from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import choosing, services
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._host import Result
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous, sections
+from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff, unbind
+
+CGROUPS = "/sys/fs/cgroup"
+PLAN = {
+    "npus": [npu(0, 0, pool="0-1", irq="0", main="1", acl="", release=""), npu(1, 4, pool="4-7", irq="4", main="5-7", acl="", release="")]
+}
+ID = "0123456789abcdef" * 4
+DOCKER = "/system.slice/docker-%s.scope" % ID
+PODMAN = "/machine.slice/libpod-%s.scope" % ID
+SERVICE = "/system.slice/outside.service"
+SESSION = "/user.slice/user-0.slice/session-1.scope"
+
+
+class Working(Machine):
+    """A machine with processes whose threads get what their cpuset grants, and with container engines.
+
+    ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``engines`` has the sets that engines wrote down.
+    """
+
+    def __init__(self, root, keeps=True, online="0-7"):
+        self.asked = {}
+        self.engines = {}
+        self.groups = {}
+        self.keeps = keeps
+        self.deaf = False
+        Machine.__init__(self, root)
+        self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
+        self.put("/sys/devices/system/cpu/possible", online)
+        self.put("/proc/sys/kernel/osrelease", "6.12.0" if keeps else "5.10.0-60")
+        self.put("/proc/sys/kernel/random/boot_id", "boot")
+
+    def process(self, pid, group, threads=(None,), start=1):
+        """Start a process; each thread is what it asks for, None for nothing."""
+        self.put("/proc/%d/stat" % pid, "%d (worker) S " % pid + " ".join(["0"] * 18 + [str(start)]))
+        self.put("/proc/%d/comm" % pid, "worker")
+        self.put("/proc/%d/cgroup" % pid, "0::%s\n" % group)
+        for number, asked in enumerate(threads):
+            self.asked[pid + number] = expand(asked) if asked else None
+            self.groups[pid + number] = (pid, group)
+            self.show(pid + number)
+        procs = CGROUPS + group + "/cgroup.procs"
+        self.put(procs, (self.read(procs) or "") + "\n%d\n" % pid)
+
+    def granted(self, group):
+        folder = CGROUPS + group
+        while not self.exists(folder + "/cpuset.cpus.effective"):
+            folder = os.path.dirname(folder)
+        return set(expand(self.read(folder + "/cpuset.cpus.effective")))
+
+    def show(self, tid):
+        pid, group = self.groups[tid]
+        granted = self.granted(group)
+        cpus = set(self.asked[tid] or granted) & granted or granted
+        self.put("/proc/%d/task/%d/status" % (pid, tid), "Name:\tworker\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\n" % compress(cpus))
+
+    def cpus(self, tid):
+        return self.read("/proc/%d/task/%d/status" % (self.groups[tid][0], tid)).rpartition("\t")[2]
+
+    def set_affinity(self, tid, cpus):
+        """Stand in for ``os.sched_setaffinity``."""
+        self.interrupt()
+        self.asked[tid] = set(cpus)
+        self.show(tid)
+
+    def confine(self, group, cpus):
+        """Give a group a set; a kernel that does not keep what threads asked for forgets it."""
+        around = self.granted(os.path.dirname(group))
+        self.put(CGROUPS + group + "/cpuset.cpus", cpus)
+        self.put(CGROUPS + group + "/cpuset.cpus.effective", compress(set(expand(cpus)) & around or around))
+        for tid in [tid for tid, (_pid, other) in self.groups.items() if (other + "/").startswith(group + "/")]:
+            self.asked[tid] = self.asked[tid] if self.keeps else None
+            self.show(tid)
+
+    def follow(self, unit):
+        cpus = self.loaded.get(unit, {}).get("AllowedCPUs")
+        if unit.endswith(".service") and cpus:
+            if self.read(CGROUPS + self.states[unit] + "/cpuset.cpus") != cpus:
+                self.confine(self.states[unit], cpus)
+        else:
+            Machine.follow(self, unit)
+
+    def run(self, argv, stdin="", timeout=None):
+        if argv[0] not in ("docker", "podman"):
+            return Machine.run(self, argv, stdin, timeout)
+        self.calls.append(" ".join(argv))
+        if argv[1] == "ps":
+            return Result(argv, 0, "\n".join([*self.engines, "f" * 64]))
+        if argv[1] == "container":
+            found = self.engines.get(argv[-1])
+            return Result(argv, 0, found + "\n") if found is not None else Result(argv, 1, "Error: No such container: " + argv[-1])
+        self.interrupt()
+        cpus = argv[3]
+        if not set(expand(cpus)) <= self.online:
+            return Result(argv, 1, "Requested CPUs are not available")
+        if cpus and not self.deaf:
+            self.engines[argv[-1]] = cpus
+            self.confine(DOCKER if argv[0] == "docker" else PODMAN, cpus)
+        return Result(argv, 0, "")
+
+
+def user(machine, group, *numbers, **values):
+    """One user as the finder describes it; its processes are those of its group."""
+    pids = sorted({pid for pid, other in machine.groups.values() if (other + "/").startswith(group + "/")})
+    pids = values.pop("pids", pids)
+    processes = []
+    for pid in pids:
+        tids = [tid for tid, (other, _group) in machine.groups.items() if other == pid]
+        cpus = compress({cpu for tid in tids for cpu in expand(machine.cpus(tid))})
+        processes.append(
+            {"pid": pid, "start": 1, "command": "worker", "devices": ["davinci%d" % number for number in numbers], "cpus": cpus}
+        )
+    kinds = {SERVICE: "service", SESSION: "session", DOCKER: "container", PODMAN: "container"}
+    container = ID if ID in group else None
+    engine = ("docker" if "docker" in group else "podman") if container else ""
+    return dict(
+        {
+            "group": group,
+            "kind": kinds.get(group, "other"),
+            "unit": os.path.basename(group),
+            "engine": engine,
+            "container": container,
+            "name": "llm" if container else os.path.basename(group),
+            "devices": ["davinci%d" % number for number in numbers],
+            "npus": [{"kind": "npu", "id": number} for number in numbers],
+            "processes": processes,
+            "cpus": compress(machine.granted(group)),
+            "mems": "0-1",
+            "witness": "open",
+        },
+        **values,
+    )
+
+
+@pytest.fixture(params=[True, False], ids=["keeps", "forgets"])
+def machine(request, tmp_path, monkeypatch):
+    return working(tmp_path, monkeypatch, request.param)
+
+
+def working(root, monkeypatch, keeps=True):
+    machine = Working(str(root), keeps)
+    monkeypatch.setattr(interrupts.os, "sched_setaffinity", machine.set_affinity)
+    return machine
+
+
+def everything(machine):
+    """Work of every kind: ``[(group, NPU)]``, with the threads of each."""
+    machine.engines = {ID: ""}
+    machine.process(100, SERVICE, (None, "1", "5", "1,5"))
+    machine.process(200, DOCKER, (None, "6"))
+    machine.process(300, SESSION, (None, "2", "0-4"))
+    machine.process(310, SESSION)
+    return lambda: [
+        user(machine, DOCKER, 1),
+        user(machine, SERVICE, 1),
+        user(machine, SESSION, 0, pids=[300]),
+    ]
+
+
+def adopt(machine, users, plan=PLAN, expected=()):
+    adoption = Adoption(machine, plan, users, dict(expected))
+    adoption.run()
+    return adoption
+
+
+def states(adoption):
+    return {target.user["name"]: target.state for target in adoption.targets}
+
+
+def all_cpus(machine):
+    return {tid: machine.cpus(tid) for tid in sorted(machine.groups)}
+
+
+def test_each_kind_of_work_gets_the_pools_of_its_npus(machine):
+    found = everything(machine)
+    assert set(states(adopt(machine, found())).values()) == {"adopted"}
+    assert all_cpus(machine) == {
+        100: "4-7",
+        101: "4-7",
+        102: "5",
+        103: "5" if machine.keeps else "4-7",
+        200: "4-7",
+        201: "6",
+        300: "0-1",
+        301: "0-1",
+        302: "0-1",
+        310: "0-7",
+    }
+    assert machine.engines == {ID: "4-7"}
+    assert machine.read(services.drop_in("outside.service")).endswith("[Service]\nAllowedCPUs=\nAllowedCPUs=4-7")
+    assert not machine.exists("/run/systemd/system.control")
+    assert "restart" not in " ".join(machine.calls)
+
+
+def test_a_second_run_changes_nothing(machine):
+    found = everything(machine)
+    adopt(machine, found())
+    machine.calls.clear()
+    record = machine.read(previous.PATH)
+    again = adopt(machine, found())
+    assert (again.changed, set(states(again).values()), machine.calls) == (False, {"inside"}, [])
+    assert machine.read(previous.PATH) == record
+
+
+def test_unbind_restores_what_threads_and_engines_had(machine):
+    found = everything(machine)
+    before = all_cpus(machine)
+    adopt(machine, found())
+    report = unbind(machine)
+    assert (report.failed, report.warnings) == ([], [])
+    assert report.changed and len(report.of("adopt").rows) == 3
+    assert all_cpus(machine) == before
+    assert machine.engines == {ID: "0-7"}
+    assert not machine.exists(os.path.dirname(services.drop_in("outside.service")))
+    assert not machine.exists(previous.PATH)
+
+
+def test_an_undone_run_leaves_what_was_there(machine):
+    found = everything(machine)
+    before = all_cpus(machine)
+    adopt(machine, found()).undo()
+    assert all_cpus(machine) == before
+    assert not machine.exists(services.drop_in("outside.service"))
+    assert machine.engines == {ID: "0-7"}
+
+
+def test_another_plan_moves_what_was_adopted_and_unbind_still_knows_the_first_state(machine):
+    found = everything(machine)
+    before = all_cpus(machine)
+    adopt(machine, found())
+    other = {"npus": [dict(PLAN["npus"][0], pool="2-3"), dict(PLAN["npus"][1], pool="5-6")]}
+    second = adopt(machine, found(), other)
+    assert set(states(second).values()) == {"adopted"}
+    assert (machine.cpus(100), machine.cpus(200), machine.cpus(300)) == ("5-6", "5-6", "2-3")
+    second.undo()
+    assert (machine.cpus(100), machine.cpus(200), machine.cpus(300)) == ("4-7", "4-7", "0-1")
+    adopt(machine, found(), other)
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == before
+
+
+def test_a_service_that_does_not_run_gets_the_new_plan_at_its_next_start(machine):
+    found = everything(machine)
+    adopt(machine, found())
+    again = Adoption(machine, {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="6-7")]}, [], {})
+    assert again.changed
+    again.run()
+    assert services.said(machine, "outside.service") == "6-7"
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({"kind": "pod"}, "kubelet"),
+        ({"witness": "allowed", "npus": [{"kind": "npu", "id": 0}, {"kind": "npu", "id": 1}]}, "may open several NPUs"),
+    ],
+)
+def test_work_that_is_only_reported(machine, values, wrong):
+    machine.process(100, SERVICE)
+    found = adopt(machine, [user(machine, SERVICE, 1, **values)])
+    assert states(found) == {"outside.service": "refused"}
+    assert wrong in found.targets[0].sentence and "outside its pool" in found.targets[0].sentence
+    assert machine.cpus(100) == "0-7" and not machine.exists(previous.PATH)
+
+
+def test_a_parent_that_does_not_grant_the_pool_is_named_with_the_way_out(machine):
+    machine.engines = {ID: ""}
+    machine.confine("/system.slice", "0-3")
+    machine.process(100, SERVICE)
+    machine.process(200, DOCKER)
+    found = adopt(machine, [user(machine, SERVICE, 1), user(machine, DOCKER, 1)])
+    assert set(states(found).values()) == {"refused"}
+    sentences = [target.sentence for target in found.targets]
+    assert "grants CPUs 0-3 only; start it again in npu-1.slice" in sentences[0]
+    assert "--cgroup-parent=npu-1.slice" in sentences[1]
+    assert (machine.cpus(100), machine.engines) == ("0-3", {ID: ""})
+
+
+def test_a_slice_that_this_bind_narrows_counts_as_narrow(machine):
+    machine.process(100, SERVICE)
+    found = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {"system.slice": {0, 1, 2, 3}})
+    assert states(found) == {"outside.service": "refused"}
+
+
+def test_a_slice_that_this_bind_gives_the_pool_needs_no_adoption(machine):
+    group = "/npu.slice/npu-1.slice/worker.service"
+    machine.process(100, group)
+    assert states(Adoption(machine, PLAN, [user(machine, group, 1, kind="service")], {"npu-1.slice": {4, 5, 6, 7}})) == {
+        "worker.service": "inside"
+    }
+
+
+@pytest.mark.parametrize(
+    ("group", "values"),
+    [
+        ("/user.slice/user-0.slice/user@0.service", {"kind": "session"}),
+        ("/user.slice/user-0.slice/user@0.service", {"kind": "container", "engine": "podman", "container": ID}),
+    ],
+)
+def test_of_a_users_manager_only_what_holds_npus_is_confined(machine, group, values):
+    machine.process(300, group)
+    machine.process(310, group)
+    assert set(states(adopt(machine, [user(machine, group, 1, pids=[300], **values)])).values()) == {"adopted"}
+    assert (machine.cpus(300), machine.cpus(310)) == ("4-7", "0-7")
+    assert not machine.exists(services.drop_in("user@0.service"))
+
+
+def test_a_transient_service_is_confined_and_leaves_no_drop_in(machine):
+    machine.put("/run/systemd/transient/run-1.service", "[Service]\n")
+    group = "/system.slice/run-1.service"
+    machine.process(300, group)
+    machine.process(310, group)
+    adopt(machine, [user(machine, group, 1, pids=[300], kind="service")])
+    assert (machine.cpus(300), machine.cpus(310)) == ("4-7", "4-7")
+    assert not machine.exists(services.drop_in("run-1.service"))
+    assert not unbind(machine).failed
+    assert (machine.cpus(300), machine.cpus(310)) == ("0-7", "0-7")
+
+
+def test_containers_that_were_removed_are_forgotten(machine):
+    found = everything(machine)
+    adopt(machine, found())
+    machine.engines.clear()
+    machine.process(320, SESSION)
+    adopt(machine, [user(machine, SESSION, 0, pids=[320])])
+    assert "containers" not in previous.recorded(machine)[SECTION]
+
+
+def test_an_engine_that_fails_leaves_the_record_of_the_first_adoption(machine):
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+    adopt(machine, [user(machine, DOCKER, 1)])
+    machine.deaf = True
+    other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="4-5")]}
+    assert states(adopt(machine, [user(machine, DOCKER, 1)], other)) == {"llm": "failed"}
+    machine.deaf = False
+    report = unbind(machine)
+    assert not report.failed and not report.warnings and machine.cpus(200) == "0-7"
+
+
+def test_a_container_with_a_set_of_its_own_is_left_alone(machine):
+    machine.engines = {ID: "2-5"}
+    machine.process(200, DOCKER)
+    machine.confine(DOCKER, "2-5")
+    found = adopt(machine, [user(machine, DOCKER, 1)])
+    assert "given CPUs 2-5 when it was created" in found.targets[0].sentence
+    assert machine.cpus(200) == "2-5"
+
+
+def test_a_container_that_asked_for_all_cpus_gets_its_own_set_back(machine):
+    machine.engines = {ID: "0-7"}
+    machine.process(200, PODMAN)
+    adopt(machine, [user(machine, PODMAN, 1)])
+    assert machine.cpus(200) == "4-7"
+    assert not unbind(machine).failed
+    assert (machine.cpus(200), machine.engines) == ("0-7", {ID: "0-7"})
+
+
+def test_an_engine_that_changes_nothing_is_reported_and_forgotten(machine):
+    machine.deaf = True
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+    found = adopt(machine, [user(machine, DOCKER, 1)])
+    assert states(found) == {"llm": "failed"}
+    assert "it was given CPUs 4-7, and runs on 0-7" in found.targets[0].sentence
+    assert not machine.exists(previous.PATH)
+
+
+def test_processes_of_one_group_with_several_npus_get_the_union(machine):
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 0, 1)])
+    assert machine.cpus(100) == "0-1,4-7"
+
+
+def test_processes_of_a_session_get_the_pools_of_their_own_npus(machine, monkeypatch):
+    owners = {"davinci0": Device("npu", 0, ""), "davinci1": Device("npu", 1, "")}
+    monkeypatch.setattr(choosing, "owners", lambda host, npus: owners)
+    machine.process(300, SESSION)
+    machine.process(310, SESSION)
+    found = user(machine, SESSION, 0, 1)
+    for process, device in zip(found["processes"], owners):
+        process["devices"] = [device]
+    adopted = adopt(machine, [found])
+    assert (machine.cpus(300), machine.cpus(310)) == ("0-1", "4-7")
+    assert [target.title for target in adopted.targets] == ["session-1.scope (NPU 0)", "session-1.scope (NPU 1)"]
+    assert not unbind(machine).failed
+    assert (machine.cpus(300), machine.cpus(310)) == ("0-7", "0-7")
+
+
+def test_unbind_leaves_what_somebody_else_has_set_since(machine):
+    found = everything(machine)
+    adopt(machine, found())
+    machine.engines[ID] = "1-3"
+    machine.confine(DOCKER, "1-3")
+    machine.run(["systemctl", "set-property", "--runtime", "outside.service", "AllowedCPUs=2-3"])
+    machine.set_affinity(300, {7})
+    report = unbind(machine)
+    assert len([text for text in report.warnings if "by someone else since it was adopted" in text]) == 3
+    assert (machine.cpus(100), machine.cpus(200), machine.cpus(300)) == ("2-3", "1-3", "7")
+    assert not report.failed and not machine.exists(services.drop_in("outside.service"))
+
+
+def test_what_has_ended_needs_nothing(machine):
+    found = everything(machine)
+    adopt(machine, found())
+    machine.engines.clear()
+    machine.process(300, SESSION, ("3",), start=2)
+    report = unbind(machine)
+    assert not report.failed and not report.warnings
+    assert machine.cpus(300) == "3"
+
+
+def test_threads_that_start_during_a_pass_are_confined_too(machine, monkeypatch):
+    machine.process(300, SESSION)
+    late = iter([301, 302])
+
+    def set_affinity(tid, cpus):
+        machine.set_affinity(tid, cpus)
+        for new in late:
+            machine.groups[new], machine.asked[new] = (300, SESSION), None
+            machine.show(new)
+            break
+
+    monkeypatch.setattr(interrupts.os, "sched_setaffinity", set_affinity)
+    adopt(machine, [user(machine, SESSION, 0)])
+    assert [machine.cpus(tid) for tid in (300, 301, 302)] == ["0-1"] * 3
+
+
+def test_on_cgroup_v1_a_service_gets_masks_now_and_an_affinity_at_its_next_start(machine):
+    os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
+    machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
+    machine.process(100, SERVICE, (None, "6"))
+    before = all_cpus(machine)
+    assert states(adopt(machine, [user(machine, SERVICE, 1)])) == {"outside.service": "adopted"}
+    assert (machine.cpus(100), machine.cpus(101)) == ("4-7", "6")
+    assert machine.read(services.drop_in("outside.service")).endswith("CPUAffinity=\nCPUAffinity=4-7")
+    assert not any(call.startswith("set-property") for call in machine.calls)
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == before and not machine.exists(services.drop_in("outside.service"))
+
+
+def test_a_run_that_is_killed_can_be_unbound(tmp_path, monkeypatch):
+    steps = Steps(monkeypatch)
+    for last in range(1, 40):
+        machine = working(tmp_path / str(last), monkeypatch, keeps=last % 2 == 0)
+        found = everything(machine)()
+        before = all_cpus(machine)
+        finished = steps.run(machine, last, Killed(), adopt, found)
+        report = unbind(machine)
+        assert not report.failed and not report.warnings, last
+        assert all_cpus(machine) == before, last
+        assert not machine.exists(previous.PATH), last
+        if finished:
+            break
+    assert 4 < last < 39
+
+
+def test_an_unbind_that_is_killed_is_finished_by_the_next_one(tmp_path, monkeypatch):
+    steps = Steps(monkeypatch)
+    for last in range(1, 40):
+        machine = working(tmp_path / str(last), monkeypatch, keeps=last % 2 == 0)
+        found = everything(machine)()
+        before = all_cpus(machine)
+        adopt(machine, found)
+        finished = steps.run(machine, last, Killed(), unbind)
+        report = unbind(machine)
+        assert not report.failed and not report.warnings, last
+        assert all_cpus(machine) == before, last
+        assert not machine.exists(previous.PATH) and not machine.exists(services.drop_in("outside.service")), last
+        if finished:
+            break
+    assert 4 < last < 39
+
+
+def test_a_transaction_that_fails_after_giving_back_adopts_again(machine):
+    found = everything(machine)
+    adopt(machine, found())
+    adopted, record = all_cpus(machine), machine.read(previous.PATH)
+    off = SwitchedOff(machine, None, False, ["adopt"])
+    off.look(check=False)
+    off.run()
+    assert machine.cpus(100) == "0-7"
+    off.undo()
+    assert all_cpus(machine) == adopted and machine.engines == {ID: "4-7"}
+    assert services.said(machine, "outside.service") == "4-7" and machine.read(previous.PATH) == record
+
+
+GOOD = {
+    "services": {"a.service": {"npus": [["npu", 0]], "cpus": "0-1", "folders": ["/etc/systemd/system/a.service.d"]}},
+    "containers": {ID: {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": ""}},
+    "processes": {"7": {"start": 1, "boot": "b", "title": "x", "cpus": "", "threads": {"7": "0-7"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "name", "value"),
+    [
+        ("services", "a.service", "cpus", "x"),
+        ("services", "a.service", "folders", ["../etc"]),
+        ("services", "a.service", "npus", [["npu", "0"]]),
+        ("containers", ID, "engine", "rm"),
+        ("containers", ID, "before", 3),
+        ("processes", "7", "threads", {"/x": "0"}),
+        ("processes", "7", "start", "1"),
+    ],
+)
+def test_a_record_of_another_shape_is_refused(kind, key, name, value):
+    sections.check(SECTION, GOOD)
+    bad = json.loads(json.dumps(GOOD))
+    bad[kind][key][name] = value
+    with pytest.raises(ValueError):
+        sections.check(SECTION, bad)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"), [("services", "a.service", "../a"), ("containers", ID, "--help"), ("processes", "7", "self")]
+)
+def test_a_record_with_another_name_is_refused(kind, old, new):
+    bad = json.loads(json.dumps(GOOD))
+    bad[kind][new] = bad[kind].pop(old)
+    with pytest.raises(ValueError):
+        sections.check(SECTION, bad)

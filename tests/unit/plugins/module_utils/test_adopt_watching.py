@@ -1,0 +1,206 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Adoption in the transaction of a bind, and by the service that watches for work that starts later."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from test_adopt import DOCKER, ID, PLAN, SERVICE, all_cpus, everything, user, working
+from test_host_files import live_request
+from test_unbind import snapshot
+
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step, watching
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Schedule, Wakes, Watcher
+from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN_PATH
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
+from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+
+
+class Found:
+    """What the finder of users finds at the moment, called as it is."""
+
+    def __init__(self, function=list):
+        self.function = function
+
+    def __call__(self, _host, _npus):
+        return self.function()
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    return working(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def found(monkeypatch):
+    found = Found()
+    monkeypatch.setattr(step, "users", found)
+    monkeypatch.setattr(watching, "users", found)
+    return found
+
+
+def bind(machine, check=False, steps=()):
+    adopted = Adopt(machine, PLAN, [{"unit": "npu-0.slice", "cpus": "0-3", "mems": "0"}])
+    report = apply(machine, live_request("0-3"), check, after=[adopted, *steps])
+    return adopted, report
+
+
+def test_a_bind_adopts_and_a_second_one_changes_nothing_and_unbind_restores(machine, found):
+    found.function = everything(machine)
+    machine.put("/run/systemd/x", "")
+    before, cpus = snapshot(machine.root), all_cpus(machine)
+    predicted, _report = bind(machine, check=True)
+    assert snapshot(machine.root) == before
+    adopted, _report = bind(machine)
+    assert adopted.changed and not adopted.warnings
+    assert adopted.result() == predicted.result() and adopted.lines() == predicted.lines()
+    assert adopted.lines()["running work"][0] == "~ container llm (NPU 1): CPUs 0-7 -> 4-7"
+    machine.calls.clear()
+    again, report = bind(machine)
+    assert not again.changed and not report.changed
+    assert not any(call.startswith(("set-property", "daemon-reload", "docker update")) for call in machine.calls)
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == cpus
+    assert {path for path in snapshot(machine.root).items() ^ before.items() if "/proc/" not in path[0]} == set()
+
+
+class Fails(Adopt):
+    def look(self, check):
+        pass
+
+    def run(self):
+        raise ValueError("no")
+
+    def undo(self):
+        pass
+
+
+def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
+    found.function = everything(machine)
+    before = all_cpus(machine)
+    with pytest.raises(TakenBack, match="All files and CPUs of running work were put back as they were"):
+        bind(machine, steps=[Fails(machine, PLAN, [])])
+    assert all_cpus(machine) == before and not machine.exists(previous.PATH)
+
+
+def test_nothing_is_adopted_in_another_tree(tmp_path, found):
+    found.function = lambda: pytest.fail("asked")
+    adopted = Adopt(Host(str(tmp_path)), PLAN, [])
+    adopted.look(check=False)
+    adopted.run()
+    assert adopted.result() == {"changed": False, "users": []}
+
+
+@pytest.fixture
+def watcher(machine):
+    machine.put(PLAN_PATH, json.dumps(PLAN))
+    return Watcher(machine, PLAN_PATH)
+
+
+def test_work_that_starts_later_is_adopted_and_rest_takes_no_lock(machine, found, watcher, monkeypatch):
+    held = []
+    monkeypatch.setattr(watching, "changing", lambda host, program: held.append(program) or original(host, program))
+    assert watcher.look() and held == []
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, DOCKER, 1)]
+    assert watcher.look() and held == ["npu_affinity adopt"]
+    assert machine.cpus(200) == "4-7" and not machine.exists(LOCK)
+    assert watcher.look() and len(held) == 1
+
+
+original = watching.changing
+
+
+def test_what_is_changed_back_each_time_is_left_alone(machine, found, watcher, capsys):
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, DOCKER, 1)]
+    for _time in range(watching.LIMIT):
+        watcher.look()
+        assert machine.cpus(200) == "4-7"
+        machine.engines[ID] = "0-7"
+        machine.confine(DOCKER, "0-7")
+    capsys.readouterr()
+    for _time in range(3):
+        watcher.look()
+        assert machine.cpus(200) == "0-7"
+    said = capsys.readouterr().out
+    assert said.count("adopted 4 times within an hour") == 1
+    assert "likely a program that runs 'docker update --cpuset-cpus'" in said
+
+
+def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watcher, capsys):
+    machine.process(100, SERVICE)
+    found.function = lambda: [user(machine, SERVICE, 1)]
+    run = machine.run
+
+    def refuse(argv, *rest):
+        if argv[1] == "set-property":
+            raise ValueError("Access denied")
+        return run(argv, *rest)
+
+    machine.run = refuse
+    machine.reapplies = False
+    machine.confine(SERVICE, "0-7")
+    assert watcher.look() and watcher.look()
+    assert capsys.readouterr().out.count("Access denied") == 1
+    assert machine.cpus(100) == "0-7" and not machine.exists(services.drop_in("outside.service"))
+
+
+def test_without_a_plan_there_is_nothing_to_watch(machine, found):
+    assert not Watcher(machine, PLAN_PATH).look()
+
+
+def test_looks_follow_a_new_group_and_then_the_clock():
+    schedule = Schedule(100.0)
+    assert schedule.pause(100.0) == 0
+    schedule.looked(100.0, 0.01)
+    assert schedule.pause(100.0) == 60
+    schedule.wake(110.0)
+    pauses, now = [], 110.0
+    for _look in range(4):
+        pauses.append(schedule.pause(now))
+        now += pauses[-1]
+        schedule.looked(now, 0.0)
+    assert pauses == [1, 4, 25, 20]
+
+
+def test_looks_take_a_bounded_share_of_a_cpu():
+    schedule = Schedule(0.0)
+    now = cost = 0.0
+    while now < 600:
+        schedule.wake(now)
+        now += max(schedule.pause(now), 0.1)
+        if schedule.pause(now) == 0:
+            now, cost = now + 0.5, cost + 0.5
+            schedule.looked(now, 0.5)
+    assert 0.03 < cost / now <= 0.051
+
+
+def test_a_new_group_wakes_and_so_does_one_in_a_new_slice(tmp_path):
+    folder = tmp_path / "sys/fs/cgroup"
+    (folder / "system.slice").mkdir(parents=True)
+    (folder / "kubepods.slice").mkdir()
+    (folder / "cgroup.procs").write_text("")
+    wakes = Wakes(Host(str(tmp_path)))
+    assert not wakes.wait(0)
+    for name in ("system.slice/docker-1.scope", "machine.slice", "machine.slice/libpod-1.scope"):
+        (folder / name).mkdir()
+        assert wakes.wait(1), name
+        assert not wakes.wait(0), name
+    (folder / "kubepods.slice/pod").mkdir()
+    assert not wakes.wait(0)
+    os.close(wakes.descriptor)
+    before = time.monotonic()
+    wakes.descriptor = -1
+    assert not wakes.wait(0.01) and time.monotonic() - before >= 0.01
