@@ -45,13 +45,17 @@ options:
 
 EXAMPLES = r"""
 ---
-- name: Apply what the settings want, unless the host said when it was gathered that it is as wanted
+- name: Gather the topology, and what is in force
+  npu.affinity.topology_facts:
+    compare: true
+  register: gathered
+
+- name: Say whether a bind has anything to do
   vars:
     settings: "{{ lookup('npu.affinity.settings', features=true) }}"
     state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(settings, in_force=gathered.in_force) }}"
-  when: not state.converged
-  npu.affinity.host_files:
-    state: "{{ state }}"
+  ansible.builtin.debug:
+    msg: "{{ 'as wanted' if state.converged else 'something differs' }}"
 
 - name: Show why this host cannot be bound, or what a bind would move
   vars:

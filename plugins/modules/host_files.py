@@ -91,7 +91,7 @@ EXAMPLES = r"""
 
 - name: Apply host settings and interrupts alone, and say in the history who did it and why
   npu.affinity.host_files:
-    state: "{{ npu_affinity_state }}"
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
     features: [irq, tuning]
     irq_failure: warn
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"

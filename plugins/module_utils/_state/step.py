@@ -11,7 +11,7 @@ from typing import Any
 class Step:
     """One part of a transaction besides its files and units.
 
-    ``title`` names it in a sentence, in the plural. ``warnings`` are sentences for the user.
+    ``title`` names it in a sentence, in the plural, where there can be something to undo. ``warnings`` are sentences for the user.
     """
 
     title = ""

@@ -633,7 +633,7 @@ def _take_back(transaction: Transaction, record: _Record | None, begun: Sequence
 
     The files come first: a thread can go back only to CPUs that its slice grants again.
     """
-    changed = [step.title for step in begun if step.changed]
+    changed = [step.title for step in begun if step.changed and step.title]
     kinds = ["files"][: len(transaction.written)] + changed
     try:
         each([transaction.undo] + [step.undo for step in reversed(begun)])

@@ -26,7 +26,7 @@ class Interrupts(LiveStep):
     and no failure.
     """
 
-    title = "interrupts"
+    title = ""  # a failure of the transaction comes before any is touched
     key = "interrupts"
 
     def __init__(self, host: Host, plan: Mapping[str, Any], tolerant: bool = False) -> None:
@@ -70,6 +70,11 @@ class Interrupts(LiveStep):
     def _require_all(self) -> None:
         if self.report.failed and not self.tolerant:
             raise ValueError("not everything could be bound: " + "; ".join(self.report.failed))
+
+    def pending(self) -> list[str]:
+        """Return a line for each interrupt that has yet to fire, which a bind counts from."""
+        states = [(npu, entry) for npu in self.report.npus for kind in KINDS for entry in npu[kind] if entry["state"] == "pending"]
+        return ["%s of %s follows at its next interrupt" % (entry["name"], npu["pci"]) for npu, entry in states]
 
     def result(self) -> dict[str, Any]:
         """Return ``{npus, unchangeable, failures}`` as module ``irq_affinity`` documents them."""

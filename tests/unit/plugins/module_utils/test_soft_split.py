@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.soft_split import check_soft_split
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.step import Prerequisites
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.presence import Presence
 
 FOLDER = "/usr/local/hami-vnpu-core"
@@ -67,6 +68,19 @@ def test_the_files_of_either_layout_must_be_there(tree, files, missing):
             Presence(tree.host, FOLDER).look(check=False)
     else:
         Presence(tree.host, FOLDER).look(check=False)
+
+
+@pytest.mark.parametrize(
+    "check, placed, refused", [(False, (), True), (True, (), True), (True, ("limiter",), False), (False, ("limiter",), True)]
+)
+def test_a_limiter_that_units_start_must_be_there_or_be_placed_first(tree, check, placed, refused):
+    layout = {"folder": FOLDER, "files": [{"name": name, "sha256": "0" * 64} for name in placed]}
+    step = Prerequisites(tree.host, {"programs": [FOLDER + "/limiter"], "live": {"vnpu": layout} if placed else {}})
+    if refused:
+        with pytest.raises(ValueError, match="limiter is not on the host, and the units of vNPUs start it"):
+            step.look(check)
+    else:
+        step.look(check)
 
 
 def test_without_vnpus_of_the_plan_the_files_are_those_of_hami_and_their_lack_is_a_remark(tree):
