@@ -259,7 +259,8 @@ def test_cgroup_v1_gets_service_drop_ins_and_says_so(fleet):
     assert run.status == 0, run.output
     tree = hosts.tree("old")
     assert slices(tree) == {}
-    assert "CPUAffinity=144-167\nNUMAPolicy=preferred\nNUMAMask=6\n" in (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
+    drop_in = (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
+    assert "CPUAffinity=144-167\nNUMAPolicy=preferred\nNUMAMask=6\n" in drop_in
     assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
     assert "systemd ignores AllowedCPUs= on slices" in run.output
 
