@@ -1,0 +1,163 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A feature that somebody adds: one file on the host's side, one on the controller's, one role, and its name in the register."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+simulator = pytest.importorskip("tests.simulator.generate")
+
+REPOSITORY = Path(__file__).parents[4]
+PACKAGE = "ansible_collections.npu.affinity.plugins."
+MACHINE = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 1},
+    "npus": {"family": "a2", "name": "910B3", "memory_mib": 65536, "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}]},
+}
+FILE, LIVE = "etc/npu-affinity/toy.conf", "run/npu-affinity/toy"
+ON_THE_HOST = '''
+from ..._state.files import atomic_write, make_folder
+from ..._state.step import LiveStep
+from ..feature import Feature
+
+
+class Toy(LiveStep):
+    title = "toys"
+
+    def __init__(self, host, wanted):
+        LiveStep.__init__(self)
+        self.host = host
+        self.wanted = wanted
+        self.before = None
+
+    @property
+    def changed(self):
+        return self.before != self.wanted
+
+    def look(self, check):
+        self.before = self.host.text("/run/npu-affinity/toy")
+
+    def run(self):
+        make_folder(self.host, "/run/npu-affinity", 0o755)
+        atomic_write(self.host, "/run/npu-affinity/toy", self.wanted)
+
+    def undo(self):
+        if self.before is not None:
+            atomic_write(self.host, "/run/npu-affinity/toy", self.before)
+
+    def lines(self):
+        return {"other files": ["~ toy: %s -> %s" % (self.before, self.wanted)] if self.changed else []}
+
+
+def _step(host, state, choices):
+    return Toy(host, state["live"]["toy"]) if state["live"].get("toy") else None
+
+
+FEATURE = Feature("toy", owned=("/etc/npu-affinity/toy.conf",), leftovers=("/run/npu-affinity/toy",), step=_step)
+'''
+ON_THE_CONTROLLER = f"""
+from {PACKAGE}module_utils._features.toy.feature import FEATURE
+from {PACKAGE}plugin_utils._desired.feature import Feature, managed
+
+
+def wanted(topology, plan, settings):
+    if not settings["enabled"]:
+        return Feature(owned=FEATURE.owned)
+    return Feature(files=(managed("/etc/npu-affinity/toy.conf", "size=%d\\n" % settings["size"]),), owned=FEATURE.owned, live="rolls")
+"""
+ROLE = """
+argument_specs:
+  main:
+    options:
+      npu_affinity_toy_enabled: {description: Whether there is a toy., type: bool, default: false}
+      npu_affinity_toy_size: {description: How large it is., type: int, default: 1}
+"""
+STATE = f"""
+import json, sys
+from {PACKAGE}module_utils._host import Host
+from {PACKAGE}module_utils._topology.gather import gather
+from {PACKAGE}plugin_utils._desired.state import desired_state
+from {PACKAGE}plugin_utils._settings.features import of_features
+settings = of_features(json.loads(sys.argv[2]))
+print(json.dumps(desired_state(gather(Host(sys.argv[1])), {{**settings, "remarks": [], "applied": {{}}}})))
+"""
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """A copy of the collection with a toy in each of the three places."""
+    top = tmp_path / "path/ansible_collections/npu/affinity"
+    for folder in ("plugins", "roles"):
+        shutil.copytree(REPOSITORY / folder, top / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    package = top / "plugins/module_utils/_features/toy"
+    for path, text in {
+        package / "__init__.py": "",
+        package / "feature.py": ON_THE_HOST,
+        top / "plugins/plugin_utils/_desired/toy.py": ON_THE_CONTROLLER,
+        top / "roles/toy/meta/argument_specs.yml": ROLE,
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    register = top / "plugins/module_utils/_features/register.py"
+    text = register.read_text().replace("METRICS, KUBELET", "METRICS, KUBELET, TOY")
+    register.write_text(text.replace("from .tuning", "from .toy.feature import FEATURE as TOY\nfrom .tuning"))
+    return tmp_path / "path"
+
+
+@pytest.fixture
+def host(tmp_path):
+    tree = tmp_path / "host"
+    simulator.generate(MACHINE, tree)
+    return tree
+
+
+@pytest.fixture
+def run(collection, host):
+    """Runs a module of the copy on the host."""
+
+    def call(*command, text=None):
+        environment = {"PYTHONPATH": str(collection), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run([sys.executable, *command], input=text, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    def module(name, check=False, **arguments):
+        given = {"root": str(host), **arguments, "_ansible_check_mode": check, "_ansible_remote_tmp": str(host / "tmp")}
+        result = call("-m", f"{PACKAGE}modules.{name}", text=json.dumps({"ANSIBLE_MODULE_ARGS": given}))
+        assert not result.get("failed"), result["msg"]
+        return result
+
+    module.state = lambda **settings: call("-c", STATE, str(host), json.dumps(settings))
+    return module
+
+
+def test_a_new_feature_is_bound_verified_switched_off_rolled_back_and_unbound(run, host):
+    bound = run.state(npu_affinity_toy_enabled=True, npu_affinity_toy_size=3)
+    assert bound["features"]["toy"] == "present"
+    assert run("host_files", check=True, state=bound)["changed"] and not (host / FILE).exists() and not (host / LIVE).exists()
+    assert "/" + FILE in run("host_files", state=bound)["files"]
+    assert (host / FILE).read_text().endswith("size=3\n") and (host / LIVE).read_text() == "rolls"
+    assert not run("host_files", state=bound)["changed"]
+    assert run("topology_facts", compare=True)["in_force"]["digest"] == bound["digest"]
+
+    assert run("binding_info")["drift"] == []
+    (host / FILE).write_text((host / FILE).read_text() + "size=4\n")
+    assert [entry["object"] for entry in run("binding_info")["drift"]] == ["/" + FILE]
+
+    assert run("host_files", state=run.state())["changed"]
+    assert not (host / FILE).exists() and not (host / LIVE).exists()
+    entry = run("history_info", to="-1")["entry"]
+    assert run("host_files", state=entry["state"], action="rollback")["changed"]
+    assert (host / FILE).read_text().endswith("size=3\n") and (host / LIVE).read_text() == "rolls"
+
+    assert run("unbind", features=["toy"])["changed"]
+    assert not (host / FILE).exists() and not (host / LIVE).exists()
+    assert (host / "etc/systemd/system/npu-0.slice").exists() and run("binding_info")["drift"] == []
