@@ -61,16 +61,25 @@ def options(role: str) -> Mapping[str, Any]:
     return specs["main"]["options"]
 
 
+def homes() -> dict[str, str]:
+    """Return the role that describes each variable: the first one, in the order of a bind, that reads it."""
+    return {name: role for role in reversed(IN_ORDER) for name in options(role)}
+
+
 def variables(role: str) -> str:
-    """Return the table of a role's variables."""
-    return _table(options(role))
+    """Return the table of a role's variables, and the names of those that other roles describe."""
+    home, found = homes(), options(role)
+    text = _table({name: option for name, option in found.items() if home[name] == role})
+    others = {other: ", ".join(f"`{name}`" for name in found if home[name] == other) for other in IN_ORDER if other != role}
+    elsewhere = [f"{names} of role [{other}](../{other}/README.md#variables)" for other, names in others.items() if names]
+    return text + (f"\nAlso read: {'; '.join(elsewhere)}.\n" if elsewhere else "")
 
 
 def settings() -> str:
     """Return the table of the variables of playbooks, and the names of those of each role: basic ones first, each name once."""
     of_playbooks = specs.of_playbooks()
     readers = {name: option.get("playbooks", ["all"]) for name, option in of_playbooks.items()}
-    home = {name: role for role in reversed(IN_ORDER) for name in options(role)}
+    home = homes()
     if unknown := BASIC - home.keys():
         raise ValueError(f"no role has {', '.join(sorted(unknown))}")
     parts = [f"## Playbooks\n\n{_table(of_playbooks, readers)}"]

@@ -13,12 +13,20 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests import documents
 
 
 @pytest.mark.parametrize(("path", "text"), list(documents.documents()))
 def test_what_the_code_makes_is_up_to_date(path, text):
     assert (documents.REPOSITORY / path).read_text() == text, "python -m tests.documents --write"
+
+
+def test_the_variables_to_start_with_have_their_defaults():
+    found = {name: option for of_role in specs.settings().values() for name, option in of_role.items()}
+    start = (documents.REPOSITORY / "docs/settings.md").read_text().partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", start, re.MULTILINE)
+    assert len(rows) == 10 and [name for name, default in rows if yaml.safe_load(default) != found[name]["default"]] == []
 
 
 def test_variable_tables_have_short_cells():
