@@ -194,3 +194,16 @@ def test_settings_that_changed_since_the_bind_are_a_remark_and_hide_no_drift(fle
         assert run.status == 2 and run.failure("a").startswith("differs from its plan, likely manual change"), run.output
         found.append(json.loads((tmp_path / "a.json").read_text())["drift"])
     assert found[0] == found[1] and len(found[0]) == 1
+
+
+def test_work_that_runs_elsewhere_is_a_state_and_a_failure_only_on_request(fleet, tmp_path):
+    worker = {"npu": 1, "pid": 4711, "comm": "python"}
+    hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": [worker]}})
+    away = "1 NPU process runs outside its pool: python.service (pid 4711, NPU 1) on CPUs 0-31, pool 0-15"
+    run = hosts.play("bind")
+    assert run.status == 0 and f"host: {away}" in run.output and f"remark on host: {away}" in run.output, run.output
+    run = hosts.play("verify", npu_affinity_reports=str(tmp_path))
+    assert run.status == 0 and run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
+    assert json.loads((tmp_path / "host.json").read_text())["outside"][0]["cpus"] == "0-31"
+    must = hosts.play("verify", npu_affinity_workloads_must_be_bound=True)
+    assert must.status == 2 and must.summary["hosts"]["host"]["reasons"] == [away]
