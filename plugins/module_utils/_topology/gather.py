@@ -84,7 +84,7 @@ def gather(
         "applied": _attempt(problems, None, applied, host),
         "drop_ins": drop_ins_of_services(host),
         "programs": programs(host),
-        "users": users(host, npus + gpus, listed, problems),
+        "users": _attempt(problems, [], users, host, npus + gpus, listed, problems),
         "problems": problems,
     }
     if units:

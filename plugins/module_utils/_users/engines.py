@@ -19,7 +19,7 @@ DOCKER = "/var/lib/docker/containers"
 PODMAN = "/var/lib/containers/storage/overlay-containers/containers.json"
 SCOPES = "/run/systemd/transient"
 _NAME = re.compile(r"/?([A-Za-z0-9][\w.-]*)\Z")
-_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d+):(\d+)|((?:davinci|nvidia)\d+))\b", re.MULTILINE)
+_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d{1,9}):(\d{1,9})|((?:davinci|nvidia)\d+))\b", re.MULTILINE)
 _SLICE = re.compile(r"^Slice=([\w.:\\-]+\.slice)$", re.MULTILINE)
 _ID = re.compile(r"[0-9a-f]{64}\Z")
 

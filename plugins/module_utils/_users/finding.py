@@ -66,7 +66,7 @@ def users(
 
 
 def _pids(host: Host) -> list[int]:
-    return [int(name) for name in host.names("/proc", "[0-9]*") if name.isdigit()]
+    return [int(name) for name in host.names("/proc", "[0-9]*") if name.isdecimal()]
 
 
 def _user(

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
 from ansible_collections.npu.affinity.plugins.module_utils._users.finding import users
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of
@@ -165,6 +166,19 @@ def test_a_container_that_was_given_a_device_and_has_not_opened_it_is_allowed_to
     ]
     run(tree, 5, "a", "/npu.slice/npu-0.slice/docker-%s.scope" % ID, "/dev/davinci0")
     assert [user["witness"] for user in users(tree.host, NPUS)] == ["open"]
+
+
+def test_numbers_that_no_device_has_match_nothing(tree):
+    scope = "/run/systemd/transient/docker-%s.scope" % ID
+    lines = ["DeviceAllow=/dev/char/%s:%s rwm\n" % (number, number) for number in ("9" * 9, "9" * 40)]
+    tree.write({scope: "[Scope]\n", scope + ".d/50-DeviceAllow.conf": "".join(lines), "/proc/1\u00b2/fd": None})
+    assert users(tree.host, NPUS) == []
+
+
+def test_a_process_that_cannot_be_read_is_a_problem_and_no_failure(tree):
+    run(tree, 7, "a", "/system.slice/a.service", "/dev/davinci0", cpus=("everywhere",))
+    topology = gather(tree.host)
+    assert topology["users"] == [] and any("everywhere" in problem for problem in topology["problems"])
 
 
 def test_docker_without_systemd_tells_the_devices_of_its_containers(tree):
