@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What container engines and systemd keep in files about containers: their names, and which devices they may open. No client is asked."""
+"""What container engines and systemd keep in files about containers: their names, and the devices that they may open."""
 
 from __future__ import annotations
 

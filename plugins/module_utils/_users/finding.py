@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OPEN, ALLOWED, TOOL = "open", "allowed", "tool"
 _START = 19
 """Which of the fields behind a process's name in ``/proc/<pid>/stat`` is its start, in clock ticks since the boot (proc(5), field 22)."""
-_HIDDEN = "Who uses the accelerators is not wholly known, for root alone can read all open files: gather as root (become: true)."
+_HIDDEN = "Who uses the accelerators is not fully known, because only root can read all open files: gather as root (become: true)."
 
 
 def users(

@@ -28,7 +28,7 @@ class Group(NamedTuple):
 
 
 def path_of(text: str | None) -> str | None:
-    """Return the path of a process's cgroup as systemd has it, of the text of ``/proc/<pid>/cgroup``; None where there is none."""
+    """Return the cgroup path that systemd gives a process, from the text of ``/proc/<pid>/cgroup``; None if it has no such line."""
     found = _GROUP.search(text or "")
     return found.group(1) if found else None
 

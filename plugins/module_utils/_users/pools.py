@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where what uses NPUs runs, beside the pools that a plan gives these NPUs. Pure: nothing here looks at a host."""
+"""Compare where users of NPUs run with the pools that a plan gives these NPUs. Pure functions: nothing here reads a host."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Placed(NamedTuple):
 
 
 def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
-    """Return where users run, beside the pools of their NPUs together: what uses two NPUs may run on the CPUs of both.
+    """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both.
 
-    Not judged are those that only could open a device, and those with an NPU that has no CPUs by the plan.
+    Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan.
     """
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in plan["npus"]}
     found = Placed(0, [], [])

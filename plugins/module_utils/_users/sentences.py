@@ -24,7 +24,7 @@ def processes_of(user: NpuUser) -> str:
 
 
 def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[int] = ()) -> str:
-    """Return who holds devices (names below ``/dev``) as a short text, '' when nobody is found. ``pids`` are known to hold them."""
+    """List the users that have devices (names below ``/dev``) open, '' if none is found. ``pids`` are known to use them."""
     held = []
     for user in users:
         own = [one for one in user["processes"] if one["pid"] in pids or not set(names).isdisjoint(one["devices"])]
