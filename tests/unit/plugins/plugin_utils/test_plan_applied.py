@@ -262,3 +262,21 @@ def test_gpus_keep_their_slices_as_well():
         (1, "gpu-2.slice", "", "8-11"),
         (2, "gpu-3.slice", "", "12-15"),
     ]
+
+
+MEMORY = [
+    # the plan in force, the option then, and memory_nodes of NPU 0
+    ("as it was", lambda made: made, "wide", "6-7"),
+    ("other memory, and no other pool", lambda made: made, "strict", "6"),
+    ("memory left alone", lambda made: made, "none", ""),
+    ("a plan without memory_nodes", smallest, "wide", "6-7"),
+]
+
+
+@pytest.mark.parametrize("remembered, memory, nodes", [row[1:] for row in MEMORY], ids=[row[0] for row in MEMORY])
+def test_memory_nodes_of_kept_pools_follow_the_setting(remembered, memory, nodes):
+    before = plan(host(NODES))
+    after = plan(without([3], remembered(before)), memory=memory)
+    assert [entry["pool"] for entry in after["npus"]] == [entry["pool"] for entry in before["npus"] if entry["id"] != 3]
+    assert (after["npus"][0]["mems"], after["npus"][0]["memory_nodes"]) == ("6", nodes)
+    assert "anew:" not in after["warnings"][0]
