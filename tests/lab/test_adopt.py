@@ -9,7 +9,7 @@ import json
 import time
 
 from tests.lab import image
-from tests.lab.conftest import changes, plan_of, success
+from tests.lab.conftest import changes, drift, plan_of, success
 from tests.lab.kernel import numbers
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2, ENGINES
@@ -92,7 +92,7 @@ def start(machine):
     return held
 
 
-def test_running_work_is_adopted_and_given_back(lab, claims):
+def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path):
     """Running work: bind with npu_affinity_adopt=always, work that starts later, unbind"""
     machine = lab.fresh(SHAPE)
     held = start(machine)
@@ -105,6 +105,7 @@ def test_running_work_is_adopted_and_given_back(lab, claims):
         claims.equal(f"{name}: Cpus_allowed_list of all threads, from {before[name][1]}", together(after, name), pool[number])
         claims.equal(f"{name}: runs on", after[name][0], before[name][0])
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", npu_affinity_adopt="always")), (0, []))
+    claims.equal("exit status and drift of verify", drift(lab, machine, tmp_path), (0, {}))
     service(machine, LATE, "/dev/davinci0")
     names, deadline = [*held, LATE], time.monotonic() + PATIENCE
     while together(late := look(machine, names), LATE) != pool[0] and time.monotonic() < deadline:

@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import CommandE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.step import HostSettings
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, Transaction, apply
 
 MARK = "# Managed by npu.affinity: changes are overwritten.\n"
 UNITS = "/etc/systemd/system"
@@ -506,3 +506,20 @@ def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_n
     assert host.running == {"irqbalance.service"} and "enable --no-reload irqbalance.service" in host.calls
     assert previous.recorded(host) == {}
     assert not apply(host, released).changed
+
+
+def test_a_program_that_runs_on_stops_with_its_unit_and_runs_again_when_that_fails(tmp_path):
+    host, path = ModelledSystemd(str(tmp_path)), UNITS + "/npu-affinity-adopt.service"
+    request = {"owned": [UNITS + "/npu-affinity-*.service"]}
+    unit = a_file(path, MARK + "[Service]\nType=exec\nExecStart=/bin/sh\n")
+    host.put("/bin/sh", "")
+    os.chmod(host.path("/bin/sh"), 0o755)
+    apply(host, Request(files=[unit], started=["npu-affinity-adopt.service"], **request))
+    assert host.running == {"npu-affinity-adopt.service"}
+    assert apply(host, Request(**request), check=True).actions == ["stop npu-affinity-adopt.service"]
+    transaction = Transaction(host, Request(**request))
+    transaction.look()
+    transaction.run()
+    assert host.running == set() and not host.exists(path)
+    transaction.undo()
+    assert host.running == {"npu-affinity-adopt.service"} and host.exists(path)
