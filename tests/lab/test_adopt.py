@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.lab import image
 from tests.lab.conftest import changes, drift, plan_of, success
 from tests.lab.kernel import numbers
 from tests.lab.machine import PATIENCE
-from tests.lab.shapes import A2, ENGINES
+from tests.lab.shapes import A2, ENGINES, V1
 from tests.lab.test_engines import PREPARE
 
 WITH_ENGINES = image.NAME == "engines"
-SHAPE = ENGINES if WITH_ENGINES else A2
+SHAPES = [A2] if WITH_ENGINES else [A2, V1]
 LATE = "by-late"
 # Shares no code with the collection: processes by the last word of their commands, the CPUs of all threads, and the process itself.
 WITNESS = r"""
@@ -92,9 +94,10 @@ def start(machine):
     return held
 
 
-def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path):
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     """Running work: bind with npu_affinity_adopt=always, work that starts later, unbind"""
-    machine = lab.fresh(SHAPE)
+    machine = lab.fresh(ENGINES if WITH_ENGINES else shape)
     held = start(machine)
     before = look(machine, held)
     everything = together(before, "by-process")

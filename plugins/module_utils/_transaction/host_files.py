@@ -202,6 +202,11 @@ def _lost_settings(before: FileState, after: FileState) -> set[str]:
     return {key for key in CPUSET_KEYS if key in settings(before.text) and key not in settings(after.text)}
 
 
+def _is_live(before: FileState, after: FileState) -> bool:
+    """Whether a file has nothing but CPU sets, which running units follow."""
+    return {*settings(before.text), *settings(after.text)} <= set(CPUSET_KEYS)
+
+
 class TakenBack(ValueError):
     """A step failed, and the host is as it was before the transaction; or the text says what could not be put back."""
 
@@ -289,7 +294,7 @@ class Transaction:
         report.actions += ["restart %s" % unit for unit in self.to_restart]
         if self.interrupted:
             report.actions.append("reload: an earlier run was interrupted")
-        services = set(units_of(path for path, states in report.changes.items() if not self._leaves(*states)))
+        services = set(units_of(path for path, states in report.changes.items() if not (self._leaves(*states) or _is_live(*states))))
         ours = {entry["unit"] for entry in request.restarted}
         waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
         report.restart_needed = sorted(set(report.restart_needed + waiting))

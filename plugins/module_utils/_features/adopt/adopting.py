@@ -63,15 +63,15 @@ class Adoption:
         return bool(self.adopted or self.refreshed)
 
     def _stale(self, plan: Mapping[str, Any]) -> dict[str, str]:
-        """Return the CPUs of services whose drop-in has those of an earlier plan, and that are not adopted now."""
+        """Return the CPUs of services whose drop-in has those of an earlier plan, and that do not run now."""
         pools = {(Device.of(npu).kind, npu["id"]): expand(npu["pool"]) for npu in plan["npus"]}
-        adopted = {target.unit for target in self.adopted if target.way == SERVICE}
+        found_running = {target.unit for target in self.targets if target.way == SERVICE}
         found = {}
         for unit, entry in self.record.services.items():
             keys = [(kind, number) for kind, number in entry["npus"]]
             cpus = compress({cpu for key in keys if key in pools for cpu in pools[key]})
-            said = services.said(self.host, unit)
-            if unit not in adopted and said not in (None, cpus) and all(key in pools for key in keys):
+            stale = services.said(self.host, unit) not in (None, cpus) and all(key in pools for key in keys)
+            if stale and unit not in found_running and Systemd(self.host).cgroup(unit) is None:
                 found[unit] = cpus
         return found
 

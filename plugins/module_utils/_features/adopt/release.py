@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..._cpulist import expand
+from ..._cpulist import compress, expand
 from ..._diffs import diffs
 from ..._host import CommandError
+from ..._kernel.masks import possible
 from ..._state import release
+from ..._state.systemd import Systemd
 from . import engines, services, tasks
 from .adopting import has_cpusets_of_systemd
 from .feature import SECTION
@@ -45,16 +47,18 @@ class Release(release.Release):
         self.left: dict[str, list[str]] = {}
         self.containers: list[tuple[str, Mapping[str, Any]]] = []
         self.processes: list[tuple[int, Mapping[str, Any]]] = []
+        self.started: dict[int, tasks.Masks] = {}
         self.again: list[Callable[[], None]] = []
 
     def look(self) -> None:
         self.report = None
-        self.services, self.left, self.containers, self.processes = {}, {}, [], []
+        self.services, self.left, self.containers, self.processes, self.started = {}, {}, [], [], {}
         if not self.host.live or SECTION not in self.outcome.recorded:
             return
         self.report, record = GivenBack(), Record(self.host)
         for unit, entry in record.services.items():
             self._look_at_service(unit, entry)
+            self._look_at_started(unit, entry["cpus"], record)
         for container, entry in record.containers.items():
             self.outcome.attempt(SECTION, self._look_at_container, container, entry)
         for pid, entry in record.processes.items():
@@ -79,6 +83,17 @@ class Release(release.Release):
         else:
             self.left[unit] = entry["folders"]
             self._warn(unit, entry["cpus"])
+
+    def _look_at_started(self, unit: str, cpus: str, record: Record) -> None:
+        """Find what was started on the CPUs of a drop-in where no cpuset widens it: on cgroup v1."""
+        if self.live or unit not in self.services:
+            return
+        group = Systemd(self.host).show(["ControlGroup"], [unit]).get(unit, {}).get("ControlGroup")
+        for pid in tasks.members(self.host, group) if group else ():
+            known = str(pid) in record.processes and record.lives(str(pid))
+            same = {name: text for name, text in tasks.masks(self.host, pid).items() if set(expand(text)) == set(expand(cpus))}
+            if same and not known:
+                self.started[pid] = same
 
     def _look_at_container(self, container: str, entry: Mapping[str, Any]) -> None:
         found = engines.cpus_of(self.host, entry["engine"], container)
@@ -111,6 +126,8 @@ class Release(release.Release):
             attempt(SECTION, services.forget, self.host, unit, folders)
         if self.services:
             attempt(SECTION, self._release_services)
+        for pid, threads in self.started.items():
+            attempt(SECTION, self._release_started, pid, threads)
         for pid, entry in reversed(self.processes):
             attempt(SECTION, self._release_process, pid, entry, now[pid])
 
@@ -122,6 +139,10 @@ class Release(release.Release):
         wanted = {unit: services.said(self.host, unit) or "" for unit in self.services}
         self.again.append(lambda: services.write(self.host, wanted, self.live))
         services.take_away(self.host, self.services, self.live)
+
+    def _release_started(self, pid: int, threads: tasks.Masks) -> None:
+        self.again.append(lambda: tasks.restore(self.host, pid, threads))
+        tasks.restore(self.host, pid, dict.fromkeys(threads, compress(possible(self.host))))
 
     def _release_process(self, pid: int, entry: Mapping[str, Any], now: tasks.Masks) -> None:
         if identity(self.host, pid) != (entry["start"], entry["boot"]):

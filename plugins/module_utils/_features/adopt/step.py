@@ -63,4 +63,5 @@ class Adopt(LiveStep):
         return {"changed": self.changed, "users": [target.row() for target in self.adoption.targets] if self.adoption else []}
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.WORK: diffs.work(self.result()["users"])}
+        later = self.adoption.refreshed if self.adoption else {}
+        return {diffs.WORK: diffs.work(self.result()["users"]) + ["~ %s: CPUs %s at its next start" % found for found in later.items()]}

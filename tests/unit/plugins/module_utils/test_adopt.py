@@ -227,8 +227,10 @@ def test_unbind_restores_what_threads_and_engines_had(machine):
     found = everything(machine)
     before = all_cpus(machine)
     adopt(machine, found())
-    report = unbind(machine)
+    predicted, report = unbind(machine, check=True), unbind(machine)
     assert (report.failed, report.warnings) == ([], [])
+    assert predicted.restart_needed == report.restart_needed == []
+    assert predicted.of("adopt").rows == report.of("adopt").rows
     assert report.changed and len(report.of("adopt").rows) == 3
     assert all_cpus(machine) == before
     assert machine.engines == {ID: "0-7"}
@@ -263,7 +265,11 @@ def test_another_plan_moves_what_was_adopted_and_unbind_still_knows_the_first_st
 def test_a_service_that_does_not_run_gets_the_new_plan_at_its_next_start(machine):
     found = everything(machine)
     adopt(machine, found())
-    again = Adoption(machine, {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="6-7")]}, [], {})
+    other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="6-7")]}
+    assert not Adoption(machine, other, [], {}).changed
+    machine.running.discard("outside.service")
+    machine.states["outside.service"] = ""
+    again = Adoption(machine, other, [], {})
     assert again.changed
     again.run()
     assert services.said(machine, "outside.service") == "6-7"
@@ -458,6 +464,25 @@ def test_on_cgroup_v1_a_service_gets_masks_now_and_an_affinity_at_its_next_start
     assert not any(call.startswith("set-property") for call in machine.calls)
     assert not unbind(machine).failed
     assert all_cpus(machine) == before and not machine.exists(services.drop_in("outside.service"))
+
+
+def test_on_cgroup_v1_a_service_that_was_restarted_is_widened(machine):
+    os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
+    procs = CGROUPS + "/systemd" + SERVICE + "/cgroup.procs"
+    machine.put(procs, "100\n")
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    machine.process(400, SERVICE, ("4-7", "6"))
+    machine.put(procs, "400\n")
+    machine.put("/proc/100/stat", "")
+    off = SwitchedOff(machine, None, False, ["adopt"])
+    off.look(check=False)
+    off.run()
+    assert (machine.cpus(400), machine.cpus(401)) == ("0-7", "6")
+    off.undo()
+    assert (machine.cpus(400), machine.cpus(401)) == ("4-7", "6")
+    assert not unbind(machine).failed
+    assert (machine.cpus(400), machine.cpus(401)) == ("0-7", "6")
 
 
 def test_a_run_that_is_killed_can_be_unbound(tmp_path, monkeypatch):
