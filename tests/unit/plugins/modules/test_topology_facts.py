@@ -99,6 +99,15 @@ def test_the_documentation_names_every_returned_field(root, run):
             for key, field in documented["contains"].items():
                 check(entry[key], field, path + "." + key)
 
+    for path, text in {
+        "sys/bus/pci/devices/0000:7d:00.0/class": "0x020000",
+        "sys/bus/pci/devices/0000:7d:00.0/msi_irqs/900": "msix",
+        "proc/irq/900/smp_affinity_list": "0-7",
+        "proc/interrupts": "CPU0\n900: 0 ITS-MSI hns3-0\n",
+        "sys/fs/cgroup/npu.slice/memory.numa_stat": "anon N0=2097152\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
     result = run(root=str(root), units=["vllm@0.service"])
     returned = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]
     check(result["ansible_facts"], returned, "ansible_facts")
