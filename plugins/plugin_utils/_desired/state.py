@@ -104,9 +104,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
     return of_plan(topology, None, {}) | _said(topology, plan, settings, refusals, {})
 
 
-def _whole(
-    found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any], shown: bool
-) -> dict[str, Any]:
+def _whole(found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any], shown: bool) -> dict[str, Any]:
     """Return the document of a host that is not refused, with the digest of what the host applies of it."""
     return found | _said(topology, plan, settings, [], found, shown) | {"digest": digest(applied(found))}
 

@@ -23,7 +23,7 @@ MACHINE = {
     "npus": {"family": "a2", "name": "910B3", "memory_mib": 65536, "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}]},
 }
 FILE, LIVE = "etc/npu-affinity/toy.conf", "run/npu-affinity/toy"
-ON_THE_HOST = '''
+ON_THE_HOST = """
 from ..._state.files import atomic_write, make_folder
 from ..._state.step import LiveStep
 from ..feature import Feature
@@ -62,7 +62,7 @@ def _step(host, state, choices):
 
 
 FEATURE = Feature("toy", owned=("/etc/npu-affinity/toy.conf",), leftovers=("/run/npu-affinity/toy",), step=_step)
-'''
+"""
 ON_THE_CONTROLLER = f"""
 from {PACKAGE}module_utils._features.toy.feature import FEATURE
 from {PACKAGE}plugin_utils._desired.feature import Feature, managed
@@ -125,7 +125,9 @@ def run(collection, host):
 
     def call(*command, text=None):
         environment = {"PYTHONPATH": str(collection), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-        done = subprocess.run([sys.executable, *command], input=text, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, *command], input=text, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
