@@ -41,7 +41,7 @@ METRICS = (
     Metric(
         "npu_affinity_unconfined_processes",
         "gauge",
-        "Processes that use the NPU and run on other CPUs than its pool, by NPU or GPU; pods are left to the kubelet.",
+        "Processes that use an NPU or GPU outside its pool, without those of pods.",
         ("device", "npu"),
     ),
     Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),

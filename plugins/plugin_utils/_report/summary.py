@@ -174,7 +174,7 @@ def _bound(host: Host, check: bool) -> Judged:
         return _lost(host)
     if not (host.get("npu_affinity_plan") or {}).get("npus", True):
         return "nothing to bind", []
-    if results and host["npu_affinity_state"].get("converged"):
+    if results and (host.get("npu_affinity_state") or {}).get("converged"):
         return "unchanged", []
     if results:
         return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]

@@ -18,7 +18,7 @@ from ..._host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._plan_file import Device
 from ..._users.devices import owners
-from ..._users.sentences import title
+from ..._users.sentences import title_of
 from . import engines, services, tasks
 from .record import Record
 
@@ -48,7 +48,7 @@ class Target:
 
     @property
     def title(self) -> str:
-        return "%s (%s)" % (title(self.user), " and ".join(Device.of(npu).title for npu in self.npus))
+        return "%s (%s)" % (title_of(self.user), " and ".join(Device.of(npu).title for npu in self.npus))
 
     @property
     def unit(self) -> str:
@@ -67,7 +67,7 @@ class Target:
     def row(self) -> dict[str, Any]:
         """Return ``{name, kind, npus, before, wanted, after, state, text}`` with cpulists; ``npus`` are titles."""
         return {
-            "name": title(self.user),
+            "name": title_of(self.user),
             "kind": self.user["kind"],
             "npus": [Device.of(npu).title for npu in self.npus],
             "before": compress(self.before),

@@ -65,6 +65,7 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
         ("bind", True, {**PLANNED, RESULT: {"changed": True}}, "would change", [], False),
         ("bind", False, {**PLANNED, RESULT: {"changed": False}}, "unchanged", [], False),
         ("bind", False, PLANNED, "untouched", [], False),
+        ("bind", False, {**PLANNED, "npu_affinity_state": {"converged": True}, RESULT: {"skipped": True}}, "unchanged", [], False),
         ("bind", False, {**PLANNED, "npu_affinity_plan": {**PLAN, "npus": []}}, "nothing to bind", [], False),
         ("bind", False, {}, "unreachable", ["it did not answer"], True),
         ("bind", False, {**PLANNED, RESULT: {"unreachable": True}}, "unreachable", ["it did not answer"], True),
