@@ -131,7 +131,7 @@ def test_memory_follows_the_threads_within_its_limit(fleet):
     tool.parent.mkdir(parents=True, exist_ok=True)
     tool.write_text(f"#!/bin/sh\nsed -i 's/N0=131072 N1=131072/N0=262144/' {maps}\n")
     tool.chmod(0o755)
-    migrate = {**THREADS, "npu_affinity_threads_memory": "migrate"}
+    migrate = {**THREADS, "npu_affinity_threads_memory": "migrate", "npu_affinity_memory": "strict"}
 
     refused = hosts.play("bind", **migrate, npu_affinity_threads_memory_limit=100)
     assert refused.status != 0
