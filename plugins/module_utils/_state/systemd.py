@@ -16,12 +16,13 @@ import re
 from typing import Container, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
+from .. import _installed
 from .._host import CommandError, Host, Result
-from .._installed import UNIT_FOLDER as UNIT_FOLDER
 from .._kernel.machine import CGROUPS
 from .._kernel.masks import possible
 from .files import make_folder, remove_empty
 
+UNIT_FOLDER = _installed.UNIT_FOLDER
 UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 """Where systemd looks for a unit's file; the first one counts."""
 RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")

@@ -68,7 +68,7 @@ class Adoption:
         found_running = {target.unit for target in self.targets if target.way == SERVICE}
         found = {}
         for unit, entry in self.record.services.items():
-            keys = [(kind, number) for kind, number in entry["npus"]]
+            keys = [tuple(key) for key in entry["npus"]]
             cpus = compress({cpu for key in keys if key in pools for cpu in pools[key]})
             stale = services.said(self.host, unit) not in (None, cpus) and all(key in pools for key in keys)
             if stale and unit not in found_running and Systemd(self.host).cgroup(unit) is None:

@@ -178,8 +178,8 @@ def everything(machine):
     ]
 
 
-def adopt(machine, users, plan=PLAN, expected=()):
-    adoption = Adoption(machine, plan, users, dict(expected))
+def adopt(machine, users, plan=None, expected=()):
+    adoption = Adoption(machine, plan or PLAN, users, dict(expected))
     adoption.run()
     return adoption
 
