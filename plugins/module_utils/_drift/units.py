@@ -9,12 +9,13 @@ On the running machine an absent cgroup is a finding. Another tree has no runnin
 from __future__ import annotations
 
 import posixpath
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Container, Iterable, Mapping, Sequence
 
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
-from .._kernel.machine import CGROUPS, HIERARCHIES
+from .._kernel.machine import CGROUPS
+from .._kernel.processes import folder_of, members
 from .._features.threads.tasks import started_with
 from .._state.systemd import UNIT_FOLDER, Systemd, settings, slice_path
 from .._state.unit_environment import agrees, environment
@@ -102,7 +103,7 @@ def check_cpusets(
         right = [_compare_set(findings, host, systemd, entry, folder, kind, there, edited) for kind in _KINDS if entry[kind[0]]]
         if folder:
             inner = {other for other in folders.values() if other and other != folder}
-            found = processes(host, folder, inner)
+            found = _processes(host, folder, inner)
             check_binders(findings, host, unit, found, entry["cpus"], there["cpus"], host_binds)
             if all(right):
                 _compare_processes(findings, host, "processes of " + unit, found, entry, unit)
@@ -207,8 +208,8 @@ def check_services(
                     cause = Cause(EDIT, "its drop-in was changed")
                 findings.differs("services", unit, "in " + wanted["Slice"], "in " + found, cause, unit=unit)
         if "CPUAffinity" in wanted:
-            folder = next((CGROUPS + top + group for top in HIERARCHIES if host.exists(CGROUPS + top + group + "/cgroup.procs")), "")
-            inside = processes(host, folder) if group and folder else []
+            folder = folder_of(host, group) if group else ""
+            inside = _processes(host, folder) if folder else []
             check_binders(findings, host, unit, inside, wanted["CPUAffinity"], available(host)["cpus"], host_binds)
             threads = [thread for process in inside for thread in _threads(host, process)]
             entry = {"cpus": wanted["CPUAffinity"], "mems": ""}
@@ -270,14 +271,9 @@ def _check_main_process(
             findings.differs("processes", title, "%s=%s" % (name, expected), shown, cause, unit=unit)
 
 
-def processes(host: Host, folder: str, without: Iterable[str] = ()) -> list[str]:
-    """Return the folders in /proc of the processes in a cgroup and below it, but for those in the cgroups ``without``."""
-    found = ["/proc/" + pid for pid in (host.read(folder + "/cgroup.procs") or "").split()]
-    for name in host.names(folder):
-        inner = "%s/%s" % (folder, name)
-        if inner not in without and host.exists(inner + "/cgroup.procs"):
-            found += processes(host, inner, without)
-    return found
+def _processes(host: Host, folder: str, without: Container[str] = ()) -> list[str]:
+    """Return the folders in /proc of the :func:`members` of a cgroup."""
+    return ["/proc/" + pid for pid in members(host, folder, without)]
 
 
 def _threads(host: Host, process: str) -> list[str]:

@@ -18,6 +18,7 @@ from .._cpulist import compress, expand, from_mask, to_mask
 from .._host import Host
 from .masks import asked_for, usable
 from .pci import DEVICE_FOLDER
+from .processes import stat_fields
 
 KINDS = ("interrupts", "workqueues", "threads")
 """What a driver has that runs on CPUs."""
@@ -121,7 +122,7 @@ def base_name(name: str) -> str:
 
 def _is_kernel_thread(host: Host, pid: str) -> bool:
     """Whether the flags of a process, the seventh field behind its name in ``/proc/<pid>/stat``, have PF_KTHREAD."""
-    fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+    fields = stat_fields(host, "/proc/" + pid)
     return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
 
 
@@ -241,6 +242,13 @@ class Thread(Target):
         self.path = "/proc/%d/status" % pid
         self._pid = pid
         self._process = pid if process is None else process
+
+    @classmethod
+    def of_process(cls, process: int, tid: int, name: str) -> Thread:
+        """Return a thread of a process, which procfs shows among those of that process only."""
+        thread = cls(name, tid, process)
+        thread.path = "/proc/%d/task/%d/status" % (process, tid)
+        return thread
 
     def read(self, host: Host) -> str | None:
         for line in (host.read(self.path) or "").splitlines():

@@ -15,6 +15,7 @@ import re
 from typing import Container, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
 
 from .._host import CommandError, Host
+from .._kernel.processes import START, stat_fields
 
 Key = Tuple[int, int]
 """Process and thread."""
@@ -52,11 +53,11 @@ def runs(host: Host, pids: Iterable[int]) -> dict[Key, Run]:
     """Return ``{(pid, tid): Run}`` of all threads of processes."""
     found = {}
     for key, folder in _tasks(host, pids):
-        fields = (host.read(folder + "stat") or "").rpartition(")")[2].split()
+        fields = stat_fields(host, folder.rstrip("/"))
         times = (host.read(folder + "schedstat") or "").split()
         if len(fields) > 36:
             runtime, waited = (int(times[0]), int(times[1])) if len(times) > 1 else (None, None)
-            found[key] = Run(int(fields[19]), int(fields[36]), runtime, waited)
+            found[key] = Run(int(fields[START]), int(fields[36]), runtime, waited)
     return found
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping
 from .._cpulist import compress, expand
 from .._host import Host
 from .._kernel.masks import cpuset
+from .._kernel.processes import START, stat_fields
 from .._plan_file import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from .._documents import NpuUser, UserProcess
 
 OPEN, ALLOWED, TOOL = "open", "allowed", "tool"
-_START = 19
-"""Which of the fields behind a process's name in ``/proc/<pid>/stat`` is its start, in clock ticks since the boot (proc(5), field 22)."""
 _HIDDEN = "Who uses the accelerators is not fully known, because only root can read all open files: gather as root (become: true)."
 
 
@@ -105,13 +104,13 @@ def _numbered(name: str) -> tuple[str, int]:
 
 def _process(host: Host, pid: int, names: set[str]) -> UserProcess:
     """Return what is known of a process. Each of its threads can have CPUs of its own."""
-    fields = (host.read("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()
+    fields = stat_fields(host, "/proc/%d" % pid)
     tasks = host.names("/proc/%d/task" % pid, "[0-9]*")
     places = ["/proc/%d/task/%s" % (pid, task) for task in tasks] or ["/proc/%d" % pid]
     texts = {_allowed_list(host.read(place + "/status") or "") for place in places}
     return {
         "pid": pid,
-        "start": int(fields[_START]) if len(fields) > _START else 0,
+        "start": int(fields[START]) if len(fields) > START else 0,
         "command": host.read("/proc/%d/comm" % pid) or "ended",
         "devices": sorted(names, key=_numbered),
         "cpus": compress({cpu for text in texts for cpu in expand(text)}),

@@ -13,15 +13,13 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ..._host import Host
+from ..._kernel.processes import BOOT, START, stat_fields
 from ..._state import previous
 from . import engines
 from .feature import SECTION
 
 KINDS = ("services", "containers", "processes")
 Entries = Dict[str, Dict[str, Any]]
-_BOOT = "/proc/sys/kernel/random/boot_id"
-_START = 19
-"""Which field behind the command's name in ``/proc/<pid>/stat`` is the start of a process (proc(5), field 22)."""
 
 
 class Record:
@@ -66,5 +64,5 @@ class Record:
 
 def identity(host: Host, pid: int) -> tuple[int, str] | None:
     """Return when a process was started, in clock ticks since the boot that follows; None where there is none."""
-    fields = (host.read("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()
-    return (int(fields[_START]), host.read(_BOOT) or "") if len(fields) > _START else None
+    fields = stat_fields(host, "/proc/%d" % pid)
+    return (int(fields[START]), host.read(BOOT) or "") if len(fields) > START else None

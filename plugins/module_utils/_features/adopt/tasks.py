@@ -14,8 +14,8 @@ from typing import Dict, Mapping
 
 from ..._cpulist import compress, expand
 from ..._host import GONE, Host
+from ..._kernel import processes
 from ..._kernel.interrupts import Thread
-from ..._kernel.machine import CGROUPS, HIERARCHIES
 
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""
@@ -24,30 +24,19 @@ _PASSES = 10
 
 def members(host: Host, group: str) -> list[int]:
     """Return the processes of a cgroup, by its path as systemd has it, and of those below it."""
-    for top in HIERARCHIES:
-        folder = CGROUPS + top + group.rstrip("/")
-        if host.exists(folder + "/cgroup.procs"):
-            return sorted(_below(host, folder))
-    return []
-
-
-def _below(host: Host, folder: str) -> set[int]:
-    found = {int(word) for word in (host.read(folder + "/cgroup.procs") or "").split() if word.isdigit()}
-    for name in host.names(folder):
-        if host.exists("%s/%s/cgroup.procs" % (folder, name)):
-            found |= _below(host, "%s/%s" % (folder, name))
-    return found
+    folder = processes.folder_of(host, group.rstrip("/"))
+    return sorted({int(pid) for pid in processes.members(host, folder) if pid.isdigit()}) if folder else []
 
 
 def masks(host: Host, pid: int) -> Masks:
     """Return the CPUs that each thread of a process may use; none when it has ended."""
-    found = {name: _thread(pid, name).read(host) for name in host.names("/proc/%d/task" % pid, "[0-9]*")}
+    found = {name: Thread.of_process(pid, int(name), name).read(host) for name in host.names("/proc/%d/task" % pid, "[0-9]*")}
     return {name: cpus for name, cpus in found.items() if cpus}
 
 
 def asked_for(host: Host, pid: int) -> Masks:
     """Return what to ask the kernel for so that each thread has what it has now."""
-    return {name: _thread(pid, name).to_record(host, cpus) for name, cpus in masks(host, pid).items()}
+    return {name: Thread.of_process(pid, int(name), name).to_record(host, cpus) for name, cpus in masks(host, pid).items()}
 
 
 def confine(host: Host, pid: int, cpus: set[int]) -> None:
@@ -68,15 +57,9 @@ def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | Non
             _write(host, pid, name, cpus)
 
 
-def _thread(pid: int, name: str) -> Thread:
-    thread = Thread(name, int(name), pid)
-    thread.path = "/proc/%d/task/%s/status" % (pid, name)
-    return thread
-
-
 def _write(host: Host, pid: int, name: str, cpus: str) -> None:
     try:
-        _thread(pid, name).write(host, cpus)
+        Thread.of_process(pid, int(name), name).write(host, cpus)
     except OSError as error:
         if error.errno not in GONE | {errno.EINVAL}:  # EINVAL: the cpuset has none of them; what is there is read back
             raise

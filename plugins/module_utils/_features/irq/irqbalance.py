@@ -19,6 +19,7 @@ from typing import Any, Callable, Container, Iterable, Mapping
 
 from ..._host import Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
+from ..._kernel.processes import START, stat_fields
 from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
 from .feature import CONFINED_POLICY, IRQBALANCE, POLICY
@@ -206,6 +207,6 @@ def _words(host: Host, pid: str) -> list[str]:
 
 def _age(host: Host, pid: str) -> float | None:
     """Return for how many seconds a process has run, None where that cannot be read."""
-    fields = (host.read("/proc/%s/stat" % pid) or "").rpartition(")")[2].split()
+    fields = stat_fields(host, "/proc/" + pid)
     uptime = (host.read("/proc/uptime") or "").split()
-    return float(uptime[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 and uptime else None
+    return float(uptime[0]) - int(fields[START]) / os.sysconf("SC_CLK_TCK") if len(fields) > START and uptime else None

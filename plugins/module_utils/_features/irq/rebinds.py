@@ -16,13 +16,13 @@ import time
 from typing import Any, Callable, Iterable, Mapping
 
 from ..._host import Host
+from ..._kernel.processes import BOOT
 from ..._outside import json_of, require_shape
 from .affinity import Row
 from .feature import REBINDS
 
 PATH = REBINDS
 WITHIN = 3600
-_BOOT = "/proc/sys/kernel/random/boot_id"
 _ENTRY = {"boot?": str, "times?": [int]}
 _LEFT = {"since": int, "count": int, "who": str}
 
@@ -34,7 +34,7 @@ class Rebinds:
         self.host = host
         self.limit = limit
         self.now = int(time.clock_gettime(time.CLOCK_BOOTTIME))
-        self.boot = host.read(_BOOT) or ""
+        self.boot = host.read(BOOT) or ""
         self.stopped: list[tuple[str, str]] = []
         """``(pci, key)`` of what this run is the first one not to put back, and ``who`` moves it."""
         self.who = ""

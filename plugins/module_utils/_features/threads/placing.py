@@ -78,14 +78,6 @@ _BY_TORCH_NPU = (
 )
 
 
-class _Thread(Thread):
-    """A thread of a process by its numbers of the moment."""
-
-    def __init__(self, pid: int, tid: int, name: str) -> None:
-        Thread.__init__(self, name, tid, pid)
-        self.path = "/proc/%d/task/%d/status" % (pid, tid)
-
-
 def role_of(name: str, patterns: Patterns) -> str:
     """Return the role of a thread by its name: acl, release, kv, main, or ``leave``."""
     for role in ("leave", "acl", "release", "kv"):
@@ -146,7 +138,7 @@ class _Process:
 
     def _place(self, tid: int, name: str, check: bool) -> dict[str, Any]:
         role = role_of(name, self.patterns)
-        thread = _Thread(self.process.pid, tid, name)
+        thread = Thread.of_process(self.process.pid, tid, name)
         entry = {"tid": tid, "name": name, "role": role, "before": thread.read(self.host)}
         entry.update(wanted=entry["before"], after=entry["before"], state="left", text="")
         if role == "leave":
@@ -166,7 +158,7 @@ class _Process:
             self._move(thread, entry, wanted)
         return entry
 
-    def _move(self, thread: _Thread, entry: dict[str, Any], wanted: set[int]) -> None:
+    def _move(self, thread: Thread, entry: dict[str, Any], wanted: set[int]) -> None:
         try:
             thread.write(self.host, entry["wanted"])
         except OSError as error:
@@ -274,7 +266,7 @@ def put_back(host: Host, report: Report) -> None:
             if entry["before"] == entry["after"] or entry["state"] == "gone":
                 continue
             try:
-                _Thread(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
+                Thread.of_process(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
             except OSError as error:
                 if error.errno not in GONE:
                     failed.append(

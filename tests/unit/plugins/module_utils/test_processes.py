@@ -243,21 +243,21 @@ def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
     ],
 )
 def test_what_the_kernel_answers_is_told_per_thread(tree, host, monkeypatch, error, state, text):
-    write = placing._Thread.write
+    write = placing.Thread.write
 
     def refusing(self, host, cpus):
         if self.name == "acl_thread":
             raise OSError(error, os.strerror(error))
         write(self, host, cpus)
 
-    monkeypatch.setattr(placing._Thread, "write", refusing)
+    monkeypatch.setattr(placing.Thread, "write", refusing)
     report = place(host, PLAN, [{"npus": [0]}])
     assert states(report) == {"VLLM::Worker": "moved", "acl_thread": state, "release_thread": "moved", "pt_data_pin": "moved"}
     assert text in "".join(report.failed) and bool(report.failed) == bool(text)
 
 
 def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatch):
-    monkeypatch.setattr(placing._Thread, "write", lambda self, host, cpus: None)
+    monkeypatch.setattr(placing.Thread, "write", lambda self, host, cpus: None)
     report = place(host, PLAN, [{"npus": [0]}])
     assert report.failed[1] == (
         "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) was put on CPUs 6 and is on 0-7: something else moves it"
@@ -334,14 +334,14 @@ def test_what_is_reported_is_what_psutil_sees():
 @two_cpus
 def test_a_process_that_ends_meanwhile_is_no_failure(monkeypatch):
     with RealWorker("acl_thread") as worker:
-        write = placing._Thread.write
+        write = placing.Thread.write
 
         def last_words(self, host, cpus):
             worker.process.kill()
             worker.process.wait()
             write(self, host, cpus)
 
-        monkeypatch.setattr(placing._Thread, "write", last_words)
+        monkeypatch.setattr(placing.Thread, "write", last_words)
         report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
         assert set(states(report).values()) == {"gone"} and report.failed == []
 

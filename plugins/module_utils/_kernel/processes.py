@@ -1,0 +1,36 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Processes as procfs and the cgroup tree show them. Source: Linux ``Documentation/filesystems/proc.rst``, proc(5), cgroups(7)."""
+
+from __future__ import annotations
+
+from typing import Container
+
+from .._host import Host
+from .machine import CGROUPS, HIERARCHIES
+
+BOOT = "/proc/sys/kernel/random/boot_id"
+START = 19
+"""Which of :func:`stat_fields` is the start of a process or thread, in clock ticks since the boot."""
+
+
+def stat_fields(host: Host, folder: str) -> list[str]:
+    """Return the fields behind the command's name in ``stat`` of a folder of procfs, field 3 of proc(5) first; none where it is gone."""
+    return (host.read(folder + "/stat") or "").rpartition(")")[2].split()
+
+
+def folder_of(host: Host, group: str) -> str:
+    """Return the folder of a cgroup, by its path as systemd has it; '' where there is none."""
+    folders = [CGROUPS + top + group for top in HIERARCHIES]
+    return next((folder for folder in folders if host.exists(folder + "/cgroup.procs")), "")
+
+
+def members(host: Host, folder: str, without: Container[str] = ()) -> list[str]:
+    """Return the processes of a cgroup, by its folder, and of those below it, but for the folders ``without``."""
+    found = (host.read(folder + "/cgroup.procs") or "").split()
+    for name in host.names(folder):
+        inner = "%s/%s" % (folder, name)
+        if inner not in without and host.exists(inner + "/cgroup.procs"):
+            found += members(host, inner, without)
+    return found
