@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import keys_of
 
@@ -71,7 +72,8 @@ def _of_host(record: Record) -> Iterator[dict[str, Any]]:
         values = {"host": str(record["host"]), **{name: device.get(name) for name in OF_DEVICE}}
         if entry:
             values.update(
-                {name: {"memory_nodes": entry.get("mems"), **entry}.get(name) or None for name in OF_PLAN}, local=shares.get(_name(device))
+                {name: {**entry, "memory_nodes": memory_nodes(entry)}.get(name) or None for name in OF_PLAN},
+                local=shares.get(_name(device)),
             )
             values.update(plan="in force" if in_force else "planned", strategy=plan.get("strategy"))
         yield {name: values.get(name) for name in COLUMNS}

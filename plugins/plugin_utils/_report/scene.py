@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
@@ -70,7 +71,7 @@ def npus_of(plan: Plan, topology: Topology) -> Iterator[Npu]:
 
     def npu(kind: str, found: Mapping[str, Any], entry: Mapping[str, Any], remark: str = "", lost: bool = False) -> Npu:
         badge = f"{'×' if lost else ''}{kind[0].upper() if mixed else ''}{found['id']}"
-        entry = {"memory_nodes": entry.get("mems"), **entry}
+        entry = {**entry, "memory_nodes": memory_nodes(entry)}
         roles = {role: str(entry[role]) for role in (*ROLES, "mems") if entry.get(role)}
         name, pci, slice_name = (str(value or "") for value in (found.get("name"), found.get("pci"), entry.get("slice")))
         return Npu(f"{kind.upper()} {found['id']}", badge, name, pci, found.get("numa"), roles, slice_name, remark, lost)

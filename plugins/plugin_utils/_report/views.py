@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import ROLES
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
 
 def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
     """Return the view of a plan; ``indexes`` are the places of the NPUs in the host's list."""
-    entries = [{"memory_nodes": entry.get("mems"), **entry} for entry in [*plan.get("npus", ()), *(plan.get("lost") or ())]]
+    entries = [{**entry, "memory_nodes": memory_nodes(entry)} for entry in [*plan.get("npus", ()), *(plan.get("lost") or ())]]
     return {
         "label": label,
         "kind": "plan",
