@@ -23,6 +23,11 @@ PRESENT = tuple(pattern for pattern in OWNED if pattern != DROP_INS)
 """What the desired state decides on; which services have a drop-in depends on what runs on the host."""
 
 
+def is_on(settings: Mapping[str, Any]) -> bool:
+    """Whether role adopt, which has choices in place of a switch, is to change anything."""
+    return bool(settings.get("enabled", settings.get("adopt") != REPORT))
+
+
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return what adopts running work; ``settings``: those of role adopt."""
     if not settings["enabled"]:

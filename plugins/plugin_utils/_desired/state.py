@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, binding, memory, neighbours, threads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, memory, neighbours, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -27,7 +27,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
 
-FEATURES = {name: importlib.import_module(f"{__package__}.{name}").wanted for name in ON_HOST}
+_MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in ON_HOST}
+FEATURES = {name: module.wanted for name, module in _MODULES.items()}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
 PLANNED = (
@@ -220,8 +221,9 @@ def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[
 
 
 def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the settings of a role want its feature: by its switch, or where it has choices instead, by the one of its own name."""
-    return bool(settings.get("enabled", settings.get(name) != adopt.REPORT))
+    """Whether the settings of a role want its feature: as ``is_on`` of its file says, or else by its switch."""
+    is_on = getattr(_MODULES[name], "is_on", None)
+    return bool(is_on(settings) if is_on else settings["enabled"])
 
 
 def _neighbours(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
