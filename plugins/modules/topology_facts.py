@@ -50,6 +50,10 @@ options:
     type: list
     elements: str
     default: []
+  others:
+    description: Whether to gather the interrupts of network and storage functions, which a plan that is shown lists where they are on its CPUs.
+    type: bool
+    default: false
   compare:
     description:
       - Whether to compare the host with its state in force, too, and return RV(in_force).
@@ -112,6 +116,10 @@ EXAMPLES = r"""
   npu.affinity.topology_facts:
     units:
       - vllm@0.service
+
+- name: Gather the interrupts of other devices as well
+  npu.affinity.topology_facts:
+    others: true
 
 - name: Gather, and compare the host with the state that was applied last
   npu.affinity.topology_facts:
@@ -507,7 +515,7 @@ ansible_facts:
           description:
             - Network and storage functions with interrupts. C(name) is that of the interface or disk, C(irqs) the number of interrupts.
             - Of these, C(shared) may each run on several CPUs (by cpulist), and C(single) are cpulists with an interrupt for each CPU.
-          returned: when there are such functions
+          returned: with O(others)
           type: list
           elements: dict
           sample: [{pci: "0000:7d:00.0", name: eth0, driver: hns3, numa: 0, irqs: 65, shared: {"0-23": 1}, single: [0-63]}]
@@ -540,6 +548,7 @@ def argument_spec() -> dict[str, Any]:
         "npu_smi": {"type": "str"},
         "nvidia_smi": {"type": "str"},
         "units": {"type": "list", "elements": "str", "default": []},
+        "others": {"type": "bool", "default": False},
         "hardware": {"type": "dict"},
         "timeout": {"type": "int", "default": 30},
     }
@@ -583,7 +592,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     if module.params["timeout"] < 1:
         module.fail_json(msg="npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
-    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units")}
+    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "others")}
     try:
         host = host_at(module.params["root"], module.params["timeout"])
         topology = gather(host, **questions)

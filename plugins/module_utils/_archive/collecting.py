@@ -83,7 +83,7 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int, now: int) 
 def collect(root: str, timeout: float, request: Request) -> Archive:
     """Look at the host below a root, and return what its archive has. Nothing is written."""
     recording = Recording(root, timeout)
-    topology = gather(recording, **request.questions)
+    topology = gather(recording, others=True, **request.questions)
     warnings, wanted = [], Wanted()
     try:
         wanted = compare(recording, topology, request.questions.get("npu_smi"), host_code=request.host_code).wanted

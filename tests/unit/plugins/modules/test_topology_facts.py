@@ -108,6 +108,7 @@ def test_the_documentation_names_every_returned_field(root, run):
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    result = run(root=str(root), units=["vllm@0.service"])
+    assert "others" not in run(root=str(root))["ansible_facts"]["npu_affinity_topology"]
+    result = run(root=str(root), units=["vllm@0.service"], others=True)
     returned = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]
     check(result["ansible_facts"], returned, "ansible_facts")
