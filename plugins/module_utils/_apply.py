@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from . import _installed, _runtime
 from ._diffs import diffs
@@ -34,8 +34,7 @@ _LISTS = ("enabled", "started", "stopped", "released", "restarted", "expected")
 class Application:
     """One run of :meth:`carry_out`.
 
-    ``failure``: why the host is not as wanted, or ''. ``warnings``: sentences for the user. ``remarks``: sentences that are said after
-    each bind, until what they are about is gone. ``disruptive``: whether what changed can disturb workloads.
+    ``failure``: why the host is not as wanted, or ''. What it would report of a transaction that failed was taken back, and is not there.
     """
 
     def __init__(self, host: Host, state: Mapping[str, Any], choices: Choices, check: bool = False) -> None:
@@ -44,14 +43,10 @@ class Application:
         self.choices = choices
         self.check = check
         self.failure = ""
-        self.warnings: list[str] = []
-        self.disruptive = False
-        self.changed = False
-        self.history: int | None = None
+        self._warnings: list[str] = []
         self._report = Report()
         self._off: SwitchedOff | None = None
-        self._steps: dict[str, LiveStep] = {}
-        self._applied = False
+        self._steps: list[LiveStep] = []
         self._new = False
 
     def carry_out(self) -> Application:
@@ -64,28 +59,21 @@ class Application:
             self.failure = str(error)
             if isinstance(error, TakenBack):
                 self._log("failed, %s" % error, [])
-        self.disruptive = self._changed(lambda step: step.disruptive)
-        self.changed = self._changed(lambda step: True) or self._new
         if self.changed and not self.check:
             self._log(*self._done())
         return self
 
     def _apply(self) -> None:
-        self._off = switched_off(self.host, self.state, self.choices)
-        steps = {name: FEATURES[name].step for name in FEATURES}
-        live = {name: make(self.host, self.state, self.choices) for name, make in steps.items() if make}
-        found = {name: step for name, step in live.items() if step}
-        first = [step for name, step in found.items() if FEATURES[name].first]
-        after = [step for name, step in found.items() if not FEATURES[name].first]
+        off = switched_off(self.host, self.state, self.choices)
+        made = {name: feature.step(self.host, self.state, self.choices) for name, feature in FEATURES.items() if feature.step}
+        steps = {name: step for name, step in made.items() if step}
+        first = [step for name, step in steps.items() if FEATURES[name].first]
+        after = [step for name, step in steps.items() if not FEATURES[name].first]
         applied = self._entry()
-        report = apply(
-            self.host, request_of(self.host, self.state, self.choices, applied), self.check, [*filter(None, [self._off]), *first], after
-        )
-        self._report, self._steps, self._applied, self._new = report, found, True, applied.new
-        self.history = report.history
-        if self._off:
-            self.warnings += self._off.sentences()
-        self.warnings += report.warnings + report.not_started + report.unfinished
+        request = request_of(self.state, self.choices, applied)
+        report = apply(self.host, request, self.check, [*([off] if off else []), *first], after)
+        self._off, self._report, self._steps, self._new = off, report, list(steps.values()), applied.new
+        self._warnings += (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
 
     def _entry(self) -> Applied:
         """Return what the history is given of this run: the whole state that is in force afterwards."""
@@ -100,46 +88,52 @@ class Application:
         if self.check:
             return
         failed = []
-        for step in self._steps.values():
+        for step in self._steps:
             try:
                 step.complete()
             except (OSError, ValueError) as error:
                 failed.append(str(error))
-        self.warnings += programs.run_again(self.host, self._report.failed_units)
+        self._warnings += programs.run_again(self.host, self._report.failed_units)
         if failed:
             raise ValueError("; ".join(failed))
 
-    def _changed(self, counts: Callable[[LiveStep], bool]) -> bool:
-        files = self._report.changed or bool(self._off and self._applied and self._off.changed)
-        return files or any(step.changed for step in self._steps.values() if counts(step))
+    @property
+    def disruptive(self) -> bool:
+        """Whether what changed can disturb workloads."""
+        files = self._report.changed or bool(self._off and self._off.changed)
+        return files or any(step.changed for step in self._steps if step.disruptive)
+
+    @property
+    def changed(self) -> bool:
+        return self.disruptive or any(step.changed for step in self._steps) or self._new
 
     def sentences(self) -> list[str]:
         """Return the warnings of all parts, each once."""
-        return list(dict.fromkeys(self.warnings + [sentence for step in self._steps.values() for sentence in step.warnings]))
+        return list(dict.fromkeys(self._warnings + [sentence for step in self._steps for sentence in step.warnings]))
 
     def remarks(self) -> list[str]:
         """Return the sentences that are said after each bind."""
-        return self._report.untried + [sentence for step in self._steps.values() for sentence in step.remarks]
+        return self._report.untried + [sentence for step in self._steps for sentence in step.remarks]
 
     def waits(self) -> list[str]:
         """Return what only a later step of somebody else completes: units that a restart lets follow, and a kubelet that is not drained."""
-        return self._report.restart_needed + [sentence for step in self._steps.values() for sentence in step.pending()]
+        return self._report.restart_needed + [sentence for step in self._steps for sentence in step.pending()]
 
     def diff(self) -> diffs.Diff:
         found = diffs.Diff()
-        if self._off and self._applied:
+        if self._off:
             diffs.add_unbind(found, self._off.report)
         found.add_files(self._report.changes, self._report.actions, self._report.restart_needed)
-        for step in self._steps.values():
+        for step in self._steps:
             found.add_lines(step.lines())
         return found
 
     def result(self) -> dict[str, Any]:
         """Return what module ``host_files`` returns besides the diff."""
-        off = self._off.report if self._off and self._applied else None
+        off = self._off.report if self._off else None
         both = [report for report in (off, self._report) if report]
         changes = [(path, after) for report in both for path, (_before, after) in report.changes.items()]
-        results = {step.key: step.result() for step in self._steps.values() if step.key}
+        results = {step.key: step.result() for step in self._steps if step.key}
         return {
             "changed": self.changed,
             "disruptive": self.disruptive,
@@ -147,8 +141,8 @@ class Application:
             "removed": [path for path, after in changes if after.text is None],
             "actions": [action for report in both for action in report.actions],
             "restart_needed": [unit for report in both for unit in report.restart_needed],
-            "untried": self._report.untried + [sentence for step in self._steps.values() if not step.key for sentence in step.remarks],
-            "history": self.history,
+            "untried": self._report.untried + [sentence for step in self._steps if not step.key for sentence in step.remarks],
+            "history": self._report.history,
             **dict.fromkeys(("interrupts", "vnpu", "device_share", "adopt", "threads", "kubelet")),
             **results,
             "settings": (off.of("tuning") or [] if off else []) + results.get("settings", []),
@@ -157,13 +151,13 @@ class Application:
     def _done(self) -> tuple[str, list[str]]:
         done = self.result()
         changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
-        changes += [line for step in self._steps.values() for lines in step.lines().values() for line in lines]
+        changes += [line for step in self._steps for lines in step.lines().values() for line in lines]
         return count(len(changes), "change"), changes
 
     def _log(self, text: str, changes: list[str]) -> None:
         """Say in the journal of the host what was changed, or that a change was taken back."""
         choices = self.choices
-        log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self.history)
+        log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self._report.history)
 
 
 def switched_off(host: Host, state: Mapping[str, Any], choices: Choices) -> SwitchedOff | None:
@@ -189,7 +183,7 @@ def _left_behind(host: Host, state: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def request_of(host: Host, state: Mapping[str, Any], choices: Choices, applied: Applied) -> Request:
+def request_of(state: Mapping[str, Any], choices: Choices, applied: Applied) -> Request:
     """Return the files and units of a desired state with those that the collection adds.
 
     What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.

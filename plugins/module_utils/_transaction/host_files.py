@@ -605,10 +605,11 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         for step in [*before, *after]:
             step.prepare()
         _run(before, begun)
-        if before:
+        changed_before = any(step.changed for step in before)
+        if changed_before:
             transaction = Transaction(host, request)
             transaction.look()
-        if transaction.report.changed or any(step.changed for step in before):
+        if transaction.report.changed or changed_before:
             transaction.run()
         _run(after, begun)
         for step in begun:
