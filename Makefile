@@ -61,9 +61,8 @@ fleet: setup ## the simulated hosts below build/fleet, as the last run left them
 bind: setup $(if $(INVENTORY),,fleet) ## bind the fleet (INVENTORY=…; simulated hosts without), ARGS='--check --diff'
 	$(PLAYBOOK) playbooks/bind.yml
 
-plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touches nothing; pictures in build/plans
-	@mkdir -p build/plans
-	$(PLAYBOOK) -e npu_affinity_pictures=$(CURDIR)/build/plans playbooks/plan.yml
+plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touches nothing
+	$(PLAYBOOK) playbooks/plan.yml
 
 verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every host; fails on drift; reports in build/reports
 	@rm -rf build/reports
@@ -106,7 +105,7 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
 MORE := arm sanity browser slurm events metrics engines docs-site
-MORE_ALONE := matrix molecule long more-properties $(if $(SHARED),conformance) lab-trixie lab
+MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab-trixie lab
 PARTS = $(TEST) $(TEST_ALONE) $(MORE) $(MORE_ALONE)
 LIMIT_lab := 2700
 LIMIT_arm := 1800
@@ -114,6 +113,8 @@ LIMIT_lab-trixie := 1800
 LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
+LAB_ALL := lab-on-bullseye lab-on-bookworm lab-on-trixie lab-on-testing lab-arm engines engines-older
+$(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
 export LOGS := build/logs
 
 run-%:
@@ -165,6 +166,9 @@ more-properties: MACHINES := 20000
 properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
+optimal: setup-test ## plans of 1,200 machines beside the best that a solver finds; how far large ones are from it
+	$(PYTEST) -rP tests/optimal
+
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them
 	$(PYTEST) tests/integration
 
@@ -197,9 +201,20 @@ lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, 
 	tests/lab/setup
 	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache $(ARGS)
 
-lab-trixie: setup-test ## one machine of Debian 13 (kernel 6.12, systemd 257): bind, other plan, rollback, drift, threads, unbind
+lab-bullseye lab-trixie lab-testing: setup-test ## one machine of another release of Debian, from bind to unbind
 	tests/lab/setup amd64
-	LAB_SUITE=trixie $(LAB)/test_systems.py -o cache_dir=build/lab-trixie-cache $(ARGS)
+	LAB_SUITE=$(@:lab-%=%) $(LAB)/test_systems.py -o cache_dir=build/$@-cache $(ARGS)
+
+lab-on-%: # the lab on a release of Debian
+	LAB_SUITE=$* $(MAKE) --no-print-directory lab
+
+lab-all: TEST =
+lab-all: TEST_ALONE =
+lab-all: MORE =
+lab-all: MORE_ALONE = $(LAB_ALL)
+lab-all: parts ## the lab on four releases of Debian, on aarch64 and with container engines: hours
+	@$(BIN)/python -m tests.lab.systems $(LOGS)
+	@$(BIN)/python -m tests.summary $(LOGS)
 
 arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 virtual machine (root on Debian, installs QEMU there)
 	LAB_ARCH=arm64 tests/lab/setup
@@ -208,6 +223,10 @@ arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 
 engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
 	tests/lab/setup amd64
 	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache $(ARGS)
+
+engines-older: setup-test ## running work of older engines on cgroup v1 is adopted and given back
+	tests/lab/setup amd64
+	LAB_IMAGE=engines-v1 $(LAB)/test_adopt.py -o cache_dir=build/engines-v1-cache $(ARGS)
 
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup
@@ -228,11 +247,13 @@ mutation: setup-test ## how many of 200 small defects the unit tests find; seven
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-mutation $(ARGS)
 
 bench: setup-test fleet ## print speed and size against baselines of the same run
-	$(BIN)/python -m tests.benchmarks.plan
+	$(BIN)/python -m tests.benchmarks.plan $(SHARED)
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
-	$(BIN)/python -m tests.benchmarks.compare
 	$(BIN)/python -m tests.benchmarks.place
+
+compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed)
+	$(BIN)/python -m tests.compare --write
 
 package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
 	rm -rf build/package && mkdir -p build/package
@@ -244,7 +265,7 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 
 release: setup-test ## CHANGELOG.rst from the fragments, which go, for the version of galaxy.yml, or VERSION=1.1.0; commit it and tag it v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
-	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_version.py)
+	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_base/version.py)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
 
 clean: ## remove what the targets above made

@@ -15,33 +15,49 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.filter import plan, plan_tables
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
-from ansible_collections.npu.affinity.plugins.module_utils._diffs.diffs import Diff
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
+from ansible_collections.npu.affinity.plugins.filter import plan
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs.diffs import Diff
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
-from ansible_collections.npu.affinity.plugins.module_utils._table import plan_table
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import plans
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
-AS_BOUND = ("plan", "slices", "irq", "adopt", "threads", "tuning", "metrics", "device_share", "vnpu", "kubelet", "verify", "report")
+AS_BOUND = (
+    "plan",
+    "slices",
+    "irq",
+    "adopt",
+    "threads",
+    "tuning",
+    "hugepages",
+    "nic",
+    "metrics",
+    "device_share",
+    "vnpu",
+    "kubelet",
+    "verify",
+    "report",
+)
 IN_ORDER = sorted(ROLES, key=lambda role: AS_BOUND.index(role) if role in AS_BOUND else len(AS_BOUND))
 BASIC = {
     f"npu_affinity_{name}"
     for name in (
         *("services", "workloads", "vnpus", "bound_by", "strategy", "cpus", "housekeeping", "npus", "repair", "replan", "move_memory"),
         *("slices_enabled", "irq_enabled", "irqbalance", "threads_enabled", "metrics_enabled", "metrics_textfile", "reports", "report"),
-        *("tuning_enabled", "governor", "numa_balancing", "transparent_hugepages", "swappiness"),
+        *("tuning", "hugepages", "nic"),
         *("device_share_enabled", "device_share_npus", "vnpu_enabled", "vnpu_files"),
         *("kubelet_enabled", "kubelet_options", "kubelet_topology_policy", "kubelet_reserved", "kubelet_restart"),
     )
@@ -146,7 +162,7 @@ def plan_tables_lines() -> list[str]:
         name: {"npu_affinity_topology": host, "npu_affinity_state": desired_state(host, of_features({}))}
         for name, host in {"node01": topology, "node02": topology, "node03": bound}.items()
     }
-    return plan_tables.plan_tables(hosts, hosts)
+    return plans.of_hosts(hosts, hosts)
 
 
 def diff_lines() -> list[str]:
@@ -171,10 +187,7 @@ def alerts_table() -> str:
     """Return the rows of all alerts that are shipped."""
     groups = yaml.safe_load((REPOSITORY / "docs/examples/monitoring/rules.yml").read_text())["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
-    return "".join(
-        f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {rule['annotations']['description']} |\n"
-        for rule in alerts
-    )
+    return "".join(f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} |\n" for rule in alerts)
 
 
 def documents() -> Iterator[tuple[str, str]]:
@@ -186,9 +199,9 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
-    part = r"(?<=^\| metric \| type \| labels \| what it says \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
+    part = r"(?<=^\| metric \| type \| labels \| meaning \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
     text = _with("docs/metrics.md", part, metrics_table())
-    part = r"(?<=^\| alert \| severity \| after \| what to do \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
+    part = r"(?<=^\| alert \| severity \| after \|\n\|---\|---\|---\|\n).*?(?=^\n)"
     yield "docs/metrics.md", re.sub(part, lambda _match: alerts_table(), text, count=1, flags=re.DOTALL | re.MULTILINE)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))

@@ -17,4 +17,5 @@ class ActionModule(OnHost):
         result = super().run(tmp, task_vars)
         for archive in result.get("archives") or ():
             archive["settings"], archive["refused_settings"] = archived.accepted(archive["settings"], specs.options())
+            archive["title"] = f"{archive['source']} of {archive['time']}" if archive["time"] else archive["source"]
         return result

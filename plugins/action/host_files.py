@@ -8,10 +8,7 @@ from typing import Any
 
 from ansible.plugins.action.normal import ActionModule as Normal
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-
-_LISTS = ("actions", "files", "removed")
-"""What was done until a module failed, hundreds of lines that callbacks would print with the sentence; -vv shows them."""
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import told
 
 
 class ActionModule(Normal):
@@ -22,8 +19,4 @@ class ActionModule(Normal):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        told = "msg" in result and "module_stderr" not in result
-        if result.get("failed") and told and not self._task.failed_when:
-            hidden = _LISTS if self._display.verbosity < 2 else ()
-            return refused({key: value for key, value in result.items() if key not in hidden})
-        return result
+        return result if self._task.failed_when else told(result, self._display.verbosity)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,22 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         # Older ansible-core makes data of a text that looks like JSON.
         texts = {path: text if isinstance(text, str) else json.dumps(text) for path, text in self._task.args["files"].items()}
-        written = []
-        for path, text in texts.items():
-            try:
-                if _differs(Path(path), text):
-                    written.append(path)
-                    if not self._task.check_mode:
-                        _write(Path(path), text)
-            except OSError as error:
-                raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from error
+        written = write(texts, self._task.check_mode)
         return {**result, "changed": bool(written), "written": written}
+
+
+def write(texts: Mapping[str, str], check: bool = False) -> list[str]:
+    """Write files by their paths, and return the paths of those that were new or had another text."""
+    written = []
+    for path, text in texts.items():
+        try:
+            if _differs(Path(path), text):
+                written.append(path)
+                if not check:
+                    _write(Path(path), text)
+        except OSError as error:
+            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from error
+    return written
 
 
 def _differs(path: Path, text: str) -> bool:
@@ -43,7 +50,7 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write it beside its place first, so that no reader sees a part of it."""
+    """Write it next to its place first, so no reader sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".npu-affinity-", delete=False) as file:
         beside = Path(file.name)

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible import constants
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.npu.affinity.plugins.module_utils._outside import shown_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import role_line
-
-JSON_CALLBACKS = {"json", "jsonl"}
 
 
 class ActionModule(ActionBase):
@@ -29,6 +26,5 @@ class ActionModule(ActionBase):
             msg = role_line(given["role"], (task_vars or {})["inventory_hostname"], given["result"], self._task.check_mode)
         else:
             msg = given["msg"]
-        if constants.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in JSON_CALLBACKS:
-            self._display.display(shown_lines(msg if isinstance(msg, str) else "\n".join(map(str, msg))))
+        shown(self._display, msg)
         return {**result, "changed": False, "msg": msg}

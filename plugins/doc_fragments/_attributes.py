@@ -25,3 +25,12 @@ attributes:
     support: full
     platforms: linux
 """
+
+    READS = r"""
+options: {}
+attributes:
+  diff_mode:
+    support: none
+    details:
+      - Nothing is changed on the host.
+"""

@@ -44,7 +44,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, to_mask
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, to_mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 

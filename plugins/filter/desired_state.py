@@ -11,9 +11,9 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes one document of a host's topology and the settings of the roles, which always has all features.
-  - It has the plan, the files with their content and mode, the units, the CPU sets that the kernel must grant, what every feature wants of
-    the running host, and the sentences that go with all of this.
+  - Makes one document from a host's topology and the settings of the roles. It always has all features.
+  - The document has the plan, the files with their content and mode, the units, the CPU sets that the kernel must grant, the live values of
+    every feature, and refusals, warnings and remarks.
   - Module P(npu.affinity.host_files#module) applies it. Role P(npu.affinity.plan#role) keeps it as the fact C(npu_affinity_state).
 positional: settings, plan, shown, in_force
 options:

@@ -12,8 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Collects what P(npu.affinity.place#filter) needs of every host out of the variables of a play, or out of saved facts.
-  - The labels come from the variables C(npu_affinity_switch), C(npu_affinity_switch_position), C(npu_affinity_superpod) and
-    C(npu_affinity_product) of each host.
+  - The labels are the variable C(npu_affinity_labels) of each host.
   - A host whose topology is not known is kept with the reason.
 positional: names, saved
 options:

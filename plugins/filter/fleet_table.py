@@ -11,8 +11,9 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes a table with a row for every NPU and GPU of a fleet, by host and then as the host has them.
-  - A row has what it is, and its CPUs by the plan in force, or where there is none by the plan that a bind would make.
+  - Returns a table with one row for every NPU and GPU of a fleet, sorted by host.
+  - A row describes the device and its CPUs in the plan in force. For a host that was never bound, these are the CPUs that a bind would
+    assign.
 positional: format
 options:
   _input:
@@ -21,7 +22,9 @@ options:
     elements: dict
     required: true
   format:
-    description: The form of the text. In CSV, texts that a spreadsheet would compute begin with an apostrophe.
+    description:
+      - The format of the table.
+      - Unknown values are empty in CSV and C(null) in JSON. In CSV, an apostrophe precedes text that a spreadsheet would evaluate.
     type: str
     choices: [csv, json]
     default: csv
@@ -45,10 +48,13 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - The table as text. Its columns are C(host), C(kind), C(id), C(card), C(chip), C(phy_id), C(name), C(family), C(pci), C(numa),
-      C(memory_mib), C(plan) (V(in force) or V(planned)), C(strategy), C(pool), C(irq), C(main), C(acl), C(release), C(mems),
-      C(memory_nodes), C(slice) and C(local), the share of the pool's CPUs that are local to the NPU, as
-      P(npu.affinity.quality#filter) has it.
+    - The table as text.
+    - The device is described by C(host), C(kind), C(id), C(card), C(chip), C(phy_id) (the physical id), C(name), C(family), C(pci), C(numa)
+      and C(memory_mib).
+    - C(plan) is V(in force) or V(planned), and C(strategy) the rule that divided the CPUs.
+    - C(pool), C(irq), C(main), C(acl) and C(release) are cpulists. C(mems) are the nearest memory nodes, C(memory_nodes) those that the
+      workload may use. C(slice) is the systemd slice.
+    - C(local) is the share of the pool's CPUs that are local to the NPU, as in P(npu.affinity.quality#filter).
   type: str
 """
 

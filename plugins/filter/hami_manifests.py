@@ -107,7 +107,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 
 @filter_errors

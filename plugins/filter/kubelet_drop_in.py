@@ -11,8 +11,8 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Reserves the housekeeping CPUs of the plan and those that take the interrupts of its NPUs, as whole cores, so that the kubelet gives
-    them to no container.
+  - Reserves the housekeeping CPUs of the plan and the CPUs for interrupts of its NPUs, as whole cores. The kubelet assigns them to no
+    container.
   - Switches on the feature gates of alpha options.
   - Fails with a sentence for settings that exclude each other, and for those with which no kubelet, or not the one of this host, would
     start.

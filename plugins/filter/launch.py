@@ -6,41 +6,40 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: launch
-short_description: What to type or paste so that a workload runs on the CPUs of its NPUs
+short_description: Command or file that starts a workload on the CPUs of its NPUs
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Writes an NPU's entry of a plan, or a workload of several NPUs, as a command or as the part of a file that each way of starting
-    a program understands.
-  - What its user has to know stands above the text in comments. What cannot work is refused with a sentence.
-  - Commands are quoted for a shell. V(IMAGE), V(COMMAND), V(MEMORY) and V(RESOURCE) stand for what was not given, and nothing accepts them
-    as they are.
+  - Returns the command or file that starts a program on the CPUs, memory nodes and devices of an NPU, or of a workload with several NPUs.
+  - Comments above the text say what else is needed. A request that cannot work is refused.
+  - Commands are quoted for a shell. V(IMAGE), V(COMMAND), V(MEMORY) and V(RESOURCE) are placeholders for options that were not given.
 positional: form
 options:
   _input:
     description:
-      - An element of C(npus) of a plan, or an element of what P(npu.affinity.workloads#filter) returns.
-      - Or a dictionary of C(name), C(npus) (logic ids), C(pool) (a cpulist), C(mems) (memory nodes) and C(slice). C(pool) may be called
-        C(cpus). In place of C(npus), C(devices) lists device nodes such as C(/dev/davinci0).
+      - An element of C(npus) of a plan, or of the list that P(npu.affinity.workloads#filter) returns.
+      - Or a dictionary with C(name), C(npus) (logic ids) or C(devices) (device nodes such as C(/dev/davinci0)), C(pool) or C(cpus) (a
+        cpulist), C(mems) (memory nodes) and C(slice).
       - Without C(slice), only the program itself is bound.
     type: dict
     required: true
   form:
     description:
-      - How the workload is started.
-      - V(docker), V(podman), V(nerdctl) and V(ctr) are commands that run a container, with the engine's systemd cgroup driver.
-      - V(compose) is a service of a Compose file, V(quadlet) a container unit of Podman.
-      - V(systemd) is a drop-in of a service, V(systemd_run) a command in a scope of its own.
+      - How to start the workload.
+      - V(docker), V(podman), V(nerdctl) and V(ctr) are commands that run a container. The engine must use the systemd cgroup driver.
+      - V(compose) is a service of a Compose file.
+      - V(quadlet) is a container unit of Podman.
+      - V(systemd) is a drop-in of a service.
+      - V(systemd_run) is a command that runs in its own scope.
       - V(taskset) and V(numactl) are commands that bind one program.
-      - V(torch_npu) are lines of an environment file, by which torch_npu places the threads of its process on the CPUs of the plan.
-      - V(kubernetes) is a pod with the number of CPUs that the pool has. Which CPUs it gets, the kubelet decides.
-      - V(dra) is a claim on exactly the CPUs of the pool outside interrupts, for the CPU driver of DRA, with its pod.
-      - V(balloons) is a configuration of NRI's balloons policy, whose balloons lie close to the NPUs that their pods get, with a pod that
-        asks for as many CPUs as the pool has outside interrupts.
-      - V(kubelet) is the part of a kubelet configuration that keeps pods off the CPUs of a workload beside Kubernetes.
-      - V(slurm) are lines of C(gres.conf), one for each NPU, and in a comment the node's line of C(slurm.conf) that fits them. It needs
-        O(topology).
+      - V(torch_npu) is an environment file, with which torch_npu places the threads of its process on the CPUs of the plan.
+      - V(kubernetes) is a pod that requests as many CPUs as the pool has outside interrupts. The kubelet chooses them.
+      - V(dra) is a claim on the CPUs of the pool outside interrupts for the DRA CPU driver, with its pod.
+      - V(balloons) is a policy for NRI balloons, which are placed near the NPUs of their pods, with a pod that requests as many CPUs as
+        the pool has outside interrupts.
+      - V(kubelet) is a part of a kubelet configuration that keeps pods off the CPUs of a workload outside Kubernetes.
+      - V(slurm) is a line of C(gres.conf) for each NPU, with the matching lines of C(slurm.conf) in a comment. Requires O(topology).
     type: str
     required: true
     choices:
@@ -61,127 +60,129 @@ options:
       - taskset
       - torch_npu
   name:
-    description: The name of the container, service, scope or pod; with O(form=slurm) that of the node. By default that of the workload.
+    description: Name of the container, service, scope, pod or, with O(form=slurm), node. Default is the name of the workload.
     type: str
   topology:
     description:
-      - The fact C(npu_affinity_topology) of the host.
-      - It brings the physical ids by which device nodes are numbered, and what the host does with CPU sets. CPUs and memory nodes that
-        the host does not have are refused, and CPUs that its kubelet has given away.
+      - The fact C(npu_affinity_topology) of the host. Always pass it.
+      - It provides the physical ids that number the device nodes. CPUs and memory nodes that the host does not have, or whose CPUs its
+        kubelet has assigned, are refused.
     type: dict
   binding:
     description:
-      - The rule by which the workload binds itself (C(enable_cpu_binding) of vLLM-Ascend). By default the host binds it.
-      - V(global_slice) divides the CPUs by the number of all NPUs that it lists, and is refused with less than five CPUs for each.
-      - vLLM-Ascend's workers bind themselves to NPUs on Arm only. Workloads with GPUs, and hosts that O(topology) shows to be of another
-        architecture, are refused.
+      - The rule of vLLM-Ascend by which the workload binds itself (C(enable_cpu_binding)). By default, the host binds it.
+      - V(global_slice) divides the CPUs by the number of all NPUs in O(total_npus), and needs at least five CPUs for each.
+      - Only for NPUs on Arm, where vLLM-Ascend's workers bind themselves. Other workloads and hosts are refused.
     type: str
     choices: [global_slice, topo_affinity, cluster]
   total_npus:
-    description: With O(binding), how many NPUs C(npu-smi) lists inside the workload. By default as many as O(topology) has.
+    description: With O(binding), the number of NPUs that C(npu-smi) lists in the workload. Default is the number in O(topology).
     type: int
   notes:
-    description: Whether to write comments above the text. Switch it off where a module runs the command.
+    description: Whether to write comments above the text. Set V(false) if a module runs the command.
     type: bool
     default: true
   image:
     description:
-      - The image of the container.
-      - Taken by V(docker), V(podman), V(nerdctl), V(ctr), V(compose), V(quadlet), V(kubernetes), V(dra) and V(balloons).
-      - For V(ctr) its full name, such as V(docker.io/library/busybox:latest).
+      - Image of the container, for V(docker), V(podman), V(nerdctl), V(ctr), V(compose), V(quadlet), V(kubernetes), V(dra) and V(balloons).
+      - V(ctr) needs the full name, such as V(docker.io/library/busybox:latest).
     type: str
     default: IMAGE
   command:
     description:
-      - The program with its arguments, as a list, or as a text to split into words as a shell does. No shell runs it.
-      - Taken by all forms but V(systemd), V(kubelet), V(slurm) and V(torch_npu).
+      - The program with its arguments, as a list, or as text that is split like shell words. No shell runs it.
+      - For all forms except V(systemd), V(kubelet), V(slurm) and V(torch_npu).
     type: raw
   arguments:
-    description: Further arguments of the engine. Taken by V(docker), V(podman), V(nerdctl), V(ctr) and V(quadlet).
+    description: Further arguments of the engine, for V(docker), V(podman), V(nerdctl), V(ctr) and V(quadlet).
     type: raw
   devices:
     description:
       - Whether the container gets the devices of its NPUs and the files of their driver.
-      - Not with O(form=balloons), whose balloons follow the devices.
+      - Not allowed with O(form=balloons), whose balloons follow the devices.
     type: bool
     default: true
   ascend_runtime:
     description:
-      - Whether the Ascend Docker Runtime is installed, so that variables take the place of devices and mounts.
-      - Taken by V(docker), V(nerdctl) and V(compose).
+      - Whether to use the Ascend Docker Runtime, with variables instead of devices and mounts.
+      - For V(docker), V(nerdctl) and V(compose).
     type: bool
     default: false
   vnpu:
-    description: With O(ascend_runtime=true), the template by which the NPU is split.
+    description: With O(ascend_runtime=true), the template that splits the NPU.
     type: str
   npu_smi:
-    description: Where C(npu-smi) lies on the host.
+    description: Path of C(npu-smi) on the host.
     type: str
     default: /usr/local/bin/npu-smi
   memory:
-    description: For pods, their memory. Exclusive CPUs of the kubelet go only to those with a limit for it.
+    description: Memory limit of a pod. The kubelet assigns exclusive CPUs only to pods that have one.
     type: str
     default: MEMORY
+  environment:
+    description:
+      - Variables that fit the program to its CPUs, as role P(npu.affinity.plan#role) takes them in C(npu_affinity_environment).
+      - V(true) sets all of them.
+      - Containers get no E(LD_PRELOAD), because the files of their image are not known.
+      - For all forms except V(slurm) and those for Kubernetes.
+    type: raw
   visible_devices:
     description:
-      - Whether the program gets the ids of its devices, by C(ASCEND_RT_VISIBLE_DEVICES) or, for GPUs, C(CUDA_VISIBLE_DEVICES) in the order
-        of the PCI bus. Without it a program with the CPUs of NPU 2 computes on NPU 0.
-      - The ids are those that the program sees. Outside containers these are the logic ids of the host; in a container with its own
-        devices they count from 0.
-      - Taken by all forms but V(slurm) and those for Kubernetes, where Slurm or the device plugin does this. In a container with
-        O(devices=false) there is none.
+      - Whether to set C(ASCEND_RT_VISIBLE_DEVICES), or for GPUs C(CUDA_VISIBLE_DEVICES) in the order of the PCI bus. Without it, a
+        program with the CPUs of NPU 2 computes on NPU 0.
+      - Outside containers, and in privileged ones, the values are the logic ids of the host. In a container with its own devices they count
+        from 0. With O(devices=false), a container gets no variable.
+      - For all forms except V(slurm) and those for Kubernetes, where Slurm or the device plugin sets it.
     type: bool
     default: true
   resource:
     description:
-      - For pods, the name under which the device plugin offers the NPUs.
-      - By default the name that MindCluster's device plugin gives the family of the NPUs, which O(topology) tells. That is
-        V(huawei.com/Ascend910), for Ascend 950 V(huawei.com/npu), for 310P V(huawei.com/Ascend310P) and for 310 V(huawei.com/Ascend310).
-        For GPUs it is V(nvidia.com/gpu).
-      - Without O(topology), V(RESOURCE) stands for it.
+      - For pods, the resource name of the device plugin.
+      - With O(topology), the default is the name that MindCluster's device plugin uses, V(huawei.com/Ascend910), V(huawei.com/npu) for
+        Ascend 950, V(huawei.com/Ascend310P) for 310P and V(huawei.com/Ascend310) for 310. For GPUs it is V(nvidia.com/gpu).
     type: str
   node:
-    description: With O(form=dra) and O(form=balloons), the name of the node in Kubernetes.
+    description: With O(form=dra) and O(form=balloons), the Kubernetes name of the node.
     type: str
     default: NODE
   plan:
     description:
-      - With O(form=dra) and O(form=balloons), the fact C(npu_affinity_plan). It needs O(topology).
-      - It brings the CPUs for interrupts of all NPUs and those of housekeeping, which no pod may have.
+      - With O(form=dra) and O(form=balloons), the fact C(npu_affinity_plan). Requires O(topology).
+      - It provides the CPUs for interrupts of all NPUs and for housekeeping, which pods do not get.
     type: dict
   containerd_version:
     description:
-      - With O(form=ctr), the release of containerd, as text.
-      - Before 2.0 C(ctr) has no flags for CPU sets. The slice of the workload then holds them, and a workload without one is refused.
+      - With O(form=ctr), the version of containerd.
+      - Before 2.0, C(ctr) has no options for CPU sets, so the workload must have a slice.
     type: str
     default: '1.7'
   slurm_version:
     description:
-      - With O(form=slurm), the release of Slurm, such as V(24.11), as text.
-      - Releases after 22.05 drain a node whose C(Cores=) are not all cores of its NUMA nodes. NPUs of one NUMA node then share its cores.
-      - Up to 22.05 each NPU has the cores of its own CPUs.
+      - With O(form=slurm), the version of Slurm.
+      - Versions after 22.05 drain a node unless C(Cores=) names all cores of its NUMA nodes. NPUs of one NUMA node then share its cores.
+      - Up to 22.05, each NPU has the cores of its own CPUs.
     type: str
     default: '24.11'
   slurm_sockets:
     description:
-      - With O(form=slurm), what stands for a socket, of which C(Cores=) names all cores.
-      - V(numa) are NUMA nodes (C(numa_node_as_socket)), V(l3) the CPUs of each L3 cache (C(l3cache_as_socket)). All NPUs of a host have
-        the same.
+      - With O(form=slurm), what Slurm takes as a socket. C(Cores=) names all cores of a socket.
+      - V(numa) means NUMA nodes (C(numa_node_as_socket)), V(l3) the CPUs of each L3 cache (C(l3cache_as_socket)). Use the same value for
+        all NPUs of a host.
     type: str
     choices: [numa, l3]
     default: numa
   torch_npu_version:
     description:
-      - With O(form=torch_npu), the release of torch_npu, as text.
-      - Before 26.1.0 it takes one range of CPUs for each NPU, and pools with gaps are refused.
+      - With O(form=torch_npu), the version of torch_npu.
+      - Versions before 26.1.0 take one range of CPUs for each NPU, and pools with gaps are refused.
     type: str
     default: '7.3'
   engine:
     description:
-      - What the workload runs. The text then has the variables that switch its own binding to CPUs off, and a comment says what to type
-        where an argument does it.
-      - By default that of the workload (C(npu_affinity_workloads)). Not together with O(binding).
-      - Taken by all forms but V(kubelet) and V(slurm), which start no program.
+      - The program that the workload runs. The text then sets the variables that disable its own CPU binding, and a comment lists the
+        arguments to change.
+      - Default is the C(engine) of the workload (C(npu_affinity_workloads)). Cannot be combined with O(binding).
+      - For all forms except V(kubelet) and V(slurm), which start no program.
     type: str
     choices: [sglang, vllm, vllm_ascend, mindie, verl]
 seealso:
@@ -197,26 +198,26 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='quay.io/ascend/vllm-ascend:v0.11.0') }}"
 
-- name: Be sure of device numbers, and of what the host does with CPU sets
+- name: Use the device numbers and CPU sets of the host
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('podman', topology=ansible_facts['npu_affinity_topology']) }}"
 
-- name: Name the container, and give the engine and the program arguments
+- name: Set the name of the container, and arguments of the engine and the program
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', name='qwen', image='vllm-ascend',
          arguments=['--detach', '--shm-size=16g'],
          command=['vllm', 'serve', '/models/Qwen3-8B', '--additional-config', '{"enable_cpu_binding": false}']) }}
 
-- name: Have devices and mounts from the Ascend Docker Runtime, and a quarter of the NPU
+- name: Use the Ascend Docker Runtime and a quarter of the NPU
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', ascend_runtime=true, vnpu='vir05_1c_16g') }}"
 
-- name: Mount an npu-smi that lies elsewhere
+- name: Mount npu-smi from another path
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', npu_smi='/usr/local/sbin/npu-smi') }}"
 
-- name: Leave ASCEND_RT_VISIBLE_DEVICES to the program
+- name: Do not set ASCEND_RT_VISIBLE_DEVICES
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('numactl', command='serve --device 0', visible_devices=false) }}"
 
@@ -239,12 +240,12 @@ EXAMPLES = r"""
     pair: >-
       {{ (npu_affinity_plan | npu.affinity.workloads([{'name': 'pair', 'npus': [0, 1]}], ansible_facts['npu_affinity_topology']))[0] }}
 
-- name: Run a benchmark on the CPUs and the memory of an NPU
+- name: Run a benchmark on the CPUs and memory nodes of an NPU
   ansible.builtin.command:
     cmd: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('numactl', command='python3 benchmark.py', notes=false) }}"
   changed_when: true
 
-- name: Let workers bind themselves, all within one slice and the same CPUs
+- name: Let workers bind themselves, in one slice and on the same CPUs
   ansible.builtin.debug:
     msg: "{{ all_npus | npu.affinity.launch('docker', binding='topo_affinity', total_npus=2) }}"
   vars:
@@ -254,21 +255,25 @@ EXAMPLES = r"""
       pool: "{{ npu_affinity_plan.npus | map(attribute='pool') | join(',') }}"
       slice: npu.slice
 
-- name: Run a container by ctr of containerd 2
+- name: Run a container with containerd 2
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('ctr', image='docker.io/library/infer:latest', containerd_version='2.1') }}"
 
-- name: Write gres.conf of a node with an old Slurm
+- name: Write gres.conf for Slurm 22.05
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_plan.npus[0]
          | npu.affinity.launch('slurm', topology=ansible_facts['npu_affinity_topology'], slurm_version='22.05') }}
 
-- name: Run SGLang on the CPUs of an NPU, and keep it from choosing others
+- name: Run SGLang without its own CPU binding
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='sglang', engine='sglang') }}"
 
-- name: Write gres.conf of a node where L3 caches are sockets of Slurm
+- name: Start a program with as many OpenMP threads as its pool has CPUs
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('taskset', command='serve', environment={'openmp': true}) }}"
+
+- name: Write gres.conf for a node whose L3 caches are sockets
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_plan.npus[0]
@@ -280,11 +285,11 @@ EXAMPLES = r"""
     dest: /etc/train.env
     mode: "0644"
 
-- name: Ask for as many exclusive CPUs in Kubernetes
+- name: Request exclusive CPUs in Kubernetes
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('kubernetes', memory='64Gi', resource='huawei.com/Ascend910B3') }}"
 
-- name: Claim exactly these CPUs in Kubernetes
+- name: Claim the CPUs of the plan in Kubernetes
   ansible.builtin.copy:
     content: >-
       {{ npu_affinity_plan.npus[0] | npu.affinity.launch('dra', name='infer', image='vllm-ascend', memory='64Gi', node='worker-1',
@@ -292,7 +297,7 @@ EXAMPLES = r"""
     dest: infer.yaml
     mode: "0644"
 
-- name: Make balloons of the plan for the NRI plugin
+- name: Write a policy for NRI balloons
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_plan.npus[0]
@@ -302,7 +307,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The text. Commands are one line below their comments, without a newline at the end.
+  description: The text, without a final newline for commands.
   type: str
   sample: numactl --physcpubind=144-167 --membind=6 -- python3 benchmark.py
 """

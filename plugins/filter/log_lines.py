@@ -11,7 +11,7 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Writes a plan as the worker processes of vLLM-Ascend log theirs, so that the two can be compared line by line.
+  - Writes a plan as the worker processes of vLLM-Ascend log theirs. Compare the two line by line.
   - GPUs have no such line.
 options:
   _input:
@@ -63,7 +63,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines as lines_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
 @filter_errors

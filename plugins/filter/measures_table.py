@@ -11,7 +11,7 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Shows the metrics of every workload, and with O(before) those of then beside them with the change.
+  - Shows the metrics of every workload, and with O(before) the earlier values and the change.
   - A metric that could not be read is shown as missing, with the reason. Metrics that were counted in different ways are not compared.
 positional: before, label, before_label
 options:

@@ -26,7 +26,7 @@ seealso:
 
 EXAMPLES = r"""
 ---
-- name: Show what became of the fleet, from the artifacts that were saved of each slice
+- name: Show the state of the fleet from the saved artifacts of each slice
   ansible.builtin.debug:
     msg: "{{ (query('ansible.builtin.file', *files) | map('from_json') | npu.affinity.merge_summaries).lines }}"
   vars:
@@ -39,15 +39,18 @@ _value:
   type: dict
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary, summary_text
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Summary
+
 
 @filter_errors
-def merge_summaries(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_summaries(summaries: Iterable[Summary]) -> dict[str, Any]:
     found = summary.merged(summaries)
     return found | {"lines": summary_text.lines(found)}
 

@@ -54,7 +54,8 @@ options:
           - Tasks that differ, each with its O(request.npus), O(request.cpus) and O(request.replicas), which are then said here only. They
             run together or not at all. Each may have a C(name), and O(request.policy), O(request.family) and O(request.mode) of its own.
           - The largest are placed first; where that leaves some out, once more in the order given, and then in any order on any hosts.
-            RV(_value.message) says that the job cannot run only if no placement exists. A search that reaches its limit says so instead.
+            RV(_value.message) says that the job cannot run only if no placement exists. A search that reaches its limit reports that
+            instead.
           - O(request.switch) and O(request.superpod) are for jobs whose tasks are all alike.
         type: list
         elements: dict

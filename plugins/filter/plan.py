@@ -13,15 +13,15 @@ author:
 description:
   - Makes out of a topology a plan. It says which CPUs and memory nodes each NPU gets, and which of its CPUs take interrupts and run
     the threads of its worker.
-  - Nothing is read from and nothing is written to a host. The same topology and options give the same plan, whichever NPUs are asked
-    for and in whatever order the topology lists them.
+  - The filter neither reads from nor writes to a host. The same topology and options always give the same plan.
   - GPUs are planned as well. Their pool has no roles, because the roles stand for interrupts and threads that only NPUs have.
     On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
-  - What the kubelet has given to containers does not count, so that a plan does not move when pods come and go;
-    P(npu.affinity.desired_state#filter) refuses to take it from them. Isolated CPUs are used unless O(exclude_isolated=true).
+  - CPUs that the kubelet has assigned to containers can be planned. P(npu.affinity.desired_state#filter) refuses to take them from
+    containers. Isolated CPUs are used unless O(exclude_isolated=true).
   - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
 positional: >-
-  strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads, memory
+  strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads, memory,
+  engine_version
 options:
   _input:
     description: The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module).
@@ -78,14 +78,17 @@ options:
     description:
       - Whether to repair what the rule does wrong on this host. A published result without defects is kept as it is.
       - A repaired plan has disjoint pools of whole cores, equal within a NUMA node, each near to its NPU. See RV(_value.repaired).
+      - NPUs whose NUMA nodes have too few CPUs take whole cores of the nearest nodes that can spare them. O(strategy=even_split) never
+        does that; V(auto) does where it takes V(even_split).
+      - Pools of the plan in force stay if they are as good as new ones and O(replan=false).
       - With V(false) the plan is what is published, and RV(_value.violations) says what is wrong with it.
     type: bool
     default: true
   replan:
     description:
-      - Whether to plan anew although cards of the plan in force are missing. Otherwise those that are there, identified by PCI function and
-        chip, keep what they have. CPUs of kept pools that are offline are left out until they are back.
-      - Where pools cannot be kept, because options changed, a card was added, or too few CPUs of a pool are online, they are planned anew,
+      - Whether to plan again although cards of the plan in force are missing. Otherwise those that are there, identified by PCI function
+        and chip, keep what they have. CPUs of kept pools that are offline are left out until they are back.
+      - Where pools cannot be kept, because options changed, a card was added, or too few CPUs of a pool are online, they are planned again,
         and the slices keep their names.
     type: bool
     default: false
@@ -108,8 +111,8 @@ options:
     description:
       - Whether to leave out CPUs that are isolated from the scheduler (C(isolcpus)). They are then neither divided nor kept for the
         system.
-      - The scheduler does not move threads between isolated CPUs, so the threads of a worker pile up on a few of them. A plan that has
-        isolated CPUs in pools says so in RV(_value.warnings).
+      - The scheduler does not move threads between isolated CPUs, so the threads of a worker pile up on a few of them. RV(_value.warnings)
+        reports isolated CPUs in pools.
     type: bool
     default: false
   bound_by:
@@ -121,6 +124,13 @@ options:
     type: str
     choices: [host, workers]
     default: host
+  engine_version:
+    description:
+      - The release of vLLM-Ascend whose workers bind themselves, with O(bound_by=workers). The plan has the rule of that release, and
+        RV(_value.warnings) list which pool each local rank takes where that is not the pool of its NPU.
+      - By default the rule of the newest releases.
+    type: str
+    default: ''
   visible_npus:
     description:
       - The logic ids of the NPUs that workers see, where C(npu-smi) lists these only, as in a container with their devices alone. By
@@ -149,8 +159,7 @@ options:
     default: wide
   fail:
     description:
-      - Whether it fails where no plan can be made. With V(false) it returns C(refused) then, the sentence why, and nothing else, so that a
-        task can say it alone; Ansible shows where a failing filter stands besides.
+      - Whether the filter fails if no plan can be made. With V(false), it returns only C(refused), a sentence with the reason.
     type: bool
     default: true
     version_added: 1.0.0
@@ -210,7 +219,7 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ (ansible_facts['npu_affinity_topology'] | npu.affinity.plan(bound_by='workers', visible_npus=[0, 1, 2, 3])).npus }}"
 
-- name: Plan anew after a card was taken out for good
+- name: Plan again after a card was removed permanently
   ansible.builtin.set_fact:
     npu_affinity_plan: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.plan(replan=true) }}"
 
@@ -356,6 +365,24 @@ _value:
           description: The CPUs in no pool.
           type: str
           sample: ""
+        optimal:
+          description:
+            - Whether no division with as large a smallest pool is nearer to the NPUs.
+            - Null where that is not known, for example because pools overlap, or because cores have different numbers of CPUs.
+          type: bool
+          sample: true
+        gap:
+          description: How far the pools are from the best possible. Empty where RV(_value.quality.optimal) is not false.
+          type: dict
+          contains:
+            remote:
+              description: How many CPUs more are remote.
+              type: int
+              sample: 2
+            distance:
+              description: By how much the NUMA distances of remote CPUs add up to more.
+              type: int
+              sample: 40
     options:
       description: The arguments that shaped the plan. With other ones, a plan in force is not kept when cards are missing.
       type: dict
@@ -367,9 +394,9 @@ _value:
     lost:
       description:
         - The entries of cards that were there when the plan in force was applied. Their pools stay reserved.
-        - Where the others were planned anew, the pools are empty, and C(released) says why.
+        - If the others were planned again, the pools are empty, and C(released) says why.
         - Also the NPUs on the PCI bus that C(npu-smi) does not list, with C(unlisted). They take part from the first plan on, with
-          O(repair=true), so that the others keep their CPUs when they are listed.
+          O(repair=true), and the others keep their CPUs when they are listed.
       type: list
       elements: dict
     violations:
@@ -387,7 +414,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Given
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OPTIONS = inspect.signature(Given)
 

@@ -53,7 +53,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import drawing
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
 @filter_errors

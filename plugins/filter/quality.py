@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: quality
-short_description: How good CPU pools are, whoever made them
+short_description: Measures of CPU pools of any origin
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Measures a plan, or CPU pools from elsewhere such as those of a running service or of another tool, against a topology.
-  - Nothing is judged. Which measure matters is said in the guide to strategies.
+  - The filter measures and does not judge.
 positional: topology, cpus
 options:
   _input:
@@ -104,6 +104,24 @@ _value:
       description: The CPUs in no pool.
       type: str
       sample: 48-191
+    optimal:
+      description:
+        - Whether no division with as large a smallest pool is nearer to the NPUs.
+        - Null where that is not known, for example because pools overlap, or because cores have different numbers of CPUs.
+      type: bool
+      sample: true
+    gap:
+      description: How far the pools are from the best possible. Empty where RV(_value.optimal) is not false.
+      type: dict
+      contains:
+        remote:
+          description: How many CPUs more are remote.
+          type: int
+          sample: 2
+        distance:
+          description: By how much the NUMA distances of remote CPUs add up to more.
+          type: int
+          sample: 40
     unusable:
       description: The CPUs of pools that are offline, that O(cpus) leaves out, or that the kubelet gave to containers.
       type: str
@@ -159,7 +177,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import measures
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 
 @filter_errors

@@ -30,8 +30,25 @@ options:
     default: 1
   family:
     description:
-      - The product whose rule is used. V(auto) takes it from the topology.
-      - What the facts of hosts with Ascend 950 leave open is assumed, and RV(_value.assumed) says so.
+      - The product whose rule is used. V(auto) takes it from the topology. If the facts of a host with Ascend 950 fit several products,
+        RV(_value.assumed) names the assumption.
+      - V(atlas800_9000) is the Atlas 800 (model 9000 or 9010) with rings of 4 chips, V(half_910_x4) its half. 1, 2, 4 or 8 chips. A
+        single chip comes from a ring with 1, else 3, 2 or 4 free chips, a pair from a ring with 2, else 4 or 3. Four chips are a whole
+        ring.
+      - V(a2) is the Atlas 800T A2 or a unit of the 900 A2. 1 to 8 chips, with the lowest ids.
+      - V(box16) is the Atlas 200T A2 Box16 with two rings of 8. 1 to 8, 10, 12, 14 or 16 chips, from the smallest ring that fits; more than
+        8 take the same positions of both rings.
+      - V(a3) is the Atlas 800 A3 or 900 A3 SuperPoD, V(a3_box8) its Box8, with modules of 2 dies. An even number of dies as whole
+        modules, or a single die, preferably of a half-free module.
+      - V(300I_card) and V(300I_chip) are the Atlas 300I with 4 chips on a card. 1 to 4 chips of one card, or 1 to 64 of the emptiest cards.
+      - V(300I_duo_card), V(300I_duo_chip) and V(300I_duo_distributed) are the Atlas 300I Duo with 2 chips on a card. 1 to 2 chips of one
+        card, or 1 to 32. Half-used cards come first, but V(300I_duo_distributed) keeps cards whole.
+      - V(atlas350_8) and V(atlas350_16) are the Atlas 350 with 8 or 16 processors without links. Any number of chips, with the lowest ids.
+      - V(mesh4_8) and V(mesh4) are the Atlas 350 with 8 or 16 processors in meshes of 4. Any number of chips, of the tightest mesh or of
+        whole meshes. 5 to 7, 9 to 11 and 13 to 15 chips are not guaranteed to be linked.
+      - V(atlas850) is the Atlas 850 in a standard cluster, V(atlas850_superpod) in a SuperPod. 1, 2, 4 or 8 chips; each of several tasks
+        in a SuperPod has 8.
+      - V(atlas950) is the Atlas 950 SuperPoD. 1 to 8 chips; each of several tasks has 8.
     type: str
     default: auto
     choices:
@@ -71,7 +88,7 @@ options:
     default: chip
     choices: [chip, card, distributed]
   allocatable:
-    description: The number of healthy chips of the host, free or not, for the score. By default all of the topology or the product.
+    description: Number of healthy chips of the host, free or not, on which the score depends. By default all of the topology or product.
     type: int
   share:
     description:
@@ -97,7 +114,7 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ [0, 2, 3, 6, 7] | npu.affinity.select_npus(4, family='atlas350_8') }}"
 
-- name: A fifth of a chip, beside other jobs of the same policy
+- name: A fifth of a chip, next to other jobs of the same policy
   ansible.builtin.debug:
     msg: "{{ [2, 3] | npu.affinity.select_npus(share=share) }}"
   vars:

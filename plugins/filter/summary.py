@@ -37,6 +37,11 @@ options:
     description: Why the run ended before all hosts had their turn.
     type: str
     default: ""
+  lost:
+    description: The hosts that Ansible gave up on the way, such as those that no longer answer.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -57,7 +62,7 @@ _value:
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible import context
@@ -65,6 +70,9 @@ from ansible import context
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
+
+STOPPED = "__npu_affinity_stopped"
+"""What approve_batch.yml sets."""
 
 
 @filter_errors
@@ -74,9 +82,12 @@ def summary(
     playbook: str,
     check: bool = False,
     stopped: str = "",
+    lost: Collection[str] = (),
 ) -> dict[str, Any]:
     typed = commands.typed(context.CLIARGS, os.environ)
-    found = _summary.summary({name: variables[name] for name in names}, playbook, check, stopped, typed)
+    hosts = {name: variables[name] for name in names}
+    why = stopped or next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
+    found = _summary.summary(hosts, playbook, check, why, typed, lost)
     return found | {"lines": summary_text.lines(found)}
 
 

@@ -98,7 +98,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
 @filter_errors

@@ -25,7 +25,7 @@ options:
     elements: dict
     required: true
   topology:
-    description: The fact C(npu_affinity_topology), for the NUMA nodes.
+    description: The fact C(npu_affinity_topology), which has the NUMA nodes.
     type: dict
     required: true
 """
@@ -59,7 +59,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workl
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
 @filter_errors

@@ -50,10 +50,18 @@ from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
 
-from ansible_collections.npu.affinity.plugins.module_utils._table import count
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs
 
-PLANNING = ("_plan.planner", "_desired.state", "_settings.features")
+PLANNING = (
+    "_plan.planner",
+    "_desired.state",
+    "_settings.features",
+    "_report.summary",
+    "_report.role_line",
+    "_host_action",
+    "_review.refusals",
+)
 """What is loaded here once, in the process that starts the workers, and not again in every worker."""
 for name in PLANNING:
     importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")

@@ -29,11 +29,13 @@ options:
     description: Return the settings that playbooks read besides those of roles, with their defaults and converted to their types instead.
     type: bool
     default: false
+  role:
+    description: Return the settings of this role instead, such as V(verify), with their defaults and converted to their types.
+    type: str
   gather:
     description:
-      - Return the options with which the topology of the host is gathered instead, and C(enabled), whether role P(npu.affinity.plan#role)
-        gathers it.
-      - No other setting is evaluated then, so that the others can be computed from the topology.
+      - Return the options with which the topology of the host is gathered instead.
+      - No other setting is evaluated. Others can therefore be computed from the topology.
     type: bool
     default: false
 """
@@ -72,9 +74,10 @@ _raw:
     - For hosts that are named, C(refused) has these sentences by host, C(lines) has each of them once with its hosts, and C(everywhere)
       says whether all hosts have some.
     - With O(features=true), a dictionary with the settings of role C(plan) and of each feature, named as the variables without
-      C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_irq_interval), and with
+      C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_interval), and with
       the same C(remarks) and C(applied).
       P(npu.affinity.desired_state#filter) takes it.
+    - With O(role), a dictionary of the settings of that role, named in the same way.
     - With O(playbooks=true), a dictionary of these settings without C(npu_affinity_), such as C(batches), null where one is not given and
       has no default. C(author) is the user of the controller then.
   type: list
@@ -103,6 +106,8 @@ class LookupModule(LookupBase):
         if kwargs.get("gather"):
             return [features.gathered_by(self._converted(of_task, features.GATHERING)["plan"])]
         options = specs.settings()
+        if kwargs.get("role"):
+            return [self._converted(of_task, options[kwargs["role"]].keys(), (kwargs["role"],))[kwargs["role"]]]
         if terms:
             found = {host: self._refusals(of_task["hostvars"][host], options) for host in terms}
             return [refused_settings.fleet({host: refusals for host, refusals in found.items() if refusals}, terms, of_task["groups"])]
@@ -149,9 +154,9 @@ class LookupModule(LookupBase):
                     found[name] = templar.template(value)
         return found
 
-    def _converted(self, given: Mapping[str, Any], names: Set[str]) -> features.Settings:
+    def _converted(self, given: Mapping[str, Any], names: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
         try:
-            return features.of_features(self._templated(given, names))
+            return features.of_features(self._templated(given, names), roles)
         except ValueError as error:
             raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
 

@@ -49,12 +49,8 @@ options:
     type: int
     default: 60
 extends_documentation_fragment:
+  - npu.affinity._attributes.reads
   - npu.affinity._attributes
-attributes:
-  diff_mode:
-    support: none
-    details:
-      - This module does not modify the target.
 author:
   - npu.affinity contributors (@npu-affinity)
 """
@@ -99,9 +95,12 @@ drift:
   type: list
   elements: dict
   contains:
+    code:
+      description: What it is, as a stable name. C(docs/troubleshooting.md) has a section for each.
+      type: str
     kind:
       description: One of V(plan), V(npus), V(cpus), V(files), V(units), V(cpusets), V(services), V(processes), V(interrupts),
-        V(workqueues), V(threads), V(device_share) and V(tuning).
+        V(workqueues), V(threads), V(device_share), V(tuning) and V(hugepages).
       type: str
     object:
       description: What differs. Names stay the same from one run to the next; numbers of interrupts are in RV(drift[].found).
@@ -121,7 +120,7 @@ drift:
     cause:
       description: The likely cause. One of V(irqbalance), V(in-process binding), V(driver reload), V(changed cpuset), V(offline CPU),
         V(manual change), V(lost card), V(new card), V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel),
-        V(failed unit) and V(fought over).
+        V(failed unit), V(fought over) and V(memory shortage).
       type: str
     remark:
       description: What more is to be said of the cause in this case, and what to do.
@@ -142,7 +141,8 @@ drift:
       description: All of this in one sentence, for people.
       type: str
   sample:
-    - kind: interrupts
+    - code: NPU_IRQBALANCE_ACTIVE
+      kind: interrupts
       object: NPU 0 cq_update_irq
       expected: CPUs 145
       found: CPUs 0-191 (IRQ 2754-2769)
@@ -155,7 +155,7 @@ drift:
       pci: "0000:c1:00.0"
       unit: null
       sentence: "NPU 0 cq_update_irq: expected CPUs 145, found CPUs 0-191 (IRQ 2754-2769); likely irqbalance: it runs, and nothing tells
-        it to leave the NPUs alone"
+        it to leave the NPUs alone [NPU_IRQBALANCE_ACTIVE]"
 checked:
   description: The objects that were compared, those of RV(drift) included, by kind.
   returned: success
@@ -225,15 +225,15 @@ remarks:
 
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
-from ansible_collections.npu.affinity.plugins.module_utils._history.difference import changes
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError
-from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import sentence
 
 
@@ -253,7 +253,7 @@ def main() -> None:
     params = module.params
     try:
         host = host_at(params["root"], params["timeout"])
-        compared = compare(host, params["topology"], params["npu_smi"], params["must_be_bound"], _runtime.files_of)
+        compared = compare(host, params["topology"], params["npu_smi"], params["must_be_bound"], runtime.files_of)
         leave_out_unknown(host, compared.findings)
         desired = params["desired"] and applied(params["desired"])
     except (OSError, ValueError, CommandError) as error:

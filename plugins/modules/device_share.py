@@ -37,7 +37,7 @@ options:
     description:
       - The driver's own recovery of device share after a reboot.
       - It restores cards 0 to 7 only and none of A3, and its file is damaged by changes; with V(on) that is avoided by switching it off and
-        on and setting every card anew.
+        on and setting every card again.
       - V(leave) does not touch it.
     type: str
     choices: [leave, 'on', 'off']
@@ -72,7 +72,7 @@ options:
   timeout:
     description:
       - Seconds that each call of C(npu-smi) may take. Cards whose controller is silent take tens of seconds to answer.
-      - After a call without an answer nothing more is asked, and all calls of a run take at most five times as long together.
+      - After a call without an answer, nothing more is queried, and all calls of a run take at most five times as long together.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -179,17 +179,19 @@ removed:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, select
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.step import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import RECOVER, Report, require_driver, switch
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import Cards, Refusal, ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Report as Files
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Report as Files
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 
 UNIT = "npu-affinity-device-share.service"
 
@@ -211,7 +213,7 @@ def argument_spec() -> dict[str, Any]:
 
 
 def run(module: AnsibleModule, host: Host) -> tuple[Report, Files]:
-    """Return the reports on device share and on files; the unit is written first, so that a busy card is tried again at boot."""
+    """Return the reports on device share and on files; the unit is written first, so a busy card is tried again at boot."""
     params, topology = module.params, module.params["topology"]
     if topology and not params["npus"] and not Cards.of_topology(topology).chips:
         return Report(), write_unit(host, params["boot_unit"] and "", module.check_mode)
@@ -230,8 +232,8 @@ def write_unit(host: Host, text: str | None, check: bool) -> Files:
     path = "%s/%s" % (UNIT_FOLDER, UNIT)
     if not text:
         return apply(host, Request(owned=[] if text is None else [path]), check)
-    files = [_runtime.archive_file(), {"path": path, "content": text}]
-    return apply(host, Request(files=files, owned=_installed.OWNED, enabled=[UNIT]), check)
+    files = [runtime.archive_file(), {"path": path, "content": text}]
+    return apply(host, Request(files=files, owned=installed.OWNED, enabled=[UNIT]), check)
 
 
 def main() -> None:

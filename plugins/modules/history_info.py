@@ -26,12 +26,8 @@ options:
       - The module fails where a bound host has no such entry.
     type: str
 extends_documentation_fragment:
+  - npu.affinity._attributes.reads
   - npu.affinity._attributes
-attributes:
-  diff_mode:
-    support: none
-    details:
-      - This module does not modify the target.
 author:
   - npu.affinity contributors (@npu-affinity)
 """
@@ -126,11 +122,11 @@ entry:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils import _plan_file
-from ansible_collections.npu.affinity.plugins.module_utils._history import difference
-from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import readable
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.choice import choose
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import readable
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
 
 def argument_spec() -> dict[str, Any]:
@@ -142,7 +138,7 @@ def main() -> None:
     to = module.params["to"]
     try:
         host = Host(module.params["root"])
-        bound = host.exists(_plan_file.PATH)
+        bound = host.exists(plan_file.PATH)
         entries, unreadable = readable(host)
         for sentence in unreadable:
             module.warn(sentence)

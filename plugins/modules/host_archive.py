@@ -23,7 +23,7 @@ options:
     type: path
     required: true
   host:
-    description: The name of the host in the inventory, for the manifest.
+    description: Name of the host in the inventory, which the manifest records.
     type: str
     required: true
   anonymous:
@@ -34,7 +34,7 @@ options:
     type: bool
     default: false
   settings:
-    description: The settings that the host is planned with, for the manifest.
+    description: Settings of the host's plan, which the manifest records.
     type: dict
     default: {}
   root:
@@ -110,8 +110,8 @@ warnings:
 
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
 
 QUESTIONS = ("device_share", "units", "npu_smi", "nvidia_smi")
@@ -140,7 +140,7 @@ def main() -> None:
         {name: params[name] for name in QUESTIONS},
         params["settings"],
         params["anonymous"],
-        _runtime.files_of,
+        runtime.files_of,
     )
     try:
         archive = collect(params["root"], params["timeout"], request)

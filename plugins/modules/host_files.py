@@ -44,12 +44,12 @@ options:
     description: The features of O(state) that are applied. The others are left as they are. Empty means all.
     type: list
     elements: str
-    choices: [adopt, device_share, irq, kubelet, metrics, slices, threads, tuning, vnpu]
+    choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
     default: []
   irq_failure:
     description:
       - What to do when not all interrupts can be bound, for instance because the driver is not loaded or the kernel shows no
-        interrupts of the functions. The files stay, so that the boot units try again.
+        interrupts of the functions. The files stay, and the boot units try again.
       - V(fail) fails the task with each of them. V(warn) warns.
     type: str
     choices: [fail, warn]
@@ -67,11 +67,11 @@ options:
     choices: [bind, rollback]
     default: bind
   author:
-    description: Who applies O(state), for the history and the journal.
+    description: Author of the change, recorded in the history and the journal.
     type: str
     default: ''
   reason:
-    description: Why O(state) is applied, for the history and the journal.
+    description: Reason for the change, recorded in the history and the journal.
     type: str
     default: ''
   npu_smi:
@@ -194,8 +194,10 @@ history:
   returned: success
   type: int
   sample: 7
-untried:
-  description: Below another O(root), a sentence for each interpreter of the collection's units, which only that machine itself can try.
+remarks:
+  description:
+    - Sentences about interrupts that cannot be bound, values that could not be read, and huge pages that the kernel did not grant.
+    - Below another O(root), also one for each interpreter of the collection's units, which only that machine itself can try.
   returned: success
   type: list
   elements: str
@@ -205,11 +207,11 @@ untried:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._apply import Application
+from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
 
 def argument_spec() -> dict[str, Any]:

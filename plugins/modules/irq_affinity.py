@@ -70,7 +70,7 @@ npus:
       are one entry with the numbers in C(irqs).
     - C(state) is V(bound) (was right), V(changed), V(pending) (right, but the interrupt must fire once), V(managed) (the kernel refuses for
       good), V(full) (on another CPU, because the wanted one has no interrupt vectors left), V(stuck) (the interrupt fired and is still
-      elsewhere), V(replaced) (a workqueue whose CPUs are isolated, so that the kernel runs it on others), V(busy) or V(failed).
+      elsewhere), V(replaced) (a workqueue whose CPUs are isolated; the kernel runs it on others), V(busy) or V(failed).
   returned: always
   type: list
   elements: dict
@@ -103,10 +103,11 @@ failures:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.step import Interrupts
-from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 
 
 def argument_spec() -> dict[str, Any]:

@@ -13,10 +13,10 @@ description:
   - Compares a drop-in of the kubelet's configuration with the host, and says what would change for the kubelet over all files and flags.
   - Changes something only with O(apply=true). Then it stops the kubelet, removes C(cpu_manager_state) and
     C(memory_manager_state) where the change does not go together with them, writes the drop-in, starts the kubelet and waits until it runs with the policy.
-    When it does not, the drop-in is put back and the kubelet started with that.
+    When it does not, the previous drop-in is restored and the kubelet started with it.
   - The node must have been drained before. The module does not talk to Kubernetes.
   - Below another O(root) than V(/) files are changed and no service is touched.
-  - A drop-in of ours under an earlier O(path) goes in the same order.
+  - A drop-in that npu.affinity wrote to an earlier O(path) is removed in the same order.
   - What was stopped is noted in C(/etc/npu-affinity/previous.json). When a run is killed before it starts the kubelet again, the next run of
     this module with O(apply=true), of M(npu.affinity.host_files) or of M(npu.affinity.unbind) does.
   - The state file is never written.
@@ -101,9 +101,10 @@ diff:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in
-from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 

@@ -10,13 +10,13 @@ module: measure_info
 short_description: Count what disturbs the workloads of NPUs for some seconds
 version_added: 1.0.0
 description:
-  - Measures, for the processes of each NPU or group of NPUs, what a bind is meant to change - how often their threads are preempted and
-    moved between CPUs, how long they wait for a CPU, how much of their memory lies on other NUMA nodes, which CPUs take the interrupts of
-    their NPUs, and how much of the pool's time other tasks use.
+  - Measures what a bind is meant to change for the processes of each NPU or group of NPUs.
+  - Counts how often their threads are preempted and moved between CPUs, how long they wait for a CPU, how much of their memory lies on other
+    NUMA nodes, which CPUs take the interrupts of their NPUs, and how much of the pool's time other tasks use.
   - Run before and after a bind, under the same load, the results can be compared side by side by P(npu.affinity.measures_table#filter), as
     playbook C(npu.affinity.measure) does.
   - Reads only. A metric that could not be read has no value and says why.
-  - Reads procfs. C(perf) is asked for the number of moves between CPUs where the kernel has no C(/proc/<pid>/sched).
+  - Reads procfs. C(perf) counts moves between CPUs if the kernel has no C(/proc/<pid>/sched).
 options:
   root:
     description: Root directory of the host's file tree.
@@ -40,13 +40,9 @@ options:
     type: int
     default: 30
 extends_documentation_fragment:
+  - npu.affinity._attributes.reads
   - npu.affinity._attributes
   - npu.affinity._processes
-attributes:
-  diff_mode:
-    support: none
-    details:
-      - This module does not modify the target.
 author:
   - npu.affinity contributors (@npu-affinity)
 seealso:
@@ -118,7 +114,7 @@ import time
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import plan_in_force

@@ -193,13 +193,14 @@ failures:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PATTERNS, PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import Migration, tables
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.step import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import find, groups_of, plan_in_force
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 
 

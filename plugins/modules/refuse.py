@@ -20,12 +20,8 @@ options:
     type: raw
     required: true
 extends_documentation_fragment:
+  - npu.affinity._attributes.reads
   - npu.affinity._attributes
-attributes:
-  diff_mode:
-    support: none
-    details:
-      - This action changes nothing.
 author:
   - npu.affinity contributors (@npu-affinity)
 """

@@ -25,12 +25,8 @@ options:
     description: What a task of O(role) registered. Required with O(role).
     type: dict
 extends_documentation_fragment:
+  - npu.affinity._attributes.reads
   - npu.affinity._attributes
-attributes:
-  diff_mode:
-    support: none
-    details:
-      - This action changes nothing.
 author:
   - npu.affinity contributors (@npu-affinity)
 """

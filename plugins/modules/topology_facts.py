@@ -329,12 +329,35 @@ ansible_facts:
               description: Whether C(npu-smi) shows a process on the chip, or V(null) when it shows nothing at all.
               type: bool
               sample: false
+        hugepages:
+          description: The huge pages of each NUMA node that the kernel offers, by their size in KiB and by node. Empty without huge pages.
+          returned: always
+          type: dict
+          sample: {"2048": {"0": 0, "1": 20480}}
+        isolation:
+          description:
+            - What sets CPUs apart. A key is there only where something does.
+            - C(isolcpus), C(nohz_full), C(rcu_nocbs) and C(irqaffinity) are the parameters of the kernel command line, as cpulists; C(flags)
+              are those of C(isolcpus).
+            - C(partitions) are the cpuset partitions of cgroup v2 at the top and among the slices of NPUs, with C(group), C(kind) (V(root) or
+              V(isolated)), C(valid) and C(cpus).
+          returned: always
+          type: dict
+          sample: {isolcpus: 2-5, flags: [managed_irq], nohz_full: 2-5}
         unlisted:
           description: NPUs on the PCI bus that C(npu-smi) does not list, with C(pci), C(family) and C(numa).
           returned: always
           type: list
           elements: dict
           sample: [{pci: "0000:41:00.0", family: a2, numa: 1}]
+        nics:
+          description:
+            - Network functions that have a driver, except virtual functions.
+            - C(distances) has the ids of NPUs by their NUMA distance to the function. C(numa) is V(null) when the kernel does not know it.
+          returned: always
+          type: list
+          elements: dict
+          sample: [{pci: "0000:7d:00.0", name: eth0, driver: hns3, numa: 0, distances: {"10": "0-1", "20": "2-7"}}]
         driver:
           description: Versions of the NPU driver.
           type: dict
@@ -506,11 +529,17 @@ ansible_facts:
         unit_environment:
           description:
             - What files other than the collection's drop-in set of E(ASCEND_RT_VISIBLE_DEVICES), E(CUDA_VISIBLE_DEVICES),
-              E(CUDA_DEVICE_ORDER) and the variables that switch in-process binding off, for those of O(units) that set any.
+              E(CUDA_DEVICE_ORDER), the variables that switch in-process binding off, and E(OMP_NUM_THREADS), E(TASK_QUEUE_ENABLE) and
+              E(LD_PRELOAD), for those of O(units) that set any.
             - C(wins) is whether systemd takes it although the drop-in says something else.
           returned: with O(units)
           type: dict
           sample: {"tp.service": {"ASCEND_RT_VISIBLE_DEVICES": {"value": "3", "file": "/etc/systemd/system/tp.service", "wins": false}}}
+        allocator:
+          description: The library of jemalloc or tcmalloc that the host has, or V(null).
+          returned: with O(units)
+          type: str
+          sample: /usr/lib64/libjemalloc.so.2
         others:
           description:
             - Network and storage functions with interrupts. C(name) is that of the interface or disk, C(irqs) the number of interrupts.
@@ -531,13 +560,13 @@ ansible_facts:
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._recorded import host_at, sentences
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 
 def argument_spec() -> dict[str, Any]:
@@ -566,10 +595,12 @@ def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
 
 def in_force(module: AnsibleModule) -> dict[str, Any] | None:
     """Return the state in force, and what applying it once more would change. Its warnings are those of the module."""
-    from ansible_collections.npu.affinity.plugins.module_utils._apply import Application  # what it imports costs more than the topology
+    from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import (
+        Application,
+    )  # what it imports costs more than the topology
     from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-    from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
-    from ansible_collections.npu.affinity.plugins.module_utils._history.entries import newest
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
 
     host = Host(module.params["root"], 90)
     known = newest(host)

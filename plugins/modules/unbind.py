@@ -20,7 +20,7 @@ description:
   - Leaves a host alone that was never bound.
   - A step that cannot be done, such as starting a unit that has been masked since, does not prevent the others. The task fails at its end with a sentence for
     each, and the record keeps what is left (RV(kept)).
-  - With some O(features) only, the history (module P(npu.affinity.history_info#module)) gets an entry. With all of them it goes.
+  - With some O(features) only, the history (module P(npu.affinity.history_info#module)) gets an entry. With all of them, it is removed.
   - A run that was killed, or in which something could not be done, is finished by the next one. The record is removed last.
 options:
   root:
@@ -32,13 +32,13 @@ options:
     description:
       - What is unbound, by default everything. With some features only, the files, units and settings of these go, and the plan, the host code
         and the record of the others stay.
-      - Their roles put them back at the next bind, unless they are switched off.
+      - Their roles apply them again at the next bind, unless they are disabled.
     type: list
     elements: str
-    choices: [slices, irq, adopt, threads, tuning, metrics, device_share, vnpu, kubelet]
+    choices: [slices, irq, nic, adopt, threads, tuning, hugepages, metrics, device_share, vnpu, kubelet]
   device_share:
     description:
-      - Whether device share is put back, too. With V(false) it stays as it is, and so does its record for a later run.
+      - Whether to restore device share, too. With V(false) it stays as it is, and so does its record for a later run.
     type: bool
     default: true
   ignore_busy:
@@ -52,11 +52,11 @@ options:
     type: bool
     default: false
   author:
-    description: Who unbinds, for the history and for the line in the journal of systemd.
+    description: Author of the change, recorded in the history and the journal of systemd.
     type: str
     default: ''
   reason:
-    description: Why, for the history and for the line in the journal of systemd.
+    description: Reason for the change, recorded in the history and the journal of systemd.
     type: str
     default: ''
   npu_smi:
@@ -82,7 +82,7 @@ EXAMPLES = r"""
     ignore_busy: true
     timeout: 90
 
-- name: Interrupts as they were, and slices as they are
+- name: Restore interrupts only
   npu.affinity.unbind:
     features: [irq]
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"
@@ -133,7 +133,7 @@ actions:
   sample: [stop npu-affinity-irq.timer, widen npu-0.slice, stop npu-1.slice, restart irqbalance.service]
 interrupts:
   description:
-    - What was put back of interrupts, workqueues and kernel threads, as in RV(npu.affinity.irq_affinity#module:npus), by PCI function.
+    - Interrupts, workqueues and kernel threads that were restored, as in RV(npu.affinity.irq_affinity#module:npus), by PCI function.
   returned: success
   type: list
   elements: dict
@@ -147,7 +147,7 @@ interrupts:
       workqueues: []
       threads: []
 settings:
-  description: The settings of the host that were put back.
+  description: Settings of the host that were restored.
   returned: success
   type: list
   elements: dict
@@ -165,7 +165,7 @@ recover:
   type: dict
   sample: {before: true, after: false}
 busy:
-  description: Cards whose device share could not be put back because a container holds them.
+  description: Cards whose device share could not be restored because a container holds them.
   returned: success
   type: list
   elements: int
@@ -191,7 +191,7 @@ kept:
   elements: str
   sample: []
 failures:
-  description: A sentence for everything that should have been put back and was not.
+  description: Sentences about what could not be restored.
   returned: success
   type: list
   elements: str
@@ -203,14 +203,14 @@ from typing import Any, Mapping, Sequence
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import without
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep, newest
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep, newest
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinity import grouped
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import KINDS
-from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import Report, unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import Report, unbind
 
 
 def argument_spec() -> dict[str, Any]:
@@ -265,7 +265,7 @@ def main() -> None:
             if report.changed and not module.check_mode:
                 log(host, params, report)
     except (OSError, ValueError, CommandError) as error:
-        module.fail_json(msg="%s. Run it again when that is settled; it goes on from here" % error)
+        module.fail_json(msg="%s. Run it again when that is settled; it continues from here" % error)
     share, affinities = report.of("device_share"), report.of("irq")
     npus = affinities.npus if affinities else []
     ignored: dict[int | None, str] = (
@@ -295,7 +295,7 @@ def main() -> None:
         "diff": diffs.add_unbind(diffs.Diff(), report).document(),
     }
     if failures:
-        module.fail_json(msg="not everything could be put back: " + "; ".join(failures), **result)
+        module.fail_json(msg="not everything could be restored: " + "; ".join(failures), **result)
     module.exit_json(**result)
 
 

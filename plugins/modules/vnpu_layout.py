@@ -77,7 +77,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 missing:
-  description: Names of the files that are not there with their checksum, for the caller to copy. None in check mode.
+  description: Names of the files to copy, which are missing or have another checksum. Empty in check mode.
   returned: success
   type: list
   elements: str
@@ -110,9 +110,10 @@ folders:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_LAYOUT
-from ansible_collections.npu.affinity.plugins.module_utils._diffs.diffs import FILES, Diff, folders
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs.diffs import FILES, Diff, folders
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import apply, layout_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import HIGHEST_CPU, compress, expand, normalize
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import HIGHEST_CPU, compress, expand, normalize
 
 NO_NODE = -1
 """The id that stands for the CPUs of no NUMA node (a kernel without NUMA); it has no memory node to bind to."""

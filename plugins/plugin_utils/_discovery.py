@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 def modules_of(package: str) -> dict[str, ModuleType]:
-    """Return the modules of a package by name, but for those whose name begins with an underscore."""
+    """Return the modules of a package by name, except for those whose name begins with an underscore."""
     folders = importlib.import_module(package).__path__
     names = sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
     return {name: importlib.import_module(f"{package}.{name}") for name in names}

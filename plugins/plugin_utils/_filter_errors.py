@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.module_utils._outside import shown_lines
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -50,9 +50,11 @@ class Cost:
 
 def play(inventory: pathlib.Path, playbook: pathlib.Path, *arguments: str) -> Cost:
     """Run a playbook on all hosts."""
-    command = [pathlib.Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, playbook, *arguments]
+    program = pathlib.Path(sys.executable).with_name("ansible-playbook")
+    command = [program, "-i", inventory, playbook, *arguments]
     environment = dict(
         os.environ,
+        PATH=f"{program.parent}:{os.environ['PATH']}",
         ANSIBLE_CONFIG=str(REPOSITORY / "ansible.cfg"),
         ANSIBLE_COLLECTIONS_PATH=str(REPOSITORY / "build"),
         ANSIBLE_LOCALHOST_WARNING="false",

@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.pci import accelerators
-from ansible_collections.npu.affinity.plugins.module_utils._runtime import archive
+from ansible_collections.npu.affinity.plugins.module_utils._apply.runtime import archive
 from tests.simulator.generate import generate
 
 RUNS = 7

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "unit/plugins/plugin_
 
 from planner_hosts import host  # noqa: E402
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place import place  # noqa: E402
 
 FLEET = 5_000

@@ -1,15 +1,17 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long plans take. ``PYTHONPATH=build python tests/benchmarks/plan.py``, from a checkout with its virtual environment.
+"""How long plans take. ``PYTHONPATH=build python -m tests.benchmarks.plan [DIR]``, from a checkout with its virtual environment.
 
-Times depend on the machine, so each is also given as a multiple of writing and reading the same topology as JSON in the same run.
+Times depend on the machine, so each is also given as a multiple of writing and reading the same topology as JSON in the same run, and
+plans as a multiple of the division that vLLM-Ascend's workers compute, on the machines of the case files below DIR or on made ones.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
+import statistics
 import sys
 import time
 import timeit
@@ -18,7 +20,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "unit/plugins/plugin_
 
 from planner_hosts import host  # noqa: E402
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
+from tests.benchmarks import upstream  # noqa: E402
 
 FLEET = 10_000
 REPEAT, ROUNDS = 20, 7
@@ -49,11 +53,38 @@ HOSTS = [
 HOSTS += [(f"A3 times {times}: {640 * times} CPUs, {16 * times} NPUs, kept", grown(times), {}) for times in (1, 2, 4, 8)]
 
 
-def best(function):
-    return min(timeit.repeat(function, number=REPEAT, repeat=ROUNDS)) / REPEAT
+def best(function, number=REPEAT):
+    return min(timeit.repeat(function, number=number, repeat=ROUNDS)) / number
 
 
-def main():
+def beside_upstream(shared: str | None) -> None:
+    """Print how many times as long as upstream's division plans take.
+
+    That is: of parsed input, together with the parsing of its CPU lists, and repeated by every worker of the machine, as it is there.
+    """
+    ratios: dict[str, list[tuple[float, float, float]]] = {}
+    for topology, cpus in upstream.machines(shared):
+        npus = [npu["id"] for npu in topology["npus"]]
+        given = upstream.parsed(topology, cpus)
+        try:
+            pools = upstream.divided(given, npus)
+            published = plan(topology, cpus=cpus, repair=False)
+            plan(topology, cpus=cpus)
+        except (LookupError, ValueError):
+            continue
+        if pools != {entry["id"]: expand(entry["pool"]) for entry in published["npus"]}:
+            raise SystemExit(f"the restated division is not the published one on {topology['npus'][0]['family']}, CPUs {cpus}")
+        alone = best(lambda given=given, npus=npus: upstream.roles(upstream.divided(given, npus)), 1)
+        read = best(lambda topology=topology, cpus=cpus: upstream.parsed(topology, cpus), 1)
+        taken = best(lambda topology=topology, cpus=cpus: plan(topology, cpus=cpus), 1)
+        ratios.setdefault(topology["npus"][0]["family"], []).append((taken / alone, taken / (alone + read), taken / alone / len(npus)))
+    print(f"{'times the division of vLLM-Ascend, median':<48}{'once':>10}{'with reading':>14}{'by each worker':>16}")
+    for name, found in [*sorted(ratios.items()), ("all", [ratio for each in ratios.values() for ratio in each])]:
+        once, whole, each = (statistics.median(ratio[place] for ratio in found) for place in range(3))
+        print(f"{name + f', {len(found)} machines':<48}{once:>10.1f}{whole:>14.1f}{each:>16.2f}")
+
+
+def main(shared: str | None = None):
     print(f"{'host':<48}{'plan':>10}{'JSON':>10}{'ratio':>8}")
     for name, topology, options in HOSTS:
         plan(topology, **options)
@@ -67,7 +98,8 @@ def main():
         plan(topology)
     taken = time.perf_counter() - start
     print(f"{FLEET} hosts, A3, half of them repaired: {taken:.1f} s, {taken / FLEET * 1e3:.2f} ms each")
+    beside_upstream(shared)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -11,12 +11,13 @@ import json
 import tempfile
 from pathlib import Path
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import refusals
@@ -99,6 +100,25 @@ def processes(record: dict) -> list[dict]:
     return found
 
 
+def users(record: dict) -> dict:
+    """Return the users of two NPUs, of which one runs outside its pool, as a record has them."""
+    pools = [entry["pool"] for entry in record["topology"]["applied"]["npus"][:2]]
+    service = {"kind": "service", "unit": "vllm.service", "engine": "", "container": None, "name": "vllm.service"}
+    container = {"kind": "container", "unit": "docker-1.scope", "engine": "docker", "container": "1" * 64, "name": "llm"}
+
+    def user(given: dict, npu: int, pids: list[int], cpus: str) -> dict:
+        processes = [{"pid": pid, "command": "python3", "devices": [f"davinci{npu}"], "cpus": cpus, "mems": "0"} for pid in pids]
+        return {**given, "npus": [{"kind": "npu", "id": npu}], "processes": processes, "cpus": cpus, "mems": "0", "witness": "open"}
+
+    away = {"title": "vllm.service (pid 70, NPU 0)", "pids": [70], "cpus": "0-3", "pool": pools[0], "next": "restart it"}
+    found = [user(service, 0, [70], "0-3"), user(container, 1, [71, 72], pools[1])]
+    return {
+        "topology": {**record["topology"], "users": found},
+        "outside": [away],
+        "outside_sentence": "1 NPU process runs outside its pool",
+    }
+
+
 @functools.cache
 def _looked() -> tuple[dict, ...]:
     records = {name: look(machine, name, bound=name != "a5-01") for name, machine in HOSTS.items() if name not in ("a2-01", "a3-01")}
@@ -113,6 +133,9 @@ def _looked() -> tuple[dict, ...]:
     records["web-01"]["topology"] |= {"npus": [], "applied": None}
     records["a2-02"]["services"] = [{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp.service", "npus": [1, 2, 9]}]
     records["a2-02"]["workloads"] = [{"name": "llm-a", "npus": [3], "units": ["llm-a.service"]}]
+    for record in records.values():
+        record["groups"] = ["training" if record["host"].startswith("a3") else "inference"]
+    records["duo-01"] |= users(records["duo-01"])
     broken = look("a2_broken", "a2-03", bound=False)
     return (*sorted(records.values(), key=lambda record: record["host"]), broken)
 

@@ -57,12 +57,12 @@ def type_into_search(page, words):
 def test_the_worst_come_first_and_every_state_has_a_word(page):
     assert page.texts("#fleet tbody .state") == [
         *["drifted"] * 2,
-        *("refused", "no answer", "bound with warnings", "not bound"),
-        *["bound"] * 4,
+        *("refused", "no answer", "bound, workloads not", "bound with warnings", "not bound"),
+        *["bound"] * 3,
         "no accelerator",
     ]
     assert hosts(page)[:2] == ["a2-01", "a3-01"]
-    assert page.texts(".tile b") == ["2", "1", "1", "0", "1", "1", "4", "1"]
+    assert page.texts(".tile b") == ["2", "1", "1", "1", "1", "1", "3", "1"]
     assert page.shows("#fleet th[aria-sort=ascending]", "State")
 
 
@@ -147,8 +147,9 @@ def test_hosts_of_one_plan_stand_together(page):
     assert page.all("#fleet tr.group") == []
 
 
-def test_services_and_workloads_of_a_host(page, small):
-    page.open(small, "#host=a2-02")
+@pytest.mark.parametrize("fragment", ["#host=a2-02", "#host=a2-02%3A9100"])
+def test_services_and_workloads_of_a_host(page, small, fragment):
+    page.open(small, fragment)
     texts = "[...row.cells].map(cell => cell.innerText.replace(/\\s+/g, ' '))"
     rows = page.run(f"return [...document.querySelectorAll('#users tbody tr')].map(row => {texts})")
     assert rows == [
@@ -374,6 +375,63 @@ def test_numbers_on_cells_can_be_read(page, small, scheme, host):
     page.scheme(scheme)
     page.open(small, f"#host={host}")
     assert page.run(CONTRAST) >= 4.5
+
+
+FAINT = """
+const part = value => { value /= 255; return value <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4; };
+const light = rgb => { const [r, g, b] = rgb.match(/[\\d.]+/g).map(Number).map(part); return .2126 * r + .7152 * g + .0722 * b; };
+const ground = one => { const own = getComputedStyle(one).backgroundColor; return /, 0\\)$/.test(own) ? ground(one.parentElement) : own; };
+const words = [...document.querySelectorAll('.tile b, .tile .state')];
+const looks = words.map(one => [getComputedStyle(one), ground(one), one.closest('.tile')]);
+for (const head of document.querySelectorAll('th.sort button')) looks.push([getComputedStyle(head, '::after'), ground(head), head]);
+return looks.map(([style, under, box]) => {
+  const [a, b] = [light(under), light(style.color)].sort((x, y) => y - x);
+  return style.opacity * getComputedStyle(box).opacity === 1 ? (a + .05) / (b + .05) : 0;
+}).reduce((one, other) => Math.min(one, other), 21);
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_tiles_without_hosts_and_arrows_of_heads_can_be_read(page, tmp_path, scheme):
+    path = tmp_path / "report.html"
+    path.write_text(report_html([{"host": "node1"}]))
+    page.scheme(scheme)
+    page.open(path)
+    assert any(not tile.is_enabled() for tile in page.all(".tile"))
+    assert page.run(FAINT) >= 4.5
+
+
+def test_sixteen_npus_have_sixteen_looks(page, small):
+    page.open(small, "#host=a3-02")
+    of_cells = "cell => getComputedStyle(cell.querySelector('.fill'))"
+    of_boxes = "box => getComputedStyle(box.querySelector('.chip'))"
+    for selector, style in ((".cell.main", of_cells), (".npu", of_boxes)):
+        looks = f"[...document.querySelectorAll('{selector}')].map({style}).map(style => style.fill + style.stroke)"
+        assert page.run(f"return new Set({looks}).size") == 16
+
+
+def test_what_differs_and_what_to_type_stand_above_the_picture(page, small):
+    page.open(small, "#host=a3-01")
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    assert page.run(top, "#drift") < page.run(top, "svg.picture")
+    assert page.texts(".command code")[0] == "ansible-playbook npu.affinity.bind --limit a3-01"
+    button = page.one(".command button")
+    button.click()
+    assert page.until(lambda: button.text == "Copied")
+
+
+def test_hosts_of_an_inventory_group_can_be_shown_alone(page):
+    choose(page, "Group", "training")
+    assert hosts(page) == ["a3-01", "a3-03", "a3-02"]
+    choose(page, "Group", "all groups")
+    assert len(hosts(page)) == 11
+
+
+def test_every_user_of_npus_is_listed_and_those_outside_come_first(page, small):
+    page.open(small, "#host=duo-01")
+    cells = page.run("return [...document.querySelectorAll('#holders tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))")
+    assert [row[0] for row in cells] == ["vllm.service (pid 70, NPU 0)\noutside its pool", "container llm (pid 71, 72, NPU 1)"]
+    assert cells[0][3].startswith("restart it") and cells[1][3] == ""
 
 
 def test_print_shows_the_picture_and_leaves_out_what_is_to_click(page, small):

@@ -39,6 +39,10 @@ ON_CONTROLLER = {
     "save",
     "fail",
     "refuse",
+    "plan_host",
+    "progress",
+    "show_plans",
+    "write_report",
     "set_stats",
     "meta",
     "include_role",
@@ -46,6 +50,17 @@ ON_CONTROLLER = {
     "include_tasks",
     "validate_argument_spec",
 }
+
+MODULES = {
+    "plan_host": "topology_facts",
+    "apply": "host_files",
+    "verify_host": "binding_info",
+    "unbind_host": "unbind",
+    "measure_host": "measure_info",
+    "collect_host": "host_archive",
+    "check_health": "command",
+}
+"""The modules that actions of the controller run on hosts; where role plan does not gather, plan_host runs none."""
 
 
 class Run:
@@ -55,6 +70,10 @@ class Run:
         self.status = process.returncode
         self.output = process.stdout + process.stderr
         self.results = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+        for entry in self.results:
+            collection, dot, action = entry["action"].rpartition(".")
+            without = action == "plan_host" and entry["outcome"] == "ok" and "ansible_facts" not in entry["result"]
+            entry["action"] = f"{collection}{dot}{action if without else MODULES.get(action, action)}"
 
     def of(self, host, outcome=None):
         return [entry for entry in self.results if entry["host"] == host and outcome in (None, entry["outcome"])]

@@ -25,8 +25,8 @@ BLOCK = re.compile(r"(?P<comment><!--(?:(?!-->).)*-->\n)?^```(?P<language>\w*)\n
 EXPRESSION = re.compile(r"^\{\{.*?\}\}$", re.MULTILINE | re.DOTALL)
 ITEM = re.compile(r"^(?P<comment>(?:#.*\n)*)(?P<text>- .*\n(?:(?:[ ].*)?\n)*)", re.MULTILINE)
 NOT_RUN = re.compile(r"not run by the tests: \w+")
-IN_CHECK_MODE = "Command would have run if not in check mode"
-ROOTED = sorted({path.stem for path in REPOSITORY.glob("plugins/modules/*.py")} - {"archive_info", "save", "say"})
+IN_CHECK_MODE = {"Command would have run if not in check mode", "Nothing is packed in check mode."}
+ROOTED = sorted(path.stem for path in REPOSITORY.glob("plugins/modules/*.py") if "\n  root:\n    description:" in path.read_text())
 """Modules with an option ``root``."""
 ON_HOST = {
     "etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n",
@@ -173,7 +173,7 @@ def test_every_task_of_the_documents_runs(hosts):
     done = run(hosts, plays)
     assert failures(done) == [], "\n".join(failures(done))
     wanted = [task["name"] for play in plays[2:] for task in play["tasks"]]
-    ran = {entry["task"] for entry in done.results if entry["outcome"] == "ok" or entry["result"].get("msg") == IN_CHECK_MODE}
+    ran = {entry["task"] for entry in done.results if entry["outcome"] == "ok" or entry["result"].get("msg") in IN_CHECK_MODE}
     assert set(wanted) - ran == set()
     assert len(wanted) > 130
 

@@ -176,8 +176,8 @@ def test_what_somebody_edited_is_put_right_and_nothing_else_is_written(bound):
     assert again.changed("straight") == 0
 
 
-OFF = {f"npu_affinity_{name}_enabled": False for name in ("irq", "tuning", "device_share", "metrics")}
-TUNED = {"npu_affinity_tuning_enabled": True, "npu_affinity_swappiness": 0, "npu_affinity_metrics_enabled": True}
+OFF = {f"npu_affinity_{name}_enabled": False for name in ("irq", "device_share", "metrics")} | {"npu_affinity_tuning": {}}
+TUNED = {"npu_affinity_tuning": {"swappiness": 0}, "npu_affinity_metrics_enabled": True}
 FAILURES = 12
 
 

@@ -71,7 +71,7 @@ def test_the_first_bind_of_an_a2_and_what_one_variable_changes(fleet):
     assert run.files("a2") == ({UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"}, set())
     drop_in = (hosts.tree("a2") / UNITS[1:] / "tp2.service.d/50-npu-affinity.conf").read_text()
     assert "Slice=npu.slice\nAllowedCPUs=96-143\nAllowedMemoryNodes=4-5\n" in drop_in
-    run = hosts.play("bind", npu_affinity_irq_interval="1h")
+    run = hosts.play("bind", npu_affinity_interval="1h")
     assert run.files("a2") == (
         {UNITS + "npu-affinity-irq.timer"},
         {UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"},
@@ -147,16 +147,16 @@ def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fl
 
 
 def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, monkeypatch):
-    """And a picture of each host, below a folder that need not be there; a plan that a bind refuses is shown all the same."""
+    """And a file of all plans, below a folder that need not be there; a plan that a bind refuses is shown all the same."""
     hosts = fleet(a2="a2_8x24", overlapping="a2_4x48")
-    hosts.give({"overlapping": {"npu_affinity_repair": False}, "a2": {"npu_affinity_governor": "performance"}})
+    hosts.give({"overlapping": {"npu_affinity_repair": False}, "a2": {"npu_affinity_metrics_textfile": "/metrics/npu.prom"}})
     before = hosts.snapshot("a2")
     monkeypatch.setenv("PWD", str(tmp_path))
-    run = hosts.play("plan", npu_affinity_pictures="some/pictures")
+    run = hosts.play("plan", npu_affinity_plan_file="some/plans/fleet.json")
     assert touched(before, hosts.snapshot("a2")) == set()
-    assert {path.name for path in (tmp_path / "some/pictures").iterdir()} == {"a2.svg", "overlapping.svg"}
+    assert {path.name for path in (tmp_path / "some/plans").iterdir()} == {"fleet.json", "fleet.md"}
     assert not run.of("a2", "failed") and "share CPUs" in run.failure("overlapping")
-    (lines,) = (entry["result"]["msg"] for entry in run.results if entry["task"].endswith("Show the plan"))
+    (lines,) = (entry["result"]["lines"] for entry in run.results if entry["action"].endswith("show_plans"))
     shown, refused = "\n".join(lines).split("\n\n")
     assert refused.startswith("overlapping:\n")
     assert "pools OVERLAP" in refused and "violation" in refused and "A bind refuses this plan." in refused
@@ -164,7 +164,7 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert title == "a2:" and table[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
     assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
-    assert "remark     npu_affinity_governor has no effect here, because" in table
+    assert "remark     npu_affinity_metrics_textfile has no effect here, because" in table
 
 
 def test_a_lost_npu_is_named_and_the_others_keep_everything(fleet):

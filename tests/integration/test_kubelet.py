@@ -85,7 +85,7 @@ def test_what_a_kubelet_would_not_take_is_refused_before_anything_is_touched(fle
     before = {host: hosts.snapshot(host) for host in hosts.hosts}
     run = hosts.play("bind", npu_affinity_kubelet_enabled=True)
     assert run.status
-    assert "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("blind")
+    assert "The kubelet reads no folder of drop-ins. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("blind")
     assert "are all CPUs of the host" in run.failure("greedy")
     assert "gave to containers: 16-17 of 0f2a4c1e/worker (which holds 16-19)" in run.failure("held")
     assert {host: hosts.snapshot(host) for host in hosts.hosts} == before

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 
-from ansible_collections.npu.affinity.plugins.module_utils._installed import LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY
 from tests.integration.conftest import touched
 from tests.integration.test_fleet import UNITS
 from tests.integration.test_verify import MACHINE
@@ -24,14 +24,13 @@ EVERYTHING = {
     "npu_affinity_batches": ["100%"],
     "npu_affinity_device_share_enabled": True,
     "npu_affinity_threads_enabled": True,
-    "npu_affinity_tuning_enabled": True,
     "npu_affinity_metrics_enabled": True,
-    "npu_affinity_swappiness": "10",
+    "npu_affinity_tuning": {"swappiness": "10"},
     "npu_affinity_vnpu_enabled": True,
     "npu_affinity_housekeeping": "1",
     "npu_affinity_irqbalance": "stop",
     "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}],
-    "npu_affinity_must_be_bound": True,
+    "npu_affinity_fail_on": ["drift", "unbound"],
 }
 OLD_RULE = '# Managed by npu.affinity: changes are overwritten.\nACTION=="bind", SUBSYSTEM=="pci", ATTR{vendor}=="0x19e5"\n'
 OLD_TIMER = "# Managed by npu.affinity: changes are overwritten.\n[Timer]\nOnActiveSec=2min\n[Install]\nWantedBy=timers.target\n"
@@ -63,7 +62,7 @@ def test_a_host_without_accelerators_is_not_changed(fleet, tmp_path):
 
 def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
     hosts = fleet(gpus=GPUS)
-    tree, variables = hosts.tree("gpus"), {"npu_affinity_housekeeping": "1", "npu_affinity_must_be_bound": True}
+    tree, variables = hosts.tree("gpus"), {"npu_affinity_housekeeping": "1", "npu_affinity_fail_on": ["drift", "unbound"]}
     before = hosts.snapshot("gpus")
     bound = hosts.play("bind", **variables)
     assert bound.status == 0, bound.output

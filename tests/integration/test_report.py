@@ -32,8 +32,8 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     before = {host: hosts.snapshot(host) for host in hosts.hosts}
 
     page, files = tmp_path / "report.html", tmp_path / "files"
-    variables = {"npu_affinity_report": str(page), "npu_affinity_reports": str(files), "npu_affinity_report_title": "Site"}
-    run = hosts.play("report", npu_affinity_compare_batches=[2], **variables)
+    variables = {"npu_affinity_report": str(page), "npu_affinity_reports": str(files)}
+    run = hosts.play("report", **variables)
     for host in hosts.hosts:
         assert touched(before[host], hosts.snapshot(host)) == set(), host
         assert run.changed(host) == 0
@@ -45,7 +45,12 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     assert "npu-smi cannot answer" in found["refused"]["why"]
     assert "Connection refused" in found["silent"]["why"]
     assert f"The page is {page}" in run.output
-    assert "batch 3 of 3, 5 of 5 hosts: 1 as bound, 2 never bound, 1 drifted, 1 unreachable\n" in run.output
+    assert run.summary["states"] == {
+        "as bound": ["bound"],
+        "never bound": ["refused", "unbound"],
+        "drifted": ["drifted"],
+        "unreachable": ["silent"],
+    }
     assert [(user["name"], user["pool"]) for user in found["bound"]["users"]] == [("a.service", "0-15,32-47")]
     assert found["bound"]["labels"] == ["plan in force", "kernel"]
     assert sorted(path.name for path in files.glob("*.json")) == ["bound.json", "drifted.json", "refused.json", "unbound.json"]
@@ -71,12 +76,12 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
         "report",
         npu_affinity_report=str(page),
         npu_affinity_report_from=folders,
-        npu_affinity_report_earlier=folders,
+        npu_affinity_report_runs=folders,
         npu_affinity_report_strategies=["even_split"],
-        npu_affinity_report_measures=[str(measured.parent)],
+        npu_affinity_measures=str(measured.parent),
     )
     assert again.status == 0, again.output
-    assert again.modules("localhost") == ["ansible.builtin.copy"]
+    assert again.modules("localhost") == []
     found = hosts_of(page)
     del states["silent"]
     assert {name: host["state"] for name, host in found.items()} == states

@@ -29,7 +29,6 @@ def test_absolute_links_of_an_image_lead_nowhere_else(fleet, tmp_path):
     variables = {
         "npu_affinity_vnpu_enabled": True,
         "npu_affinity_vnpu_folder": "/opt/hami-vnpu-core",
-        "npu_affinity_vnpu_shared_region": "/opt/hami-shared-region",
         "npu_affinity_vnpu_files": [{"name": "limiter", "src": __file__, "sha256": hashlib.sha256(limiter).hexdigest()}],
     }
     bound = hosts.play("bind", **variables)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from tests.integration.conftest import touched
 
 MACHINE = {
@@ -98,9 +98,8 @@ def test_workers_are_placed_watched_and_released(fleet):
     assert drifted.status != 0
     assert f"acl threads of NPU 0: expected CPUs {plan[0]['acl']}, found CPUs 0-31 of thread 4501 (acl_thread)" in drifted.output
     assert "npu-affinity-threads.timer: expected OnUnitActiveSec=1min, found OnUnitActiveSec=1h" in drifted.output
-    assert hosts.play("bind", **THREADS, **TEAM, npu_affinity_threads_timer=False).status == 0
+    assert hosts.play("bind", **THREADS, **TEAM).status == 0
     assert placed(tree, 4500) == (plan[0]["main"], plan[0]["acl"], plan[0]["release"], plan[0]["main"])
-    assert not list(tree.glob(UNIT + "*")) and (tree / "etc/npu-affinity/threads.json").exists()
 
     undone = hosts.play("unbind")
     assert undone.status == 0, undone.output
@@ -131,9 +130,9 @@ def test_memory_follows_the_threads_within_its_limit(fleet):
     tool.parent.mkdir(parents=True, exist_ok=True)
     tool.write_text(f"#!/bin/sh\nsed -i 's/N0=131072 N1=131072/N0=262144/' {maps}\n")
     tool.chmod(0o755)
-    migrate = {**THREADS, "npu_affinity_threads_memory": "migrate", "npu_affinity_memory": "strict"}
+    migrate = {**THREADS, "npu_affinity_threads_memory_limit": 4096, "npu_affinity_memory": "strict"}
 
-    refused = hosts.play("bind", **migrate, npu_affinity_threads_memory_limit=100)
+    refused = hosts.play("bind", **{**migrate, "npu_affinity_threads_memory_limit": 100})
     assert refused.status != 0
     assert "512 MiB of memory would move, and npu_affinity_threads_memory_limit is 100 MiB" in refused.failure("a2")
     assert placed(tree, 4000) == ("0-31",) * 4 and "N1=" in maps.read_text()

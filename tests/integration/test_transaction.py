@@ -28,7 +28,7 @@ def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
     assert run.status != 0
     reason = run.failure("host")
     assert "/etc/npu-affinity/history cannot be written" in reason, run.output
-    assert "All files, device share settings and threads were put back as they were" in reason
+    assert "All files, device share settings and threads were restored" in reason
     assert shares(tree) == [] and state_of(hosts) == before
     (tree / HISTORY).unlink()
     assert hosts.play("bind", **SHARED, **THREADS).status == 0

@@ -18,11 +18,7 @@ LINK = "/etc/systemd/system/multi-user.target.wants/npu-affinity-tuning.service"
 ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
 TUNED = {
     **ALL_AT_ONCE,
-    "npu_affinity_tuning_enabled": True,
-    "npu_affinity_governor": "performance",
-    "npu_affinity_numa_balancing": 0,
-    "npu_affinity_transparent_hugepages": "never",
-    "npu_affinity_swappiness": 0,
+    "npu_affinity_tuning": {"governor": "performance", "numa_balancing": 0, "transparent_hugepages": "never", "swappiness": 0},
 }
 
 
@@ -86,11 +82,10 @@ def test_settings_are_given_compared_taken_back_and_undone(hosts):
     drift = {entry["object"]: (entry["expected"], entry["found"]) for entry in result(drifted, "server", "binding_info")["drift"]}
     assert drift == {"governor": ("performance", "performance (1 of 2), powersave (1 of 2)"), UNIT: ("a file", "no such file")}
 
-    less = {name: value for name, value in TUNED.items() if name in ("npu_affinity_tuning_enabled", "npu_affinity_swappiness")}
-    assert hosts.play("bind", "--limit", "server", **less).status == 0
+    assert hosts.play("bind", "--limit", "server", npu_affinity_tuning={"swappiness": 0}).status == 0
     assert values(hosts) == {**BEFORE, SWAPPINESS: "0"}
     assert (hosts.tree("server") / UNIT[1:]).exists()
-    nothing = hosts.play("bind", "--limit", "server", npu_affinity_tuning_enabled=True)
+    nothing = hosts.play("bind", "--limit", "server", npu_affinity_tuning={"swappiness": ""})
     assert nothing.status == 0, nothing.output
     assert values(hosts) == BEFORE
     assert not (hosts.tree("server") / UNIT[1:]).exists() and not (hosts.tree("server") / LINK[1:]).exists()

@@ -112,7 +112,7 @@ def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     irqbalance = tree / "etc/systemd/system/multi-user.target.wants/irqbalance.service"
     assert not irqbalance.is_symlink()
     reboot(tree)
-    assert hosts.play("bind", npu_affinity_irq_interval="1h", **SHARED).status == 0
+    assert hosts.play("bind", npu_affinity_interval="1h", **SHARED).status == 0
     assert irqbalance.is_symlink(), "without stop it is what it was"
     lose_card(tree, 3)
     lost = state(tree)

@@ -121,9 +121,9 @@ CHANGES = {
 
 def said(run, host):
     """The lines of a host, without its name."""
-    (text,) = (entry["result"]["msg"] for entry in run.of(host, "ok") if entry["task"].endswith("Say what differs"))
-    assert all(line.startswith(host + ": ") for line in text.splitlines())
-    return [line.partition(": ")[2] for line in text.splitlines()]
+    (lines,) = (entry["result"]["lines"] for entry in run.of(host, "ok") if entry["action"].endswith("binding_info"))
+    assert all(line.startswith(host + ": ") for line in lines)
+    return [line.partition(": ")[2] for line in lines]
 
 
 def suite_of(folder, host):
@@ -154,7 +154,12 @@ def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet,
     services = "{{ [{'unit': 'vllm@0.service', 'npus': [9 if inventory_hostname == 'refused' else 0]}] }}"
     reports = tmp_path / "reports" / "of today"
     before = {host: hosts.snapshot(host) for host in hosts.hosts}
-    variables = {**VARIABLES, "npu_affinity_services": services, "npu_affinity_reports": str(reports), "npu_affinity_must_be_bound": True}
+    variables = {
+        **VARIABLES,
+        "npu_affinity_services": services,
+        "npu_affinity_reports": str(reports),
+        "npu_affinity_fail_on": ["drift", "unbound"],
+    }
     run = hosts.play("verify", **variables)
     assert run.status == 2, run.output
     assert sorted(path.name for path in reports.iterdir()) == sorted(f"{host}.{kind}" for host in hosts.hosts for kind in ("json", "xml"))
@@ -196,14 +201,59 @@ def test_settings_that_changed_since_the_bind_are_a_remark_and_hide_no_drift(fle
     assert found[0] == found[1] and len(found[0]) == 1
 
 
+def test_a_muted_finding_is_listed_and_does_not_fail_until_it_expires(fleet, tmp_path):
+    hosts = fleet(a="i310_pro")
+    assert hosts.play("bind").status == 0
+    (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
+    mute = {"code": "NPU_FILE_CHANGED", "hosts": ["a*"], "until": "2100-01-01", "reason": "ticket 7"}
+    run = hosts.play("verify", npu_affinity_mute=[mute], npu_affinity_reports=str(tmp_path))
+    assert run.status == 0 and run.summary["states"] == {"as bound": ["a"]}, run.output
+    assert "likely manual change: removed [NPU_FILE_CHANGED]; muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
+    assert "remark on a: NPU_FILE_CHANGED (1) is muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
+    assert not list(suite_of(tmp_path, "a").iter("failure")) and len(list(suite_of(tmp_path, "a").iter("skipped"))) == 1
+    for changed, sentence in (
+        ({"until": "2026-01-01"}, "the mute of NPU_FILE_CHANGED (ticket 7) expired at 2026-01-01 00:00 UTC"),
+        ({"hosts": ["b*"]}, "1 of "),
+        ({"code": "NPU_FILE_CHANGE"}, "did you mean NPU_FILE_CHANGED?"),
+    ):
+        run = hosts.play("verify", npu_affinity_mute=[{**mute, **changed}])
+        assert run.status == 2 and sentence in run.output, run.output
+
+
+def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):
+    """One service, a worker for each NPU: as vLLM-Ascend 0.24 binds the second data-parallel shard, on the pool of local rank 0."""
+    workers = [{"npu": npu, "pid": 4711 + 10 * npu, "comm": "VLLM", "cpus": "0-15"} for npu in (0, 1)]
+    hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": workers}})
+    by_host = {"npu_affinity_batches": ["100%"]}
+    run = hosts.play("bind", **by_host, npu_affinity_bound_by="workers", npu_affinity_engine_version="0.24.0")
+    assert run.status == 0, run.output
+    ranks = "chooses the pool of a worker by its local rank: rank 0 takes 0-15 (NPU 0), rank 1 takes 16-31 (NPU 1)."
+    assert ranks in " ".join(run.output.split()), run.output
+    run = hosts.play("verify", npu_affinity_bound_by="workers")
+    away = "1 NPU process runs outside its pool: VLLM.service (pid 4721, NPU 1) on CPUs 0-15, pool 16-31"
+    assert run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
+    assert run.summary["hosts"]["host"]["reasons"] == [away]
+    assert "(pid 4721, NPU 1) runs in the pool of NPU 0, likely because vLLM-Ascend" in run.output, run.output
+    run = hosts.play("bind", **by_host)
+    assert run.status == 0, run.output
+    assert hosts.play("verify").summary["states"] == {"as bound": ["host"]}, "the host's slices bind a service with both NPUs to both pools"
+
+
 def test_work_that_runs_elsewhere_is_a_state_and_a_failure_only_on_request(fleet, tmp_path):
     worker = {"npu": 1, "pid": 4711, "comm": "python"}
     hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": [worker]}})
     away = "1 NPU process runs outside its pool: python.service (pid 4711, NPU 1) on CPUs 0-31, pool 0-15"
     run = hosts.play("bind")
     assert run.status == 0 and f"host: {away}" in run.output and f"remark on host: {away}" in run.output, run.output
+    run = hosts.play("bind")
+    assert run.summary["states"] == {"unchanged": ["host"]} and run.output.count(f"remark on host: {away}") == 1, run.output
     run = hosts.play("verify", npu_affinity_reports=str(tmp_path))
     assert run.status == 0 and run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
     assert json.loads((tmp_path / "host.json").read_text())["outside"][0]["cpus"] == "0-31"
-    must = hosts.play("verify", npu_affinity_workloads_must_be_bound=True)
+    must = hosts.play("verify", npu_affinity_fail_on=["drift", "workloads"])
     assert must.status == 2 and must.summary["hosts"]["host"]["reasons"] == [away]
+    for options in [(), ("--check",)]:
+        must = hosts.play("bind", *options, npu_affinity_fail_on=["drift", "workloads"])
+        found = must.summary["hosts"]["host"]
+        assert must.status == 2 and found["reasons"] == [f"Check that work runs in its pools, if it must: {away}"], must.output
+        assert must.summary["states"] == {"failed": ["host"]} and found["remarks"] == [], must.output

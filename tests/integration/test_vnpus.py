@@ -215,6 +215,6 @@ def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(flee
     assert unit.returncode == 1
     assert re.search("^card 1: chip 0 is not on, because a container holds the card", unit.stdout, re.MULTILINE)
     assert shares(tree) == ["0:0"]
-    assert hosts.play("bind", **SHARED, npu_affinity_device_share=False).status == 0
+    assert hosts.play("bind", **{**SHARED, "npu_affinity_device_share_enabled": False}).status == 0
     assert shares(tree) == []
     assert boot(tree) == {}, "nothing is shared, so that nothing is to be set at boot"

@@ -24,10 +24,10 @@ from tests.integration.conftest import Run
 from tests.lab import image
 from tests.lab.image import ARCHITECTURE
 from tests.lab.machine import BOOTED, PATIENCE, Machine
-from tests.lab.shapes import A2, A3, HYBRID, NONE, NVME, ODD, V1
+from tests.lab.shapes import A2, A3, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, V1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, A2]
+SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, A2]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
 collect_ignore = [] if ARCHITECTURE == "arm64" else ["test_aarch64.py"]
 collect_ignore += [] if image.NAME == "engines" else ["test_engines.py"]

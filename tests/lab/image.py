@@ -4,8 +4,9 @@
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
 ``python -m tests.lab.image`` builds it in a minute or two where none is kept that is made of the same files. ``LAB_ARCH`` is amd64
-(default) or arm64, ``LAB_IMAGE`` lab (default) or engines, ``LAB_SUITE`` the release of Debian: one of :data:`SUITES`, by default that of
-the kind of image. Needs root, for mmdebstrap keeps file owners.
+(default) or arm64, ``LAB_IMAGE`` lab (default), engines or engines-v1 (older engines, on a kernel that has cpusets of cgroup v1),
+``LAB_SUITE`` the release of Debian: one of :data:`SUITES`, by default that of the kind of image. Needs root, for mmdebstrap keeps file
+owners.
 
 Packages come from the Debian mirror that this machine's apt uses, and where it uses none from the one that mmdebstrap takes by default.
 
@@ -55,7 +56,8 @@ class Kind:
 
 
 ENGINES = ("docker.io", "docker-cli", "docker-compose", "containerd", "podman", "crun", "runc", "busybox-static")
-KINDS = {"lab": Kind("bookworm"), "engines": Kind("trixie", ENGINES, "4G")}
+ENGINES_V1 = ("docker.io", "apparmor", "containerd", "podman", "crun", "runc", "busybox-static")
+KINDS = {"lab": Kind("bookworm"), "engines": Kind("trixie", ENGINES, "4G"), "engines-v1": Kind("bookworm", ENGINES_V1, "4G")}
 NAME = os.environ.get("LAB_IMAGE", "lab")
 SUITES = ("bullseye", "bookworm", "trixie", "testing")
 """Debian 11 (kernel 5.10, systemd 247, no merged /usr), 12 (6.1, 252), 13 (6.12, 257) and the next one (7.2, 262)."""

@@ -66,6 +66,14 @@ def in_their_slices(claims, machine, plan, look=None):
         )
 
 
+def as_planned(claims, machine, plan, look=None):
+    """Claim that slices and interrupts, and what belongs to them, have the CPUs of the plan; return what the kernel says."""
+    look = look or machine.look()
+    in_their_slices(claims, machine, plan, look)
+    on_their_cpus(claims, machine, plan, look)
+    return look
+
+
 def pin(machine, interrupts, cpu):
     machine.run(f"for n in {' '.join(map(str, interrupts))}; do echo {cpu} >/proc/irq/$n/smp_affinity_list; done")
 

@@ -48,7 +48,8 @@ class Node:
 class Shape:
     """A machine. Each node is a die with ``cores`` cores of ``threads`` threads; ``per_socket`` nodes share a socket.
 
-    ``cgroup`` is v2, hybrid or v1.
+    ``cgroup`` is v2, hybrid or v1; ``nvme`` and ``nic`` are the nodes of a disk and of a network function, which nothing answers;
+    ``words`` are more of the kernel command line.
     """
 
     name: str
@@ -60,7 +61,9 @@ class Shape:
     per_socket: int = 1
     distances: tuple[tuple[int, ...], ...] = ()
     nvme: int | None = None
+    nic: int | None = None
     cgroup: str = "v2"
+    words: str = ""
 
     @property
     def saveable(self):
@@ -129,6 +132,9 @@ class Shape:
             if self.nvme == number:
                 arguments += ["-blockdev", "driver=null-co,node-name=nvme0,size=67108864,read-zeroes=on"]
                 devices.append("nvme,serial=lab,drive=nvme0")
+            if self.nic == number:
+                arguments += ["-netdev", "hubport,id=near,hubid=0"]
+                devices.append("virtio-net-pci,netdev=near,disable-legacy=on,romfile=")
             if devices:
                 bus = 32 + number * (208 // len(self.nodes))
                 arguments += ["-device", f"pxb-pcie,id=px{number},bus=pcie.0,numa_node={number},bus_nr={bus}"]
@@ -150,7 +156,7 @@ class Shape:
         words += ["nowatchdog systemd.service_watchdogs=0 rcupdate.rcu_cpu_stall_suppress=1"]
         words += [f"systemd.mask={unit}.service" for unit in IDLE]
         words += [f"nr_cpus={self.cpus}", "modprobe.blacklist=kvm_amd,kvm_intel"]
-        words += [f"davinci_mock.device_id={'0xd803' if self.family == 'a3' else '0xd802'}"]
+        words += [f"davinci_mock.device_id={'0xd803' if self.family == 'a3' else '0xd802'}", self.words]
         return ["-kernel", str(KERNEL), "-initrd", str(INITRD), "-append", " ".join(words)]
 
 
@@ -183,11 +189,12 @@ ODD = Shape(
 )
 NVME = Shape(
     name="nvme",
-    about="2 nodes of 6 CPUs with one NPU each, and an NVMe disk, whose queues' interrupts the kernel manages",
+    about="2 nodes of 6 CPUs with one NPU each, a network function, and an NVMe disk, whose queues' interrupts the kernel manages",
     family="a2",
     nodes=(Node(512, 1),) * 2,
     cores=6,
     nvme=0,
+    nic=0,
 )
 V1 = Shape(
     name="v1",
@@ -199,6 +206,13 @@ V1 = Shape(
 )
 NONE = Shape(name="none", about="2 nodes of 2 CPUs, no accelerator", family="a2", nodes=(Node(384),) * 2, cores=2)
 HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
+ISOLATED = dataclasses.replace(
+    V1,
+    name="isolated",
+    about="2 nodes of 6 CPUs, one NPU on each; the kernel command line sets CPUs apart",
+    cgroup="v2",
+    words="isolcpus=domain,managed_irq,4-5 nohz_full=4-6 irqaffinity=0-1",
+)
 ENGINES = Shape(
     name="engines",
     about="2 nodes of 6 CPUs, one NPU on each, with memory for container engines",
@@ -206,6 +220,7 @@ ENGINES = Shape(
     nodes=(Node(1024, 1),) * 2,
     cores=6,
 )
+ENGINES_V1 = dataclasses.replace(ENGINES, name="engines-v1", about="cgroup v1; otherwise as engines", cgroup="v1")
 
 
 @functools.cache

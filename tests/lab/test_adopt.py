@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Work that holds NPUs before the first bind: does it get their CPUs while it runs, and its own back? Containers only in image engines."""
+"""Work that holds NPUs before the first bind: does it get their CPUs while it runs, and its own back? Containers in images of engines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from tests.lab import image
 from tests.lab.conftest import changes, drift, plan_of, success
-from tests.lab.kernel import numbers
+from tests.lab.kernel import main_process, numbers
 from tests.lab.machine import PATIENCE
-from tests.lab.shapes import A2, ENGINES, V1
-from tests.lab.test_engines import PREPARE
+from tests.lab.shapes import A2, ENGINES, ENGINES_V1, V1
+from tests.lab.test_engines import INSTALL, PREPARE
 
-WITH_ENGINES = image.NAME == "engines"
-SHAPES = [A2] if WITH_ENGINES else [A2, V1]
-LATE = "by-late"
+CONTAINERS = {"engines": ("docker", "podman", "quadlet", "ctr"), "engines-v1": ("docker", "podman")}.get(image.NAME, ())
+SHAPES = {"engines": [ENGINES], "engines-v1": [ENGINES_V1]}.get(image.NAME, [A2, V1])
+LATE, WATCHER = "by-late", "npu-affinity-adopt.service"
 # Shares no code with the collection: processes by the last word of their commands, the CPUs of all threads, and the process itself.
 WITNESS = r"""
 import glob, json, os, re
@@ -47,14 +47,29 @@ def own():
 threading.Thread(target=own, daemon=True).start()
 time.sleep(86400)
 """
-IN_CONTAINER = "sh -c 'exec 3</dev/davinci0; trap exit TERM; sleep 86400 & wait'"
-RUN = "run --detach --network=host --device=/dev/davinci{} --name {} infer %s {}" % IN_CONTAINER.replace("davinci0", "davinci{}")
+RESETS = """import os, sys, time
+held = open(sys.argv[1])
+while True:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    time.sleep(0.1)
+"""
+JOURNAL = "journalctl --quiet --output=cat --unit=npu-affinity-adopt _COMM=python3"
+SESSION = "setsid systemd-run --quiet --scope --unit=session-1 --slice=user-0.slice"
+PROGRAM_IN_CONTAINER = "sh -c 'exec 3</dev/davinci{number}; trap exit TERM; sleep 86400 & wait' by-{form}"
+RUN = "{form} run --detach --restart=always --network=host --device=/dev/davinci{number} --name by-{form} infer " + PROGRAM_IN_CONTAINER
+QUADLET = "[Container]\nImage=localhost/infer\nNetwork=host\nAddDevice=/dev/davinci{number}\nExec=" + PROGRAM_IN_CONTAINER + f"\n{INSTALL}"
+START = {
+    "docker": RUN,
+    "podman": RUN,
+    "quadlet": "systemctl daemon-reload && systemctl start by-quadlet",
+    "ctr": "ctr run --detach --device=/dev/davinci{number} docker.io/library/infer:latest by-ctr " + PROGRAM_IN_CONTAINER,
+}
 
 
-def service(machine, name, words):
-    """Install and start a service that runs the program."""
-    machine.write(f"/etc/systemd/system/{name}.service", f"[Service]\nExecStart=/usr/bin/python3 /run/hold.py {words} {name}\n")
-    machine.run(f"systemctl daemon-reload && systemctl start {name}.service")
+def install(machine, name, words):
+    """Install a service that runs the program."""
+    machine.write(f"/etc/systemd/system/{name}.service", f"[Service]\nExecStart=/usr/bin/python3 /opt/hold.py {words} {name}\n{INSTALL}")
+    machine.run(f"systemctl daemon-reload && systemctl enable {name}.service")
 
 
 def look(machine, names):
@@ -81,50 +96,115 @@ def pools(machine):
 
 def start(machine):
     """Start work of each kind, and return the number of the device that each holds."""
-    machine.write("/run/hold.py", PROGRAM)
-    service(machine, "by-service", "/dev/davinci1 0")
-    machine.run("setsid python3 /run/hold.py /dev/davinci0 by-process </dev/null >/dev/null 2>&1 &")
+    machine.write("/opt/hold.py", PROGRAM)
+    install(machine, "by-service", "/dev/davinci1 0")
+    machine.run(f"systemctl start by-service; {SESSION} python3 /opt/hold.py /dev/davinci0 by-process </dev/null >/dev/null 2>&1 &")
     held = {"by-service": 1, "by-process": 0}
-    if WITH_ENGINES:
+    if CONTAINERS:
         machine.run(f"set -e\n{PREPARE}")
-        for engine, number in (("docker", 1), ("podman", 0)):
-            name = f"by-{engine}"
-            machine.run(f"{engine} {RUN.format(number, name, number, name)}")
-            held[name] = number
+    for place, form in enumerate(CONTAINERS):
+        held[f"by-{form}"] = number = 1 - place % 2
+        if form == "quadlet":
+            machine.write("/etc/containers/systemd/by-quadlet.container", QUADLET.format(form=form, number=number))
+        machine.run(START[form].format(form=form, number=number))
     return held
+
+
+def in_their_pools(claims, machine, held, when):
+    """Claim that work comes to the pools of its NPUs, and return what the witness saw."""
+    pool, deadline = pools(machine), time.monotonic() + PATIENCE
+    while (found := look(machine, held)) and time.monotonic() < deadline:
+        if all(together(found, name) == pool[number] for name, number in held.items()):
+            break
+        time.sleep(1)
+    for name, number in sorted(held.items()):
+        claims.equal(f"{name}: Cpus_allowed_list of all threads {when}", together(found, name), pool[number])
+    return found
+
+
+def given_back(claims, lab, machine, names, everything):
+    """Unbind, claim that work has all CPUs again, and return what the witness saw."""
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    released = look(machine, names)
+    for name in names:
+        claims.equal(f"{name}: CPUs after unbind", together(released, name), everything)
+    claims.equal("drop-ins", machine.run("ls -d /etc/systemd/system/by-*.d /run/systemd/system.control/by-* 2>/dev/null || true"), "")
+    claims.equal("the watching service", machine.run(f"systemctl is-active {WATCHER} || true").strip(), "inactive")
+    return released
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     """Running work: bind with npu_affinity_adopt=always, work that starts later, unbind"""
-    machine = lab.fresh(ENGINES if WITH_ENGINES else shape)
+    machine = lab.fresh(shape)
     held = start(machine)
     before = look(machine, held)
     everything = together(before, "by-process")
-    run = lab.play(machine, "bind", npu_affinity_adopt="always")
-    claims.equal("exit status of bind", success(run), (0, ""))
-    pool, after = pools(machine), look(machine, held)
-    for name, number in sorted(held.items()):
-        claims.equal(f"{name}: Cpus_allowed_list of all threads, from {before[name][1]}", together(after, name), pool[number])
+    # No engine says that what ctr starts, a shell and its child, is a container.
+    work = {"engines": "1 unit, 3 containers and 3 processes", "engines-v1": "1 unit, 2 containers and 1 process"}
+    work = work.get(image.NAME, "1 unit and 1 process")
+    for words, said in (["--check"], f"{work} would be adopted"), ([], f"{work} adopted"):
+        run = lab.play(machine, "bind", *words, npu_affinity_adopt="always")
+        claims.equal(f"exit status of bind {words}", success(run), (0, ""))
+        claims.true(said, f"{said} on {shape.name}" in run.output, run.output)
+        if words:
+            claims.equal("CPUs after check mode", look(machine, held), before)
+    after = in_their_pools(claims, machine, held, "after bind")
+    for name in held:
         claims.equal(f"{name}: runs on", after[name][0], before[name][0])
     if shape is A2:
         claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", npu_affinity_adopt="always")), (0, []))
         claims.equal("exit status and drift of verify", drift(lab, machine, tmp_path), (0, {}))
-    service(machine, LATE, "/dev/davinci0")
-    names, deadline = [*held, LATE], time.monotonic() + PATIENCE
-    while together(late := look(machine, names), LATE) != pool[0] and time.monotonic() < deadline:
-        time.sleep(1)
-    claims.equal("a service that started later", together(late, LATE), pool[0])
-    machine.run("systemctl restart by-service")
-    claims.equal("the service after its restart", together(look(machine, names), "by-service"), pool[1])
-    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
-    released = look(machine, names)
-    for name in names:
-        claims.equal(f"{name}: CPUs after unbind", together(released, name), everything)
+    install(machine, LATE, "/dev/davinci0")
+    machine.run(f"systemctl start {LATE} && systemctl restart by-service")
+    in_their_pools(claims, machine, {**held, LATE: 0}, "after one was restarted and one has started later")
+    released = given_back(claims, lab, machine, [*held, LATE], everything)
     kept = {name for name in held if released[name][0] == before[name][0]}
     claims.equal("what still runs, but for the service that was restarted", kept, set(held) - {"by-service"})
-    claims.equal("drop-ins", machine.run("ls -d /etc/systemd/system/by-*.d /run/systemd/system.control/by-* 2>/dev/null || true"), "")
-    claims.equal("the watching service", machine.run("systemctl is-active npu-affinity-adopt || true").strip(), "inactive")
-    if WITH_ENGINES:
+    if CONTAINERS:
         inspect = "docker inspect --format {{.HostConfig.CpusetCpus}} by-docker"
         claims.equal("CPU set in docker's record", numbers(machine.run(inspect).strip()), everything)
+
+
+@pytest.mark.skipif(image.NAME == "engines-v1", reason="one image shows it")
+@pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda shape: shape.name)
+def test_adopted_work_after_a_restart_of_its_engines_and_a_reboot(lab, claims, shape):
+    """Running work: bind with npu_affinity_adopt=always, engines restarted, a reboot with one service more, unbind"""
+    machine = lab.fresh(shape)
+    held = start(machine)
+    everything = together(look(machine, held), "by-process")
+    claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_adopt="always")), (0, ""))
+    if CONTAINERS:
+        watcher = main_process(machine, WATCHER)
+        machine.run("systemctl restart containerd docker && podman restart --time=1 by-podman && systemctl enable podman-restart")
+        if "quadlet" in CONTAINERS:
+            machine.run("systemctl restart by-quadlet")
+        in_their_pools(claims, machine, held, "after the engines were restarted")
+        claims.equal("process of the watcher", main_process(machine, WATCHER), watcher)
+    install(machine, LATE, "/dev/davinci0")
+    machine.reboot()
+    booted = {name: number for name, number in {**held, LATE: 0}.items() if name not in ("by-process", "by-ctr")}
+    in_their_pools(claims, machine, booted, "after a reboot")
+    claims.equal("failed units", machine.run("systemctl --failed --plain --no-legend").split(), [])
+    given_back(claims, lab, machine, booted, everything)
+
+
+@pytest.mark.skipif(bool(CONTAINERS), reason="one image shows it")
+def test_work_that_resets_its_cpus_is_left_alone(lab, claims):
+    """A2-like machine: bind with npu_affinity_adopt=always while a process takes all CPUs back all the time"""
+    machine = lab.fresh(A2)
+    machine.write("/opt/reset.py", RESETS)
+    machine.run(f"{SESSION} python3 /opt/reset.py /dev/davinci0 by-reset </dev/null >/dev/null 2>&1 &")
+    everything = together(look(machine, ["by-reset"]), "by-reset")
+    bound = lab.play(machine, "bind", npu_affinity_adopt="always", npu_affinity_rebind_limit=2)
+    claims.equal("exit status of bind", success(bound), (0, ""))
+    deadline = time.monotonic() + PATIENCE
+    while "left alone" not in (journal := machine.run(JOURNAL)) and time.monotonic() < deadline:
+        machine.run("systemd-run --quiet --wait true")  # a new group wakes the watcher
+    claims.true(f"its journal: {journal.strip()}", "did not keep them, and is left alone; likely the process itself" in journal)
+    machine.run("systemd-run --quiet --wait true; sleep 3")
+    claims.equal("its journal later", machine.run(JOURNAL), journal)
+    claims.equal("CPUs of the process", together(look(machine, ["by-reset"]), "by-reset"), everything)
+    verified = lab.play(machine, "verify")
+    claims.equal("exit status of verify", success(verified), (0, ""))
+    claims.true("and what it says", "1 NPU process runs outside its pool: python3 (pid " in verified.output, verified.output)

@@ -13,8 +13,8 @@ from tests.lab.kernel import (
     DRIVER,
     SETTLE,
     SQ,
+    as_planned,
     await_another_place,
-    in_their_slices,
     irqs,
     on_their_cpus,
     pin,
@@ -36,37 +36,45 @@ def settle(machine):
     machine.await_idle(UNITS)
 
 
+def reboot(claims, machine):
+    """Reboot, and claim that no unit failed."""
+    machine.reboot()
+    machine.await_idle("npu-affinity-irq*.service")
+    claims.equal("failed units after a reboot", machine.run("systemctl --failed --plain --no-legend").split(), [])
+
+
+def reload_driver(claims, machine):
+    """Load the driver again, claim that its interrupts have other numbers then, and return what the kernel says."""
+    before = numbers_of(machine.look())
+    machine.run("rmmod davinci_mock && modprobe davinci_mock vectors=33")
+    settle(machine)
+    look = machine.look()
+    changed = [pci for pci, numbers in numbers_of(look).items() if numbers != before[pci]]
+    claims.true(f"the driver was loaded again; interrupt numbers changed on {', '.join(changed)}", len(changed) >= 2, numbers_of(look))
+    return look
+
+
 @pytest.mark.architecture
 def test_after_a_reboot(lab, claims):
     """A2-like machine: after a reboot"""
     machine = lab.bound(A2).machine
     plan = plan_of(machine)
-    machine.reboot()
-    machine.await_idle("npu-affinity-irq*.service")
-    claims.equal("failed units", machine.run("systemctl --failed --plain --no-legend").split(), [])
-    look = machine.look()
-    in_their_slices(claims, machine, plan, look)
-    on_their_cpus(claims, machine, plan, look)
+    reboot(claims, machine)
+    as_planned(claims, machine, plan)
 
 
 @pytest.mark.architecture
 def test_after_the_driver_was_loaded_again(lab, claims):
     """A2-like machine: rmmod and modprobe of the driver, which then has other interrupt numbers"""
     machine = lab.bound(A2).machine
-    plan, before = plan_of(machine), numbers_of(machine.look())
-    machine.run("rmmod davinci_mock && modprobe davinci_mock vectors=33")
-    settle(machine)
-    look = machine.look()
-    changed = [pci for pci, numbers in numbers_of(look).items() if numbers != before[pci]]
-    claims.true(f"interrupt numbers changed on {', '.join(changed)}", len(changed) >= 2, numbers_of(look))
-    on_their_cpus(claims, machine, plan, look)
+    on_their_cpus(claims, machine, plan_of(machine), reload_driver(claims, machine))
 
 
 def test_vectors_that_the_driver_requests_late(lab, claims):
     """A2-like machine: a driver that requests its interrupts long after it was loaded"""
     machine = lab.bound(A2).machine
     plan = plan_of(machine)
-    run = lab.play(machine, "bind", npu_affinity_irq_wait=PLAY_SECONDS)
+    run = lab.play(machine, "bind", npu_affinity_wait=PLAY_SECONDS)
     claims.equal("exit status of a bind whose units wait as long as it takes", success(run), (0, ""))
     machine.run(f"rmmod davinci_mock && modprobe davinci_mock late=1 && {SETTLE}")
     early = machine.look()["functions"].values()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from tests.lab.conftest import plan_of, success
-from tests.lab.kernel import SETTLE, in_their_slices, on_their_cpus
+from tests.lab.kernel import SETTLE, as_planned
 from tests.lab.shapes import A2
 from tests.lab.test_faults import OTHER_PLAN, differing
 from tests.lab.test_irq import settle
@@ -29,9 +29,7 @@ def test_back_to_the_plan_before(lab, claims):
     (line,) = [line for line in journal(machine, "bind") if line.get("NPU_AFFINITY_REASON")]
     claims.equal("the journal on it", line["MESSAGE"].partition(":")[0], "bind by alice")
     claims.equal("exit status of the rollback", success(lab.play(machine, "rollback", npu_affinity_to="-1")), (0, ""))
-    look = machine.look()
-    in_their_slices(claims, machine, plan, look)
-    on_their_cpus(claims, machine, plan, look)
+    as_planned(claims, machine, plan)
     claims.equal("files that differ from those of the first bind", differing(machine.files(), files), [])
     claims.equal("lines of the journal on the rollback", len(journal(machine, "rollback")), 1)
 

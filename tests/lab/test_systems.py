@@ -5,22 +5,28 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lab.conftest import drift, plan_of, success
-from tests.lab.kernel import allowed_of_threads, in_their_slices, on_their_cpus, start
+from tests.lab.kernel import CQ, allowed_of_threads, as_planned, in_their_slices, irqs, on_their_cpus, pin, start
 from tests.lab.shapes import A2
 from tests.lab.test_faults import OTHER_PLAN
+from tests.lab.test_irq import reboot, reload_driver
 from tests.lab.test_undo import as_before
 from tests.lab.test_workloads import NAMED
 
-SYSTEM = 'uname -r; systemctl --version | head -n 1; python3 --version; [ -L /bin ] && echo "merged /usr" || echo "/bin is no link"'
+SYSTEM = 'uname -rm; systemctl --version | head -n 1; python3 --version; [ -L /bin ] && echo "merged /usr" || echo "/bin is no link"'
 
 
+@pytest.mark.architecture
 def test_from_bind_to_unbind(lab, claims, tmp_path):
-    """A2-like machine: bound, bound by another plan, rolled back, narrowed by hand, mended and unbound, while a worker runs in a slice"""
+    """A2-like machine: bind, reboot, bind by another plan, driver load, rollback, drift by hand and unbind, while a worker runs"""
     machine, _run, before, files = lab.bound(A2)
     claims.true(f"the machine: {', '.join(machine.run(SYSTEM).splitlines())}", True)
     plan = plan_of(machine)
     npu = plan["npus"][0]
+    reboot(claims, machine)
+    as_planned(claims, machine, plan)
     worker = start(machine, "worker", npu["slice"], NAMED)
     names = ("python3", "acl_thread", "release_thread")
 
@@ -31,18 +37,21 @@ def test_from_bind_to_unbind(lab, claims, tmp_path):
     in_their_slices(claims, machine, other)
     placed = dict(zip(names, ({other["npus"][0][role]} for role in ("main", "acl", "release")), strict=True))
     claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), placed)
+    on_their_cpus(claims, machine, other, reload_driver(claims, machine))
 
     claims.equal("exit status of the rollback", success(lab.play(machine, "rollback", npu_affinity_to="-1")), (0, ""))
-    look = machine.look()
-    in_their_slices(claims, machine, plan, look)
-    on_their_cpus(claims, machine, plan, look)
+    look = as_planned(claims, machine, plan)
     claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), {name: {npu["pool"]} for name in names})
 
-    machine.run(f"systemctl set-property --runtime {npu['slice']} AllowedCPUs=0 && systemctl revert {npu['slice']}")
-    claims.equal("exit status of a bind after a set was changed by hand", success(lab.play(machine, "bind")), (0, ""))
+    machine.run(f"systemctl stop npu-affinity-irq.timer && systemctl set-property --runtime {npu['slice']} AllowedCPUs=0")
+    pin(machine, irqs(look["functions"][npu["pci"]], CQ), 23)
+    changed = (f"NPU {npu['id']} {CQ}", f"{npu['slice']} CPUs", "npu-affinity-irq.timer")
+    claims.equal("exit status and causes of drift", drift(lab, machine, tmp_path), (2, dict.fromkeys(changed, "manual change")))
+    machine.run(f"systemctl revert {npu['slice']}")
+    claims.equal("exit status of a bind after that", success(lab.play(machine, "bind")), (0, ""))
     claims.equal("exit status and drift after it", drift(lab, machine, tmp_path), (0, {}))
     machine.run("systemctl daemon-reload")
-    in_their_slices(claims, machine, plan)
+    as_planned(claims, machine, plan)
 
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), {name: {before["online"]} for name in names})

@@ -11,11 +11,7 @@ from tests.lab.shapes import A2
 
 FILES = "/proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled /proc/sys/vm/swappiness"
 OPTIONS = {
-    "npu_affinity_tuning_enabled": True,
-    "npu_affinity_governor": "performance",
-    "npu_affinity_numa_balancing": "0",
-    "npu_affinity_transparent_hugepages": "never",
-    "npu_affinity_swappiness": "1",
+    "npu_affinity_tuning": {"governor": "performance", "numa_balancing": "0", "transparent_hugepages": "never", "swappiness": "1"},
     "npu_affinity_metrics_enabled": True,
 }
 TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"

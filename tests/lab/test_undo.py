@@ -135,7 +135,7 @@ def test_unbind_of_what_was_bound_later(lab, claims):
     pci = sorted(machine.look()["functions"])[0]
     machine.run(f"echo {pci} >{DRIVER}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{DRIVER}/bind")
     files = machine.files()
-    run = lab.play(machine, "bind", npu_affinity_irq_failure="warn", npu_affinity_irq_wait=1)
+    run = lab.play(machine, "bind", npu_affinity_irq_failure="warn", npu_affinity_wait=1)
     claims.equal("exit status of a bind that does not mind", success(run), (0, ""))
     claims.true(f"it says that {SQ} and {CQ} are missing", f"has not requested {SQ} and {CQ}" in said(run), said(run))
     machine.run(f"echo 1 >{DRIVER}/{pci}/request_irqs")
@@ -174,7 +174,7 @@ def await_lock(machine, journals):
     """Wait until every run has gathered the topology and its next module runs, which cannot end while somebody holds the lock."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        gathered = all(journal.exists() and "npu.affinity.topology_facts" in journal.read_text() for journal in journals)
+        gathered = all(journal.exists() and "npu.affinity.plan_host" in journal.read_text() for journal in journals)
         if gathered and int(machine.run(f"pgrep -cxf {ALONE} || true")) == len(journals):
             return
         assert time.monotonic() < deadline, "the runs do not come as far as the lock"

@@ -64,7 +64,7 @@ def test_threads_of_workers(lab, claims):
     worker = start(machine, "worker", npu["slice"], NAMED)
     everywhere = {name: {npu["pool"]} for name in ("python3", "acl_thread", "release_thread")}
     claims.equal("CPUs of its threads after a bind without the role", allowed_of_threads(machine, worker), everywhere)
-    options = {"npu_affinity_threads_enabled": True, "npu_affinity_threads_interval": "5s"}
+    options = {"npu_affinity_threads_enabled": True, "npu_affinity_interval": "5s"}
     would = lab.play(machine, "bind", "--check", "--diff", **options)
     claims.equal("exit status of a bind in check mode", success(would), (0, ""))
     claims.true("it lists the threads that would move", "acl_thread" in would.output and "release_thread" in would.output, would.output)

@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import SQ
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
@@ -257,7 +257,7 @@ def check_dashboard(monitoring):
         else:
             found = monitoring.ask("query_range", query=expression, start=now - 5, end=now, step=1)["result"]
         assert found, f"{title}: {expression}"
-    assert len(queries) >= 18
+    assert len(queries) >= 19
     variables = [entry["query"]["query"] for entry in dashboard["templating"]["list"] if entry["type"] == "query"]
     for name in re.findall(r", (\w+)\)", " ".join(variables)):
         assert monitoring.ask(f"label/{name}/values", **{"match[]": "npu_affinity_info"}), name

@@ -16,23 +16,26 @@ MODULES = "tests/unit/plugins/modules/"
 PLANNER = "tests/unit/plugins/plugin_utils/"
 
 TARGETS = [
-    (
-        "plugins/module_utils/_transaction/host_files.py",
-        [
-            HOST + "test_host_files.py",
-            HOST + "test_programs.py",
-            HOST + "test_unbind.py",
-            HOST + "test_host_files_properties.py",
-            HOST + "test_kubelet_killed.py",
-            MODULES + "test_host_files_module.py",
-        ],
+    *(
+        (
+            f"plugins/module_utils/_transaction/{name}.py",
+            [
+                HOST + "test_host_files.py",
+                HOST + "test_programs.py",
+                HOST + "test_unbind.py",
+                HOST + "test_host_files_properties.py",
+                HOST + "test_kubelet_killed.py",
+                MODULES + "test_host_files_module.py",
+            ],
+        )
+        for name in ("host_files", "live_units", "moving_memory", "record", "request", "stopped_units")
     ),
     (
         "plugins/module_utils/_features/irq/binding.py",
         [HOST + "test_irq.py", HOST + "test_irq_properties.py", MODULES + "test_irq_affinity.py"],
     ),
     (
-        "plugins/module_utils/_unbind.py",
+        "plugins/module_utils/_transaction/unbind.py",
         [
             HOST + "test_unbind.py",
             HOST + "test_unbind_threads.py",

@@ -12,7 +12,7 @@ is only allocated stands in msi_irqs alone.
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
 from .machine import Function, Machine, Vector
 from .tree import Tree

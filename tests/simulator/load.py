@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Playbook measure over real processes of this machine, before and after they are placed: ``python -m tests.simulator.load FOLDER``.
+"""Measurements of real processes of this machine, before and after they are placed: ``python -m tests.simulator.load FOLDER``.
 
 Simulated hosts have no running processes to count. So workers run here, and on every CPU a neighbour that spins; then the workers get the
 CPUs that a plan has for an NPU, and the neighbours the others, as slices and housekeeping CPUs do it on a host. There is no NPU.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 5
@@ -39,18 +39,20 @@ def inventory(workers: list[int], pool: list[int]) -> dict:
     variables = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
-        "npu_affinity_plan_enabled": False,  # what a bind would write is not for this machine
-        "npu_affinity_slices_enabled": False,
-        "npu_affinity_irq_enabled": False,
         "npu_affinity_topology": {"machine": {}, "npus": [], "applied": plan_of(pool)},
         "npu_affinity_plan": plan_of(pool),
-        "npu_affinity_threads_processes": [{"npus": [0], "pids": workers}],
+        "npu_affinity_state": {"processes": [{"npus": [0], "pids": workers}]},
     }
     return {"npu_hosts": {"hosts": {"this-machine": variables}}}
 
 
 def measure(folder: Path, label: str, arguments: list[str]) -> None:
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(folder / "this-machine.yml"), "playbooks/measure.yml"]
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        "-i",
+        str(folder / "this-machine.yml"),
+        "tests/simulator/measure.yml",
+    ]
     given = [f"npu_affinity_measures={folder}", f"npu_affinity_measure_label={label}", f"npu_affinity_measure_seconds={SECONDS}"]
     subprocess.run([*command, *(part for pair in given for part in ("-e", pair)), *arguments], cwd=REPOSITORY, check=True)
 

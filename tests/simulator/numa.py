@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 
 from .machine import Machine
 from .tree import Tree
@@ -32,6 +32,11 @@ def write(tree: Tree, machine: Machine) -> None:
         tree.write(folder + "/cpumap", machine.mask(cpulist))
         tree.write(folder + "/distance", " ".join(str(distance) for distance in node.distances))
         amounts = (("MemTotal", total), ("MemFree", total * 9 // 10), ("MemUsed", total - total * 9 // 10))
+        pages = folder + "/hugepages/hugepages-2048kB"
+        if total:
+            tree.write(pages + "/nr_hugepages", 0, volatile=True)
+            tree.link(pages + "/free_hugepages", pages + "/nr_hugepages")  # nothing uses them
+            tree.constant(pages + "/surplus_hugepages", 0)
         tree.text(folder + "/meminfo", "".join("Node %d %-10s %12d kB\n" % (node.id, name + ":", size) for name, size in amounts))
     total = sum(node.memory_mib for node in machine.nodes) * 1024
     tree.text("/proc/meminfo", "MemTotal:       %d kB\nMemFree:        %d kB\n" % (total, total * 9 // 10))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 
 from .machine import Machine, Process
 from .tree import Tree

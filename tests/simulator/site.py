@@ -24,8 +24,8 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import allocate
@@ -55,12 +55,13 @@ def write(site: pathlib.Path, folder: pathlib.Path) -> None:
             (folder / "facts" / f"{host}.json").write_text(
                 json.dumps({"npu_affinity_topology": facts(models[group["machine"]], group, number)})
             )
-            labels[host] = {}
+            own: dict[str, Any] = {}
+            labels[host] = {"npu_affinity_labels": own}
             if group.get("per_switch"):
                 place, position = divmod(number, group["per_switch"])
-                labels[host] = {"npu_affinity_switch": f"switch-{switches + place}", "npu_affinity_switch_position": position}
+                own |= {"switch": f"switch-{switches + place}", "position": position}
             if group.get("per_superpod"):
-                labels[host]["npu_affinity_superpod"] = superpods + number // group["per_superpod"]
+                own["superpod"] = superpods + number // group["per_superpod"]
         switches += -(-group["hosts"] // group["per_switch"]) if group.get("per_switch") else 0
         superpods += -(-group["hosts"] // group["per_superpod"]) if group.get("per_superpod") else 0
         inventory[name] = {"hosts": labels}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Match, Sequence
 
-from .._history.entries import FOLDER as HISTORY
+from .._state.history.entries import FOLDER as HISTORY
 from .command_lines import REMOVED
 
 GENERIC = frozenset(

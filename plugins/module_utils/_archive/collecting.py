@@ -16,11 +16,11 @@ from typing import Any, Mapping, NamedTuple
 from .._features.tuning import host_settings
 from .._drift.in_force import HostCode, compare
 from .._drift.verify import Wanted
-from .._history.entries import Entry, newest
-from .._host import CommandError, Host
-from .._recorded import MANIFEST, SCHEMA, relative, said
+from .._state.history.entries import Entry, newest
+from .._host.host import CommandError, Host
+from .._host.recorded import MANIFEST, SCHEMA, relative, said
 from .._topology.gather import gather
-from .._version import VERSION
+from .._base.version import VERSION
 from .recording import Copy, Recording, copy
 from .._features.vnpu.layout import Layout, complete
 from .anonymizing import Anonymous, names_of
@@ -88,7 +88,7 @@ def collect(root: str, timeout: float, request: Request) -> Archive:
     try:
         wanted = compare(recording, topology, request.questions.get("npu_smi"), host_code=request.host_code).wanted
     except (OSError, ValueError, CommandError) as error:
-        warnings.append("the comparison did not come to its end, so that the archive may lack what it needs: %s" % error)
+        warnings.append("the comparison did not finish, and the archive may lack what it needs: %s" % error)
     known = Known(
         set((topology["kubelet"] or {}).get("sources") or ()),
         _written(wanted, newest(recording)),
@@ -183,7 +183,7 @@ def _answers(recording: Recording, questions: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings but for commands of several words, by which tools are run."""
+    """Return the settings except for commands of several words, by which tools are run."""
     named = {"npu_affinity_%s" % option for option in _TOOLS}
     return {name: value for name, value in settings.items() if name not in named or len(str(value).split()) == 1}
 

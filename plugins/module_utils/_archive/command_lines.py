@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The words of command lines and the variables that a plan or a comparison reads. Everything else can be a secret, and is left out.
 
-Sources: irqbalance(1); the kubelet's flags of :mod:`_kubelet.settings`; what programs that bind themselves read is in
-:mod:`_drift.binders`, :mod:`_engines` and :mod:`threads.torch_npu`.
+Sources: irqbalance(1); the kubelet's flags of :mod:`_features.kubelet.settings`; what programs that bind themselves read is in
+:mod:`_drift.binders`, :mod:`_base.engines` and :mod:`threads.torch_npu`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import json
 import re
 from typing import Dict, Iterator, Sequence, Tuple
 
-from .._engines import SWITCHES
+from .._base.engines import SWITCHES
 from .._features.irq.movers import SIGN, program_of
-from .._kubelet import settings as _kubelet
+from .._features.kubelet import settings as _kubelet
 from .._features.threads import torch_npu
 from .._state.unit_environment import VISIBLE
 
@@ -27,6 +27,8 @@ _SWITCH = r"[A-Za-z0-9, ]{0,24}"
 VARIABLES: Dict[str, str] = {
     **dict.fromkeys((*VISIBLE, "ASCEND_VISIBLE_DEVICES"), _DEVICES),
     **dict.fromkeys((*SWITCHES, "BIND_CPU", "OMP_PROC_BIND", "SGLANG_SET_CPU_AFFINITY", "VLLM_CPU_AFFINITY"), _SWITCH),
+    **dict.fromkeys(("OMP_NUM_THREADS", "TASK_QUEUE_ENABLE"), _SWITCH),
+    "LD_PRELOAD": r"/[\w./@+: -]*",
     "CUDA_DEVICE_ORDER": r"[A-Z_]{0,24}",
     "NPU_MEM_QUOTA": r"[\w.]{0,16}",
     "ATB_SPEED_HOME_PATH": _PATH,

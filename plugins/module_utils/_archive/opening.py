@@ -4,7 +4,7 @@
 """Open archives of hosts into folders that are read like a host. What somebody sent is not trusted.
 
 Only regular files are taken out, below the folder and nowhere else. Links are made from the manifest, when all files are there, and
-:class:`_host.Host` follows them as after a chroot. Sizes and numbers have limits, and files go to the disk piece by piece.
+:class:`_host.host.Host` follows them as after a chroot. Sizes and numbers have limits, and files go to the disk piece by piece.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import stat
 import tempfile
 from typing import IO, Any, Collection, Iterable, Iterator, NamedTuple
 
-from .. import _recorded
-from .._recorded import MANIFEST
+from .._host import recorded
+from .._host.recorded import MANIFEST
 from . import sos
 from .reading import BROKEN, HEADERS, Member, Tar, shown
 
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
 def archives(path: str) -> list[str]:
     """Return the archives that a path names: itself, or those in the folder. A folder that is an archive, unpacked, is one.
 
-    Raises ``ValueError`` where there is none.
+    Raises ``ValueError`` if there is none.
     """
     if os.path.isfile(path) or os.path.isdir(path) and _top_of_folder(path) is not None:
         return [path]
@@ -233,7 +233,7 @@ def _wanted(name: str, kind: str, tree: _Tree) -> bool:
 def _document(tree: _Tree, stem: str) -> dict[str, Any]:
     """Return the manifest of what was taken out; for what has none, such as a sosreport, it is made, and the PCI bus with it."""
     if tree.manifest is not None:
-        return _recorded.manifest(tree.manifest, "%s in %s" % (MANIFEST, tree.path))
+        return recorded.manifest(tree.manifest, "%s in %s" % (MANIFEST, tree.path))
     if not any(name.startswith(("sys/", "proc/")) for name in tree.files):
         raise ValueError("%s has neither %s nor /sys or /proc of a machine: it is no archive of a host" % (tree.path, MANIFEST))
     document = sos.manifest(tree.files, stem)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read a tar that somebody sent, member by member, with limits on memory, time and the number of headers.
 
-:mod:`tarfile` reads extended headers as a whole and remembers every member, so that a small file can fill memory; it is slow besides.
+:mod:`tarfile` reads extended headers as a whole and remembers every member, so a small file can fill memory; it is slow besides.
 Here a header is at most :data:`HEADER` bytes, nothing is remembered, and what is skipped counts. Formats: pax(1), "ustar Interchange
 Format" and "pax Interchange Format"; GNU tar manual, "Basic Tar Format".
 """
@@ -59,10 +59,7 @@ class Tar:
 
     def __init__(self, file: IO[bytes], path: str) -> None:
         self._path = path
-        self._deadline = time.monotonic() + SECONDS
-        self._pieces = self._decompressed(file)
-        self._buffer, self._at = b"", 0
-        self._passed = 0
+        self._stream = _Stream(file, path)
         self._headers = 0
         self._extended_bytes = 0
         self._left = 0
@@ -72,7 +69,7 @@ class Tar:
     def __iter__(self) -> Iterator[Member]:
         extended: dict[str, str] = {}
         while True:
-            self._skip(self._left)
+            self._stream.skip(self._left)
             self._left = 0
             block = self._header_block()
             if block is None:
@@ -91,9 +88,9 @@ class Tar:
     def content(self) -> Iterator[bytes]:
         """Yield the content of the current member in pieces."""
         while self._size:
-            piece = self._read(min(self._size, _PIECE))
+            piece = self._stream.read(min(self._size, _PIECE))
             if not piece:
-                raise self._cut()
+                raise self._stream.cut()
             self._size -= len(piece)
             self._left -= len(piece)
             yield piece
@@ -139,14 +136,14 @@ class Tar:
         more = block[482]
         while more:
             self._headers += 1
-            following = self._read(_BLOCK)
+            following = self._stream.read(_BLOCK)
             if len(following) < _BLOCK or self._headers > HEADERS:
-                raise self._cut()
+                raise self._stream.cut()
             more = following[504]
 
     def _header_block(self) -> bytes | None:
         """Return the next header, None at the end of the archive."""
-        block = self._read(_BLOCK)
+        block = self._stream.read(_BLOCK)
         if len(block) == _BLOCK and block.count(0) < _BLOCK:
             self._headers += 1
             if self._headers > HEADERS:
@@ -155,7 +152,7 @@ class Tar:
                 raise ValueError("%s cannot be read as an archive: it is no tar, or it is damaged" % self._path)
             return block
         if len(block) not in (0, _BLOCK) or not self._headers:
-            raise self._cut()
+            raise self._stream.cut()
         return None
 
     def _extended(self, size: int) -> bytes:
@@ -163,29 +160,40 @@ class Tar:
         if size > HEADER or self._extended_bytes > EXTENDED:
             text = "%s has an extended header of %d bytes, or more than %d MiB of them; the limit of one is %d: it is not opened"
             raise ValueError(text % (self._path, size, EXTENDED >> 20, HEADER))
-        data = self._read(size)
+        data = self._stream.read(size)
         if len(data) < size:
-            raise self._cut()
+            raise self._stream.cut()
         self._left = -size % _BLOCK
         return data
 
-    def _cut(self) -> ValueError:
+
+class _Stream:
+    """The bytes of a file, decompressed; their number and the time they take have limits."""
+
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        self._path = path
+        self._deadline = time.monotonic() + SECONDS
+        self._pieces = self._decompressed(file)
+        self._buffer, self._at = b"", 0
+        self._passed = 0
+
+    def cut(self) -> ValueError:
         return ValueError("%s cannot be read as an archive: it ends too early" % self._path)
 
-    def _read(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         while len(self._buffer) - self._at < count and self._load():
             pass
         found = self._buffer[self._at : self._at + count]
         self._at += len(found)
         return found
 
-    def _skip(self, count: int) -> None:
+    def skip(self, count: int) -> None:
         while count:
             step = min(count, len(self._buffer) - self._at)
             self._at += step
             count -= step
             if count and not self._load():
-                raise self._cut()
+                raise self.cut()
 
     def _load(self) -> bool:
         piece = next(self._pieces, b"")
@@ -212,7 +220,7 @@ class Tar:
                 if decompressor.needs_input and not data:
                     data = file.read(_PIECE)
                     if not data:
-                        raise self._cut()
+                        raise self.cut()
                 piece = decompressor.decompress(data, _PIECE)
                 data = b""
                 if piece:

@@ -11,8 +11,8 @@ import re
 import stat
 from typing import IO, Any, Callable, Container, Iterable, Iterator, NamedTuple, Sequence
 
-from .._host import CommandError, Host, Result
-from .._recorded import relative
+from .._host.host import CommandError, Host, Result
+from .._host.recorded import relative
 from .._users.devices import numbers, opened
 
 SMALL = 1 << 16

@@ -4,7 +4,7 @@
 """What leaves a host: of each file only what the collection is known to read of it. Everything else can be a secret.
 
 A file for which there is no rule keeps assignments of known variables at most. Files of the collection keep what it wrote itself; what
-someone added is replaced, so that a comparison still finds them changed.
+someone added is replaced, so a comparison still finds them changed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 from .._features.device_share.calls import in_recovery_file
 from .._features.device_share.recovery import FILE as RECOVERY
-from .._history.entries import FOLDER as HISTORY
+from .._state.history.entries import FOLDER as HISTORY
 from .._features.irq.movers import SIGN
-from .._kubelet import settings as _kubelet
-from .._kubelet.state_file import FILE as CPU_MANAGER
+from .._features.kubelet import settings as _kubelet
+from .._features.kubelet.state_file import FILE as CPU_MANAGER
 from .._smi.driver import VERSION_FILE
+from .._kernel.isolation import COMMAND_LINE
 from .._state.files import MARKER, is_ours
 from .._state.previous import PATH as PREVIOUS
 from .._state.unit_files import FOLDERS, LISTS
@@ -35,10 +36,16 @@ _KERNEL = re.compile(
     r"|driver/nvidia/gpus/[^/]+/information|\d+/(?:task/\d+/)?(?:schedstat|cgroup|attr/current|numa_maps))\Z"
 )
 """Files of the kernel that are kept as they are."""
+_PARAMETER = re.compile(
+    r"(?:isolcpus|nohz_full|rcu_nocbs|irqaffinity|hugepagesz?)=(?:[\d,:/-]|(?<![a-z])(?:all|N|domain|managed_irq|nohz)\b|[KMG]\Z)+\Z"
+)
+"""What is kept of the kernel command line."""
 _CONTAINER = re.compile(r"^/proc/\d+/root/")
 _PROCESS = re.compile(r"/proc/\d+/(?:task/\d+/)?(environ|cmdline|maps|comm|stat|status)\Z")
 _TITLE = re.compile(r" +-.*")
-_JSON = re.compile(r"/run/npu-affinity/[\w-]+\.json\Z|/etc/npu-affinity/(?:plan|threads|tuning|metrics)\.json\Z|%s/\d+\.json\Z" % HISTORY)
+_JSON = re.compile(
+    r"/run/npu-affinity/[\w-]+\.json\Z|/etc/npu-affinity/(?:plan|threads|tuning|hugepages|nic|metrics)\.json\Z|%s/\d+\.json\Z" % HISTORY
+)
 _SAID_OF_PROCESS = re.compile(r"(process \d+ \([\w./+@-]*).*?(\)(?: of [\w@.:\\-]+)?: )")
 _CPU_MANAGER_KEYS = ("policyName", "defaultCpuSet", "defaultCPUSet", "entries", "podEntries", "checksum", "data", "dataChecksum")
 _FILES_KEY = "EnvironmentFile"
@@ -99,6 +106,8 @@ def _rule(path: str, text: str, kubelet_files: Collection[str]) -> Callable[[str
     process = _PROCESS.match(path)
     if process:
         return _OF_PROCESS[process.group(1)]
+    if path == COMMAND_LINE:
+        return _command_line
     if path.startswith("/proc/"):
         return _nothing
     if path in kubelet_files:
@@ -124,6 +133,11 @@ def _rule(path: str, text: str, kubelet_files: Collection[str]) -> Callable[[str
 
 def _nothing(text: str) -> str:
     return ""
+
+
+def _command_line(text: str) -> str:
+    """Return the parameters of the kernel command line that are read: those of CPUs and of huge pages."""
+    return " ".join(word for word in text.split() if _PARAMETER.match(word)) + "\n"
 
 
 def _ours(text: str, kept: str, known: Collection[str]) -> str:

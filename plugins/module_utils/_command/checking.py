@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
-from .._table import count
+from .._base.table import count
+from .._drift.codes import WORK_OUTSIDE_POOL
 from .._drift.findings import OLD_PROCESS
 from .._drift.sentences import result_of
 from .._drift.in_force import compare
-from .._host import Host
+from .._host.host import Host
 from .._state import journal, lock, previous
-from .._transaction.host_files import INTERRUPTED
+from .._state.journal import INTERRUPTED
 from .._users.pools import sentence
 from .known import Known, known, summary
 
 if TYPE_CHECKING:
-    from .._documents import OutsideUser
+    from .._base.documents import Drift, OutsideUser
 
 BOUND, DRIFTED, PENDING, NOT_BOUND, OUTSIDE = "bound", "drifted", "pending", "not bound", "bound, workloads not"
 CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5, OUTSIDE: 6}
@@ -31,7 +32,7 @@ class Standing(NamedTuple):
 
     state: str
     known: Known
-    drift: Sequence[dict[str, Any]]
+    drift: Sequence[Drift]
     checked: dict[str, list[str]]
     waiting: Sequence[str]
     remarks: Sequence[str]
@@ -57,11 +58,11 @@ class Standing(NamedTuple):
         if self.state == NOT_BOUND:
             return "not bound: there is no plan in force on this host"
         if self.state == OUTSIDE:
-            return "bound, workloads not: %s" % sentence(self.outside)
+            return "bound, workloads not: %s [%s]" % (sentence(self.outside), WORK_OUTSIDE_POOL)
         if self.state == BOUND:
             last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
             return "bound: %s, %s as they should be%s" % (count(len(self.known.npus), "NPU"), count(objects, "object"), last)
-        names = ["%s (%s)" % (entry["object"], entry["cause"]) for entry in self.drift[:_SHOWN]]
+        names = ["%s (%s, %s)" % (entry["object"], entry["cause"], entry["code"]) for entry in self.drift[:_SHOWN]]
         more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
         if self.state == PENDING:
             return "pending: %s" % "; ".join([*self.waiting, *names, *more])
@@ -84,7 +85,7 @@ def standing(host: Host) -> Standing:
     return Standing(state, found, drift, findings.checked, waiting, findings.remarks, findings.outside)
 
 
-def _state(bound: bool, drift: Sequence[dict[str, Any]], waiting: Sequence[str]) -> str:
+def _state(bound: bool, drift: Sequence[Drift], waiting: Sequence[str]) -> str:
     if not (bound or drift or waiting):
         return NOT_BOUND
     if waiting or drift and all(entry["cause"] == OLD_PROCESS for entry in drift):

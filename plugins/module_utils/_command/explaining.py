@@ -6,22 +6,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Iterable, Iterator, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Tuple
 
-from .._cpulist import expand
-from .._host import Host
+from .._base.cpulist import expand
+from .._host.host import Host
 from .._features.irq.affinity import grouped, subject
 from .._kernel.interrupts import KINDS
 from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
-from .._plan_file import Device, memory_nodes
+from .._base.device import Device
+from .._state.plan_file import memory_nodes
 from .._features.threads import placing
 from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
 from .known import Known
+
+if TYPE_CHECKING:
+    from .._base.documents import PlanEntry
 
 Lines = Iterator[Tuple[str, str]]
 """Titles with sentences."""
@@ -31,7 +35,7 @@ _ALLOWED = (("Cpus_allowed_list", "CPUs"), ("Mems_allowed_list", "memory nodes")
 
 
 def of_process(known: Known, pid: int) -> Lines:
-    """Yield why a process is on its CPUs. Raises ``ValueError`` where there is none."""
+    """Yield why a process is on its CPUs. Raises ``ValueError`` if there is none."""
     host = known.host
     paths = cgroups(host, pid)
     if paths is None:
@@ -85,7 +89,7 @@ def _users(known: Known) -> list[Process]:
     return find(known.host, known.plan, groups_of(known.plan, [{}, {"devices": True}])).processes if known.plan else []
 
 
-def _npus_of(known: Known, units: Iterable[str]) -> list[dict[str, Any]]:
+def _npus_of(known: Known, units: Iterable[str]) -> list[PlanEntry]:
     """Return the entries of the plan whose slice, service or workload is among the units."""
     slices = set(units)
     for service in (known.live("slices") or {}).get("services", ()):
@@ -119,7 +123,7 @@ def _threads_of(known: Known, pid: int) -> Lines:
         yield "threads", "placed by %s" % known.unit_that_runs(placing.PROGRAM)
 
 
-def of_npu(known: Known, npu: dict[str, Any]) -> Lines:
+def of_npu(known: Known, npu: PlanEntry) -> Lines:
     """Yield why an NPU has its CPUs, and what is on them."""
     plan, slice_name = known.plan or {}, npu.get("slice") or ""
     set_by_bind = _pool_of(known.state, npu) if known.state else None
@@ -129,8 +133,8 @@ def of_npu(known: Known, npu: dict[str, Any]) -> Lines:
         yield "NPU", _entry(npu) + ", which is not what the bind set: CPUs %s" % set_by_bind
     yield "why", "strategy %s: %s" % (plan.get("strategy", "unknown"), plan.get("reason") or "no reason is recorded")
     title = Device.of(npu).title
-    for kind in ("repaired", "warnings"):
-        yield from ((kind.rstrip("s"), sentence) for sentence in plan.get(kind) or () if title in sentence)
+    for kind, sentences in (("repaired", plan.get("repaired")), ("warning", plan.get("warnings"))):
+        yield from ((kind, sentence) for sentence in sentences or () if title in sentence)
     yield from _of_unit(known, slice_name)
     yield from _granted(known, slice_name)
     live = known.live("slices") or {}
@@ -151,10 +155,10 @@ def _granted(known: Known, unit: str) -> Lines:
     """Yield what the kernel grants a slice, where that is not what the bind set."""
     entry = known.expected().get(unit)
     folder = Systemd(known.host).cgroup(unit) if entry else None
-    for key, words in (("cpus", "CPUs"), ("mems", "memory nodes")):
+    for key, words, bound in (("cpus", "CPUs", entry["cpus"]), ("mems", "memory nodes", entry["mems"])) if entry else ():
         text = known.host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
-        if entry and entry[key] and text is not None and set(expand(text)) != set(expand(entry[key])):
-            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' says why" % (unit, words, text, entry[key])
+        if bound and text is not None and set(expand(text)) != set(expand(bound)):
+            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' says why" % (unit, words, text, bound)
 
 
 def _pool_of(state: Mapping[str, Any], npu: Mapping[str, Any]) -> str | None:
@@ -176,7 +180,7 @@ def _interrupts_of(known: Known, npu: Mapping[str, Any]) -> Lines:
 
 
 def of_cpu(known: Known, cpu: int) -> Lines:
-    """Yield what a CPU is for, and which interrupts are on it. Raises ``ValueError`` where there is none."""
+    """Yield what a CPU is for, and which interrupts are on it. Raises ``ValueError`` if there is none."""
     host, plan = known.host, known.plan or {}
     found = cpus(host)
     if cpu not in expand(found["online"]) + expand(found["offline"]):

@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
-from .._history.entries import Entry
-from .._history.in_force import InForce, in_force, since
-from .._host import Host
-from .._plan_file import Broken, read
+from .._state.history.entries import Entry
+from .._state.history.in_force import InForce, in_force, since
+from .._host.host import Host
+from .._state.plan_file import Broken, read
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, Plan, PlanEntry, UnitSets
 
 
 class Known(NamedTuple):
     """``plan`` is None on a host that is not bound; ``remarks``: what could not be read."""
 
     host: Host
-    plan: dict[str, Any] | None
+    plan: Plan | None
     history: InForce
     remarks: Sequence[str]
 
@@ -26,26 +29,31 @@ class Known(NamedTuple):
         return self.history.entries
 
     @property
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> AppliedState | None:
         return self.history.state
 
     @property
-    def npus(self) -> list[dict[str, Any]]:
+    def npus(self) -> list[PlanEntry]:
         """The entries of the plan."""
-        found: list[dict[str, Any]] = (self.plan or {}).get("npus", [])
-        return found
+        return self.plan["npus"] if self.plan else []
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Sentences for the user by feature."""
+        return self.state.get("notes", {}) if self.state else {}
 
     def live(self, feature: str) -> Any:
         """Return what a feature wants of the running host, None where it is not known or absent."""
-        return (self.state or {"live": {}})["live"].get(feature)
+        live: Mapping[str, Any] = self.state["live"] if self.state else {}
+        return live.get(feature)
 
-    def expected(self) -> dict[str, dict[str, str]]:
+    def expected(self) -> dict[str, UnitSets]:
         """Return the sets that the kernel must grant, by unit."""
-        return {entry["unit"]: entry for entry in (self.state or {}).get("expected", [])}
+        return {entry["unit"]: entry for entry in (self.state.get("expected", []) if self.state else [])}
 
     def text_of(self, path: str) -> str | None:
         """Return the text of a file as the bind wrote it, None where that is not known."""
-        files = {file["path"]: file.get("content") for file in (self.state or {"files": ()})["files"]}
+        files = {file["path"]: file["content"] for file in (self.state["files"] if self.state else ())}
         return files.get(path)
 
     def origin(self, path: str) -> str:
@@ -53,11 +61,11 @@ class Known(NamedTuple):
         return path + self.author(lambda state: next((file for file in state["files"] if file["path"] == path), None))
 
     def unit_that_runs(self, program: str) -> str:
-        """Return :meth:`origin` of the unit of ours that runs a program."""
-        files = [file["path"] for file in (self.state or {}).get("files", ()) if " -m %s" % program in file.get("content", "")]
+        """Return :meth:`origin` of the managed unit that runs a program."""
+        files = [file["path"] for file in (self.state["files"] if self.state else ()) if " -m %s" % program in file["content"]]
         return self.origin(files[0]) if files else program
 
-    def author(self, part: Callable[[dict[str, Any]], Any]) -> str:
+    def author(self, part: Callable[[AppliedState], Any]) -> str:
         """Return who made a part of the state what it is, when and why, in parentheses; '' where that is not known."""
         entry = since(self.entries, part)
         if entry is None:

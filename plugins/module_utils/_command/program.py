@@ -12,14 +12,15 @@ import re
 import sys
 from typing import Any, Callable, Iterable, Sequence
 
-from .._history.difference import paragraphs, rows
-from .._host import CommandError, Host
+from .._state.history.difference import paragraphs, rows
+from .._host.host import CommandError, Host
 from .._kernel.pci import numa_node
-from .._outside import require_shape, say, shown
-from .._plan_file import PATH
-from .._table import plan_table, wrapped
+from .._base.outside import require_shape, say, shown
+from .._state.plan_file import PATH
+from .._base.table import plan_table, wrapped
+from .._drift.codes import WORK_OUTSIDE_POOL
 from .._users import pools
-from .._version import VERSION
+from .._base.version import VERSION
 from . import checking, explaining, running
 from .known import Known, known
 
@@ -108,7 +109,9 @@ def _verify(host: Host, options: argparse.Namespace) -> int:
     else:
         _print([found.line().partition("; 'npu-affinity verify'")[0]])
         _print(entry["sentence"] for entry in found.drift)
-        _print([pools.sentence(found.outside)] if found.outside and found.state != checking.OUTSIDE else ())
+        _print(
+            ["%s [%s]" % (pools.sentence(found.outside), WORK_OUTSIDE_POOL)] if found.outside and found.state != checking.OUTSIDE else ()
+        )
         _print("%s: %s" % (user["title"], user["next"]) for user in found.outside)
         _print("remark: " + text for text in found.remarks)
     return checking.CODES[found.state]
@@ -128,7 +131,9 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
         for npu in plan["npus"]
     ]
-    _print(plan_table(plan, {"npus": npus}, summary=" ".join(sum((found.state or {}).get("notes", {}).values(), []))))
+    notes = dict(found.notes)
+    said = [*notes.pop("slices", []), *sum(notes.values(), [])]
+    _print(plan_table(plan, {"npus": npus}, summary=" ".join(said)))
     return 0
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A command in the slice of its NPUs: with their CPUs, memory nodes, devices and affinity mask before it starts.
 
-systemd puts the scope into the slice (systemd-run(1)), taskset(1) sets the mask, and each executes the next one in its place, so that the
+systemd puts the scope into the slice (systemd-run(1)), taskset(1) sets the mask, and each executes the next one in its place, so the
 command has the process number, the terminal and the signals of this one. Where systemd cannot hold CPU sets (cgroup version 1), numactl(8)
 does what is left.
 """
@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Sequence
 
-from .._cpulist import compress, expand
-from .._host import Host
+from .._base.cpulist import compress, expand
+from .._host.host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import machine
 from .._kernel.masks import asked_for
 from .._kernel.pci import DEVICE_FOLDER
-from .._plan_file import Device, memory_nodes, numactl_memory
+from .._base.device import Device
+from .._state.plan_file import memory_nodes, numactl_memory
 from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
 from .known import Known
+
+if TYPE_CHECKING:
+    from .._base.documents import PlanEntry, UnitSets
 
 _FOLDERS = ("/usr/bin", "/bin")
 
@@ -39,7 +43,7 @@ class Launch(NamedTuple):
 
 class _Place(NamedTuple):
     title: str
-    npus: Sequence[dict[str, Any]]
+    npus: Sequence[PlanEntry]
     slices: Sequence[str]
     """The first of these that the host has is taken."""
 
@@ -86,7 +90,7 @@ def _find(known: Known, name: str) -> _Place:
     return _Place(Device.of(npu).full_title, [npu], [npu.get("slice") or "", parent])
 
 
-def find_npu(known: Known, name: str) -> dict[str, Any]:
+def find_npu(known: Known, name: str) -> PlanEntry:
     """Return the NPU of the plan that a name stands for: ``3``, ``npu3``, ``npu-3``, ``npu-3.slice`` or its PCI function.
 
     The number is that of its slice. On a host with both a plain number means the NPU, not the GPU. Raises ``ValueError`` with what there
@@ -122,11 +126,11 @@ def _refuse_lost(known: Known, place: _Place) -> None:
     for npu in place.npus:
         before = [other for other in gone if Device.of(other).kind == Device.of(npu).kind and other["id"] < npu["id"]]
         if before:
-            text = "%s dropped off the PCI bus, and npu-smi counts on without it: bind again, so that it is known which one %s is now"
+            text = "%s dropped off the PCI bus, and npu-smi has renumbered the others: bind again to identify which one %s is now"
             raise ValueError(text % (Device.of(before[0]).full_title, Device.of(npu).full_title))
 
 
-def _refuse_other_sets(host: Host, unit: str, sets: Mapping[str, str], online: set[int]) -> None:
+def _refuse_other_sets(host: Host, unit: str, sets: UnitSets, online: set[int]) -> None:
     """Refuse a slice to which the kernel does not grant what it should."""
     systemd = Systemd(host)
     found = systemd.effective(unit, "cpus")
@@ -138,7 +142,7 @@ def _refuse_other_sets(host: Host, unit: str, sets: Mapping[str, str], online: s
         raise ValueError("%s should have CPUs %s and has %s: 'npu-affinity verify' says why" % (unit, compress(wanted), has))
 
 
-def _mask(known: Known, npus: Sequence[dict[str, Any]], online: set[int], granted: set[int]) -> set[int]:
+def _mask(known: Known, npus: Sequence[PlanEntry], online: set[int], granted: set[int]) -> set[int]:
     """Return the CPUs on which the command starts: those of role main where role threads takes care of the other roles, else all."""
     if known.live("threads") is None:
         return granted
@@ -149,7 +153,7 @@ def _without_slice(known: Known, place: _Place, command: Sequence[str], environm
     """Return how a command is started where systemd cannot hold its CPU set."""
     cgroup = machine(known.host)["cgroup"]
     if cgroup == "v2":
-        notes = " ".join(sum((known.state or {}).get("notes", {}).values(), []))
+        notes = " ".join(sum(known.notes.values(), []))
         raise ValueError(
             "this host has no slice for %s. %s" % (place.title, notes or "Switch role slices on (npu_affinity_slices_enabled)")
         )
@@ -164,7 +168,7 @@ def _without_slice(known: Known, place: _Place, command: Sequence[str], environm
     return Launch([numactl, "--physcpubind=" + compress(mask), *numactl_memory(nearest, mems), "--", *command], environment, where)
 
 
-def _environment(npus: Sequence[dict[str, Any]], user: str | None) -> dict[str, str]:
+def _environment(npus: Sequence[PlanEntry], user: str | None) -> dict[str, str]:
     """Return the variables that confine a process to its devices, and those of another user. Raises ``ValueError`` where the caller's
     environment has other devices: some of them are its choice."""
     environment: dict[str, str] = {}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs that were told to bind themselves, against what the plan says. Each is a remark, and explains other findings.
 
-What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_engines` and
+What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_base.engines` and
 :mod:`threads.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
 """
 
@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
-from .._outside import json_of
-from .._cpulist import compress, expand
-from .._host import Host
+from .._base.outside import json_of
+from .._base.cpulist import compress, expand
+from .._host.host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import architecture
-from .._plan_file import Device
+from .._base.device import Device
 from .._features.threads import torch_npu
 from .._features.threads.tasks import Process, find, groups_of, started_with
 from .._state.systemd import UNIT_FOLDER
 from .findings import Findings
+
+if TYPE_CHECKING:
+    from .._base.documents import Plan
 
 BIND_IRQ = "bind_irq"
 FORCE = "force"
@@ -195,7 +198,7 @@ def visible_ids(environment: Sequence[str]) -> list[int]:
     return [int(number) for number in found[-1].split(",")] if found else []
 
 
-def mover_of_interrupts(host: Host, plan: Mapping[str, Any]) -> Callable[[Device, str], str]:
+def mover_of_interrupts(host: Host, plan: Plan) -> Callable[[Device, str], str]:
     """Return a function that says, for a device and the CPUs of its interrupt, which process has put that there; '' where none has.
 
     torch_npu with ``bind_irq`` takes the two lowest CPUs of a device. Processes are looked for when it is asked first, in pods as well.
@@ -221,7 +224,7 @@ def mover_of_interrupts(host: Host, plan: Mapping[str, Any]) -> Callable[[Device
     return mover
 
 
-def _movers(host: Host, plan: Mapping[str, Any]) -> list[tuple[Process, str, torch_npu.Setting, list[int]]]:
+def _movers(host: Host, plan: Plan) -> list[tuple[Process, str, torch_npu.Setting, list[int]]]:
     """Return the processes of NPUs that move interrupts, with what tells torch_npu to, and the NPUs that they see."""
     told = {}
     for pid in map(int, host.names("/proc", "[0-9]*")):

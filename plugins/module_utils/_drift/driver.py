@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from .._cpulist import compress, expand
+from .._base.cpulist import compress, expand
 from .._features.device_share.switching import Report, switch
 from .._features.device_share.tool import Cards, Refusal, ShareTool
-from .._host import Host
+from .._host.host import Host
 from .._features.irq.affinity import Row, grouped
 from .._kernel.devices import SQ
 from .._kernel.interrupts import KINDS
@@ -22,8 +22,11 @@ from .._features.irq.movers import UNKNOWN, movers
 from .._features.irq.rebinds import Rebinds
 from . import causes
 from .binders import mover_of_interrupts
-from .._plan_file import Device
+from .._base.device import Device
 from .findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, KERNEL, UNREADABLE, Cause, Findings, Value
+
+if TYPE_CHECKING:
+    from .._base.documents import Plan
 
 _LONGEST_WAIT = 30
 _NO_ANSWER = Cause(UNREADABLE, "it gave no answer to compare; see what 'npu-smi info' says")
@@ -33,9 +36,7 @@ _STUCK = Cause(
 _WORDS = {True: "on", False: "off", None: "unknown"}
 
 
-def check_interrupts(
-    findings: Findings, host: Host, plan: Mapping[str, Any], online: set[int], there: set[Device], tolerant: bool = False
-) -> None:
+def check_interrupts(findings: Findings, host: Host, plan: Plan, online: set[int], there: set[Device], tolerant: bool = False) -> None:
     """Compare the interrupts, workqueues and threads of the NPUs ``there``. What is elsewhere for a reason is a remark.
 
     So is, when ``tolerant``, what could not be bound.
@@ -96,7 +97,7 @@ def _compare_row(
 
 
 def _worst(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the entry that says most: one that units put back no more, where there is one."""
+    """Return the entry that says most: one that units restored no more, if there is one."""
     return next((entry for entry in entries if entry["state"] == "fought over"), entries[0])
 
 
@@ -150,7 +151,7 @@ def check_device_share(
     _compare_chips(findings, report, (topology or {}).get("npus") or ())
     if report.recover:
         found, expected = report.recover
-        cause = Cause(EDIT, "npu-smi switched it, or the driver was installed anew")
+        cause = Cause(EDIT, "npu-smi switched it, or the driver was installed again")
         _compare_state(findings, "recovery by the driver", expected, found, "", cause, None)
     elif None in report.failed:
         findings.differs("device_share", "recovery by the driver", _WORDS[wanted["recover"]], report.failed[None], _NO_ANSWER)

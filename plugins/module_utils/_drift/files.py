@@ -5,24 +5,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Sequence
 
-from .._table import count
-from .._host import Host
-from .._installed import ARCHIVE, installed_version
-from .._programs import unusable
+from .._base.table import count
+from .._host.host import Host
+from .._host.installed import ARCHIVE, installed_version
+from .._state.executables import unusable
 from .._state.files import FileState, is_ours
 from .._state.systemd import unit_of
-from .._transaction.host_files import Request, compare
+from .._transaction.request import Request, compare
 from .._features.vnpu.layout import Layout, checksum, complete, look
 from . import causes
 from .findings import EDIT, Cause, Findings
+
+if TYPE_CHECKING:
+    from .._base.documents import FileEntry
 
 _SHOWN = 3
 _OTHER_CODE = Cause(EDIT, "changed by hand, or bound from another build of this version; bind again")
 
 
-def check_files(findings: Findings, host: Host, files: Sequence[dict[str, Any]], owned: Sequence[str]) -> set[str]:
+def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owned: Sequence[str]) -> set[str]:
     """Compare the files and return the units whose files differ."""
     edited = set()
     changes = compare(host, Request(files=files, owned=owned))
@@ -47,7 +50,7 @@ def check_programs(findings: Findings, host: Host, programs: Sequence[str]) -> N
             findings.differs("files", path, "a program that units start", "no such file", cause)
 
 
-def check_executables(findings: Findings, host: Host, files: Sequence[dict[str, Any]]) -> None:
+def check_executables(findings: Findings, host: Host, files: Sequence[FileEntry]) -> None:
     """Look whether the programs that units, udev rules and scripts name can be executed."""
     for wrong in unusable(host, {entry["path"]: entry["content"] for entry in files}):
         cause = Cause(EDIT, "removed or moved since the last bind, perhaps by a package; bind again, which names the one that is there")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
-from .._plan_file import Device
+from .._base.device import Device
 
 if TYPE_CHECKING:
-    from .._documents import OutsideUser
+    from .._base.documents import OutsideUser
 
 KINDS = (
     "plan",
@@ -26,6 +26,7 @@ KINDS = (
     "threads",
     "device_share",
     "tuning",
+    "hugepages",
 )
 """What is compared, in the order in which verify looks."""
 
@@ -44,8 +45,10 @@ UNREADABLE = "npu-smi"
 KERNEL = "kernel"
 FAILED_UNIT = "failed unit"
 FOUGHT_OVER = "fought over"
+SHORT_OF_MEMORY = "memory shortage"
 CAUSES = (
     IRQBALANCE,
+    IN_PROCESS,
     DRIVER_RELOAD,
     CHANGED_CPUSET,
     OFFLINE_CPU,
@@ -59,6 +62,7 @@ CAUSES = (
     KERNEL,
     FAILED_UNIT,
     FOUGHT_OVER,
+    SHORT_OF_MEMORY,
 )
 """All likely causes that there are."""
 

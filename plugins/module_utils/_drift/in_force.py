@@ -8,20 +8,23 @@ The playbook verify, the command on the host, the metrics and the archives all u
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from .._features.register import FEATURES
-from .._history.in_force import InForce, in_force
-from .._host import Host
-from .._installed import ARCHIVE, installed_version
-from .._plan_file import PATH as PLAN
-from .._version import VERSION
+from .._state.history.in_force import InForce, in_force
+from .._host.host import Host
+from .._host.installed import ARCHIVE, installed_version
+from .._state.plan_file import PATH as PLAN
+from .._base.version import VERSION
 from .findings import Findings
 from .verify import Wanted, verify
 from .wanted import wanted_by
 
-HostCode = Callable[[Mapping[str, Any]], "list[dict[str, str]]"]
-"""Returns the files of the host code for a desired state, as :func:`_runtime.files_of` does. The installed host code has none."""
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, FileEntry
+
+HostCode = Callable[["AppliedState"], "list[FileEntry]"]
+"""Returns the files of the host code for a desired state, as :func:`runtime.files_of` does. The installed host code has none."""
 
 
 class Comparison(NamedTuple):

@@ -5,24 +5,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from .._cpulist import compress, expand
-from .._host import Forbidden, Host
+from .._base.cpulist import compress, expand
+from .._host.host import Forbidden, Host
 from .._kernel.pci import DEVICE_FOLDER
-from .._plan_file import PATH as PLAN
-from .._plan_file import Broken, Device, Newer, plan_npus, read
+from .._state.plan_file import PATH as PLAN
+from .._state.plan_file import Broken, Newer, plan_npus, read
+from .._base.device import Device
 from .._state import previous
-from .._transaction.host_files import Request, compare
+from .._transaction.request import Request, compare
 from .findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Findings, Value
+
+if TYPE_CHECKING:
+    from .._base.documents import Plan
 
 _IN_FORCE = "the plan in force"
 _SETS = ("pool", "irq", "mems", "memory_nodes")
 
 
-def check_plan(
-    findings: Findings, host: Host, given: dict[str, Any] | None, owned: Sequence[str], must_be_bound: bool
-) -> tuple[dict[str, Any] | None, bool]:
+def check_plan(findings: Findings, host: Host, given: Plan | None, owned: Sequence[str], must_be_bound: bool) -> tuple[Plan | None, bool]:
     """Return ``(the plan to compare with or None, whether the host was ever bound)`` and note what is to be said of plan.json.
 
     ``given``: the plan of the state in force; ``owned``: patterns of files by which a host without plan.json was bound.
@@ -36,11 +38,11 @@ def check_plan(
         findings.differs("plan", PLAN, _IN_FORCE, str(error), Cause(CHANGED_SETTINGS, "a newer version bound this host"))
         return given, True
     except Broken as error:
-        findings.differs("plan", PLAN, _IN_FORCE, error.why, Cause(EDIT, "bind the host again, and it is written anew"))
+        findings.differs("plan", PLAN, _IN_FORCE, error.why, Cause(EDIT, "bind the host again to write it"))
         return given, True
     other = [] if given is None else _differing(_sets_of(given), _sets_of(found))
     if other:
-        cause = Cause(EDIT, "the file was edited since the last bind; bind again, and it is written anew")
+        cause = Cause(EDIT, "the file was edited since the last bind; bind again to write it")
         findings.differs("plan", PLAN, "; ".join(mine for mine, _theirs in other), "; ".join(theirs for _mine, theirs in other), cause)
     else:
         findings.same("plan", PLAN)
@@ -69,7 +71,7 @@ def _check_record(findings: Findings, host: Host) -> None:
         findings.differs("plan", previous.PATH, expected, str(error), Cause(EDIT, "neither bind nor unbind would touch this host"))
 
 
-def _sets_of(plan: dict[str, Any]) -> dict[str, dict[str, str]]:
+def _sets_of(plan: Plan) -> dict[str, dict[str, str]]:
     """Return ``{title: {set: cpulist}}`` of a plan's NPUs, and of the poll threads. Raises ``ValueError`` for what is not a plan."""
     result = {Device.of(npu).title: {key: npu.get(key) or "" for key in _SETS} for npu in plan_npus(plan)}
     if plan.get("poll"):
@@ -87,7 +89,7 @@ def _differing(mine: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]
     return [(said(title, mine.get(title)), said(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
 
 
-def check_npus(findings: Findings, host: Host, plan: dict[str, Any], online: set[int], present: Sequence[dict[str, Any]]) -> set[Device]:
+def check_npus(findings: Findings, host: Host, plan: Plan, online: set[int], present: Sequence[dict[str, Any]]) -> set[Device]:
     """Compare the plan's NPUs and CPUs with those that are there; return the NPUs that are on the bus.
 
     ``present`` are the NPUs of the topology. A chip can be gone while the PCI function that it shares with another is there.
@@ -113,7 +115,7 @@ def check_npus(findings: Findings, host: Host, plan: dict[str, Any], online: set
     return there
 
 
-def _by_function(npus: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+def _by_function(npus: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return the chips of NPUs by PCI function: ``{pci: [chip]}``."""
     chips: dict[str, list[Any]] = {}
     for npu in npus:
@@ -121,8 +123,8 @@ def _by_function(npus: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
     return chips
 
 
-def check_new_npus(findings: Findings, plan: dict[str, Any], present: Sequence[dict[str, Any]]) -> None:
-    """Note the NPUs that are there and have no CPUs by the plan, but for those that it leaves out because others were asked for."""
+def check_new_npus(findings: Findings, plan: Plan, present: Sequence[dict[str, Any]]) -> None:
+    """Note the NPUs that are there and have no CPUs by the plan, except for those that it leaves out because others were asked for."""
     known, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
     options = plan.get("options") or {}
     asked = [options[name] for name in ("npus", "visible_npus") if options.get(name) is not None]

@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .._cpulist import compress, expand
+from .._base.cpulist import compress, expand
+from .codes import code_of
 from .findings import Finding, Value
 
+if TYPE_CHECKING:
+    from .._base.documents import Drift
 
-def result_of(finding: Finding) -> dict[str, Any]:
+
+def result_of(finding: Finding) -> Drift:
     """Return a finding as module ``binding_info`` returns it."""
     expected, found = texts_of(finding)
+    code = code_of(finding.kind, finding.cause.word)
     device = finding.device
     return {
+        "code": code,
         "kind": finding.kind,
         "object": finding.object,
         "expected": expected,
@@ -28,7 +34,7 @@ def result_of(finding: Finding) -> dict[str, Any]:
         "unit": finding.unit,
         "expected_cpus": finding.expected.cpus,
         "found_cpus": _cpus_of(finding.found),
-        "sentence": "%s: expected %s, found %s; likely %s: %s" % (finding.object, expected, found, *finding.cause),
+        "sentence": "%s: expected %s, found %s; likely %s: %s [%s]" % (finding.object, expected, found, *finding.cause, code),
     }
 
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from .._host import Host
+from .._host.host import Host
 from .._users.finding import processes_below, users
 from .._users.groups import in_group
 from .._users.sentences import listed
 from .._features.threads.tasks import started_with
 from .._features.vnpu.layout import LIBRARY, PRELOAD
 from .._features.vnpu.presence import lacking
-from .._plan_file import Device
+from .._base.device import Device
 from .findings import EDIT, OLD_PROCESS, Cause, Findings
 
 if TYPE_CHECKING:
-    from .._documents import NpuUser
+    from .._base.documents import NpuUser
 
 QUOTA = "NPU_MEM_QUOTA="
 """How the variable begins that every container with a share has, whoever started it."""
@@ -96,7 +96,7 @@ def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], memb
         findings.same("processes", name)
         return
     remark = "stopped by hand, or it ended; the container stands still: 'systemctl start %s', then start the container again" % unit
-    found = "none beside process " + _named(members, list(members))
+    found = "none next to process " + _named(members, list(members))
     findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit=unit)
 
 

@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
-from .._host import Host
+from .._host.host import Host
 from .._features.threads.placing import place
 from .._features.threads.tasks import titles_of
-from .._plan_file import Device
+from .._base.device import Device
 from .findings import CHANGED_CPUSET, EDIT, Cause, Findings, Value
+
+if TYPE_CHECKING:
+    from .._base.documents import Plan
 
 _MOVED = "started since the timer last looked, or the worker places it itself (vLLM-Ascend: enable_cpu_binding=false)"
 
 
-def check_threads(
-    findings: Findings, host: Host, plan: dict[str, Any], processes: Sequence[dict[str, Any]], patterns: dict[str, Any] | None
-) -> None:
+def check_threads(findings: Findings, host: Host, plan: Plan, processes: Sequence[dict[str, Any]], patterns: dict[str, Any] | None) -> None:
     """Compare all threads; an object is what the processes of an NPU have in one role. The rest as :func:`threads.placing.place` has it.
 
     Refusals by a cpuset count as drift, too. What is merely worth knowing becomes a remark.

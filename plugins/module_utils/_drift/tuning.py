@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from .._features.tuning import host_settings
-from .._host import Host
+from .._host.host import Host
 from .findings import EDIT, Cause, Findings
 
 

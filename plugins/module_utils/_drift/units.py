@@ -11,16 +11,17 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Container, Iterable, Mapping, Sequence
 
-from .._cpulist import compress, expand
-from .._host import Host
+from .._base.cpulist import compress, expand
+from .._host.host import Host
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, read_list
 from .._kernel.machine import CGROUPS
 from .._kernel.processes import folder_of, members
 from .._features.threads.tasks import started_with
-from .._state.systemd import UNIT_FOLDER, Systemd, settings, slice_path
+from .._state.systemd import UNIT_FOLDER, Systemd, settings
+from .._kernel.machine import slice_path
 from .._state.unit_environment import agrees, environment
-from .._state.unit_files import differences, drop_in_of, fragment, numbers, others
-from .._transaction.host_files import runs_or_would
+from .._state.unit_files import absent, differences, drop_in_of, fragment, numbers, others
+from .._transaction.stopped_units import runs_or_would
 from .._transaction.programs import WHY_FAILED, failed
 from . import causes
 from .binders import check_binders
@@ -78,7 +79,7 @@ def check_units(
 
 
 def check_failures(findings: Findings, host: Host) -> None:
-    """Compare the last run of every unit of ours, instances included, with a good one."""
+    """Compare the last run of every managed unit, instances included, with a good one."""
     for unit, result in failed(host).items():
         findings.differs("units", unit + " last run", "success", result, Cause(FAILED_UNIT, WHY_FAILED % unit), unit=unit)
 
@@ -175,14 +176,11 @@ def check_services(
     properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
     states = systemd.show(properties, [service["name"] for service in services]) if host.answers else {}
     sets_of = {entry["unit"]: {"cpus": entry["cpus"], "mems": entry["mems"]} for entry in expected}
-    with_sets = []
+    with_sets, missing = [], []
     for service in services:
         unit, wanted, state = service["name"], service["settings"], states.get(service["name"], {})
         if state.get("LoadState") == "not-found" if host.answers else fragment(host, unit) is None:
-            findings.remarks.append(
-                "%s does not exist: no folder of systemd has a file of it. Its drop-in counts once it is installed; if that is not meant, "
-                "correct its name" % unit
-            )
+            missing.append(unit)
         if unit not in edited and host.exists(drop_in_of(unit)):
             _check_settings(findings, host, unit, wanted, state)
         devices, switches = service.get("devices") or {}, service.get("switches") or {}
@@ -214,6 +212,8 @@ def check_services(
             threads = [thread for process in inside for thread in _threads(host, process)]
             entry = {"cpus": wanted["CPUAffinity"], "mems": ""}
             _compare_processes(findings, host, "threads of " + unit, threads, entry, unit, OLD_PROCESS)
+    if missing:
+        findings.remarks.append(absent(missing))
     return with_sets
 
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from .._host import Host
-from .._plan_file import PATH as PLAN
-from .._recorded import kinds_of, sentences
+from .._host.host import Host
+from .._state.plan_file import PATH as PLAN
+from .._host.recorded import kinds_of, sentences
 from .findings import KINDS, Findings
 
 

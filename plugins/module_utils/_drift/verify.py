@@ -3,35 +3,45 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What counts as drift: :func:`verify` has every comparison of a host with its plan and with what a bind writes, in order.
 
-How each is done is in the file of its subject beside this one, the likely causes are in ``causes``, the words in ``sentences``. Nothing is
+How each is done is in the file of its subject next to this one, the likely causes are in ``causes``, the words in ``sentences``. Nothing is
 written, and systemd is never asked to reload.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
-from .._host import Host
-from .._state.systemd import Systemd, slice_path
+from .._host.host import Host
+from .._state.systemd import Systemd
+from .._kernel.machine import slice_path
 from .._features.vnpu.layout import Layout, complete
 from .driver import check_device_share, check_interrupts
 from .files import check_executables, check_files, check_layout, check_programs
-from .._plan_file import Device
+from .._base.device import Device
 from .findings import Findings
+from .hugepages import check_hugepages
+from .nic import check_nics
 from .plan import check_new_npus, check_npus, check_plan
 from .soft_split import check_soft_split
 from .threads import check_threads
-from .._users.finding import users
-from .._users.pools import placed
+from .._kernel.machine import architecture
+from .._users.finding import by_process, users
+from .._users.pools import in_other_pools, placed
 from .tuning import check_tuning
 from .units import available, check_cpusets, check_failures, check_services, check_units
+
+if TYPE_CHECKING:
+    from .._base.documents import FileEntry, Plan
+
+ARM = "aarch64"
+"""Where workers bind themselves, by the kernel's name."""
 
 
 class Wanted(NamedTuple):
     """What a host is compared with."""
 
-    files: Sequence[dict[str, Any]] = ()
-    """These and ``owned``: as :class:`_transaction.host_files.Request` has them."""
+    files: Sequence[FileEntry] = ()
+    """These and ``owned``: as :class:`_transaction.request.Request` has them."""
     owned: Sequence[str] = ()
     binding: Mapping[str, Any] = {}
     """What feature slices wants, with the sets that the kernel must grant (``expected``)."""
@@ -53,6 +63,10 @@ class Wanted(NamedTuple):
     """The directories and files for soft split that the host should have."""
     tuning: Mapping[str, str | int] | None = None
     """``{setting: value}`` as :func:`tuning.host_settings.settle` has them."""
+    hugepages: Mapping[str, Any] | None = None
+    """``{size, nodes}`` as :func:`_drift.hugepages.check_hugepages` has them."""
+    nic: Mapping[str, Any] | None = None
+    """``{mode, functions}`` as :func:`_drift.nic.check_nics` has them."""
     irq_failure: str = "fail"
     """``warn`` where interrupts that cannot be bound are not drift."""
     programs: Sequence[str] = ()
@@ -61,7 +75,7 @@ class Wanted(NamedTuple):
     """The directory of hami-vnpu-core, where containers share NPUs."""
 
 
-def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> tuple[bool, Findings]:
+def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool, Findings]:
     """Return ``(whether the host was ever bound, Findings)``. ``given`` is a plan to compare with instead of the one in force.
 
     Raises ``OSError``, ``ValueError`` or ``CommandError`` for what could not be compared, such as a file that may not be read.
@@ -92,8 +106,12 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     running = [entry for entry in expected if entry["unit"] not in idle]
     check_cpusets(findings, host, systemd, running + with_sets, edited, host_binds)
     check_tuning(findings, host, wanted.tuning or {})
+    if wanted.hugepages:
+        check_hugepages(findings, host, wanted.hugepages)
     if wanted.interrupts:
         check_interrupts(findings, host, plan, online, there, wanted.irq_failure == "warn")
+    if wanted.nic:
+        check_nics(findings, host, wanted.nic, online, wanted.irq_failure == "warn")
     if wanted.device_share and any(Device.of(npu).kind == "npu" for npu in plan["npus"]):
         check_device_share(findings, host, wanted.device_share, wanted.topology, wanted.npu_smi)
     if wanted.threads:
@@ -103,20 +121,28 @@ def verify(host: Host, wanted: Wanted, given: dict[str, Any] | None = None) -> t
     if wanted.soft_split:
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
-    _check_users(findings, host, plan, wanted.topology or {})
+    _check_users(findings, host, plan, wanted.topology or {}, host_binds)
     return bound, findings
 
 
-def _check_users(findings: Findings, host: Host, plan: Mapping[str, Any], topology: Mapping[str, Any]) -> None:
-    """Note what uses NPUs and runs outside their pools, but for units that are drift by themselves. ``users`` of the topology tell."""
+def _check_users(findings: Findings, host: Host, plan: Plan, topology: Mapping[str, Any], host_binds: bool) -> None:
+    """Note what uses NPUs and runs outside their pools, except for units that are drift by themselves. ``users`` of the topology tell.
+
+    Workers that bind themselves have a pool each, whatever service they are of.
+    """
     there = topology["users"] if "users" in topology else users(host, plan["npus"])
+    alone = not host_binds and architecture(host) == ARM and all(Device.of(npu).kind == "npu" for npu in plan["npus"])
+    if alone:
+        there = [part for user in there for part in (by_process(host, plan["npus"], user) if user["processes"] else [user])]
     found = placed(there, plan)
     drifted = {finding.unit for finding in findings.drift if finding.unit}
     findings.outside = [user for user in found.outside if user["unit"] not in drifted]
+    if alone:
+        findings.remarks += in_other_pools(findings.outside, plan)
     findings.remarks += found.remarks()
 
 
-def _devices_of_units(plan: Mapping[str, Any], binding: Mapping[str, Any]) -> dict[str, Device]:
+def _devices_of_units(plan: Plan, binding: Mapping[str, Any]) -> dict[str, Device]:
     """Return whose each slice of the plan is, and each service, slice and limiter in one of these."""
     slices = {npu["slice"]: Device.of(npu) for npu in plan["npus"] if npu.get("slice")}
     homes = {service["name"]: service["settings"].get("Slice") for service in binding.get("services") or ()}

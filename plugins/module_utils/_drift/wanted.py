@@ -5,20 +5,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import TYPE_CHECKING
 
 from .._features.device_share.switching import RECOVER
 from .._features.vnpu.layout import layout_of
 from .verify import Wanted
 
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, FileEntry
 
-def wanted_by(state: Mapping[str, Any] | None) -> Wanted:
+
+def wanted_by(state: AppliedState | None) -> Wanted:
     """Return what a host is compared with by a desired state; None: by its plan alone."""
     if not state:
         return Wanted()
     live = state["live"]
-    kubelet = live.get("kubelet") or {}
-    of_kubelet = [{"path": kubelet["path"], "content": kubelet["content"]}] if kubelet.get("compared") else []
+    kubelet = live.get("kubelet")
+    of_kubelet: list[FileEntry] = []
+    if kubelet and kubelet["compared"]:
+        of_kubelet.append({"path": kubelet["path"], "content": kubelet["content"]})
     share, layout = live.get("device_share"), live.get("vnpu")
     return Wanted(
         files=[*state["files"], *of_kubelet],
@@ -33,6 +38,8 @@ def wanted_by(state: Mapping[str, Any] | None) -> Wanted:
         device_share=share and dict(share, recover=RECOVER[share["recover"]]),
         threads=live.get("threads"),
         tuning={name: value for name, value in (live.get("tuning") or {}).items() if value is not None},
+        hugepages=live.get("hugepages"),
+        nic=live.get("nic"),
         layout=layout and layout_of(layout),
         soft_split=state.get("soft_split"),
     )

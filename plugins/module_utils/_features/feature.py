@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from .._base.documents import AppliedState
     from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Type
 
-    from .._host import Host
+    from .._host.host import Host
     from .._state.release import Release
     from .._state.step import LiveStep
 
@@ -37,10 +38,10 @@ class Choices(NamedTuple):
 class Feature(NamedTuple):
     """What one feature has on a host.
 
-    ``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it; ``programs``: patterns of its
-    units that run a program of ours; ``leftovers``: files that these programs write, and
-    ``written(host, recorded)`` those that previous.json tells; ``restarted``: units of others, each with the files
-    that it is restarted for.
+    ``owned``: shell patterns of the paths where its files lie; ``sections``: what previous.json has of it, each with a
+    function that raises ``ValueError`` (or what another shape raises by itself) where it could not be restored; ``programs``: patterns of
+    its units that run a managed program; ``leftovers``: files that these programs write, and ``written(host, recorded)`` those that
+    previous.json tells; ``restarted``: units of others, each with the files that it is restarted for.
 
     ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
     that comes before the files. ``release()`` returns the class that gives back what is neither a file nor a unit. ``program(argv)`` is
@@ -49,12 +50,12 @@ class Feature(NamedTuple):
 
     name: str
     owned: Tuple[str, ...] = ()
-    sections: Tuple[str, ...] = ()
+    sections: Mapping[str, Callable[[Any], None]] = {}
     programs: Tuple[str, ...] = ()
     leftovers: Tuple[str, ...] = ()
     written: Optional[Callable[[Host, Mapping[str, Any]], List[str]]] = None
     restarted: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()
-    step: Optional[Callable[[Host, Mapping[str, Any], Choices], Optional[LiveStep]]] = None
+    step: Optional[Callable[[Host, AppliedState, Choices], Optional[LiveStep]]] = None
     first: bool = False
     release: Optional[Callable[[], Type[Release]]] = None
     program: Optional[Callable[[Sequence[str]], int]] = None

@@ -6,73 +6,94 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, TypeVar, cast
 
 from .._state.systemd import unit_of
 from .feature import Feature
 from .register import FEATURES
 
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, Live, Traces
+
+T = TypeVar("T")
 SAID = ("refusals", "remarks", "summary", "difference", "digest", "converged", "outside", "processes", "settings")
 """What a desired state has for the user of the controller, and a host does not apply."""
 
 
-def applied(state: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
+def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
     """Return what a host applies of a desired state: ``names`` of its features, or all; the others are left alone.
 
     Raises ``ValueError`` for one that must not be applied.
     """
-    if state.get("refusals"):
-        raise ValueError("This desired state must not be applied: %s" % " ".join(state["refusals"]))
-    left = {key: value for key, value in state.items() if key not in SAID}
+    given: Mapping[str, Any] = state
+    if given.get("refusals"):
+        raise ValueError("This desired state must not be applied: %s" % " ".join(given["refusals"]))
+    left = cast("AppliedState", {key: value for key, value in given.items() if key not in SAID})
     if names:
         left = without(left, [name for name in left["features"] if name not in names])
-        for key in ("features", "absent", "notes"):
-            left[key] = {name: value for name, value in left.get(key, {}).items() if name in names}
+        left["features"] = _named(left["features"], names)
+        left["absent"] = _named(left["absent"], names)
+        left["notes"] = _named(left.get("notes", {}), names)
         patterns = {pattern for name in names for pattern in FEATURES[name].owned}
         left["owned"] = [pattern for pattern in left["owned"] if pattern in patterns]
-    return dict(left, plan=left["plan"] if left["runtime"] and (left["plan"] or {}).get("npus") else None)
+    plan = left["plan"]
+    left["plan"] = plan if plan and plan.get("npus") and left["runtime"] else None
+    return left
 
 
-def beside(state: dict[str, Any], in_force: dict[str, Any]) -> dict[str, Any]:
+def _named(parts: Mapping[str, T], names: Sequence[str]) -> dict[str, T]:
+    return {name: value for name, value in parts.items() if name in names}
+
+
+def beside(state: AppliedState, in_force: AppliedState) -> AppliedState:
     """Return a state that has been applied, with those features of the state in force that it left alone."""
     others = [name for name in in_force["features"] if name not in state["features"]]
     if not others:
         return state
-    rest = applied(in_force, others)
-    both = dict(rest, **state)
+    rest: Mapping[str, Any] = applied(in_force, others)
+    new: Mapping[str, Any] = state
+    both = dict(rest, **new)
     for key, value in rest.items():
         if isinstance(value, list):
-            both[key] = state.get(key, []) + [member for member in value if member not in state.get(key, [])]
+            both[key] = new.get(key, []) + [member for member in value if member not in new.get(key, [])]
         elif isinstance(value, dict) and key in ("features", "live", "absent", "notes"):
-            both[key] = dict(value, **state.get(key, {}))
+            both[key] = dict(value, **new.get(key, {}))
         else:
-            both[key] = state.get(key) or value
-    return both
+            both[key] = new.get(key) or value
+    return cast("AppliedState", both)
 
 
-def without(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     gone = {name: FEATURES[name] for name in names}
     patterns = [pattern for feature in gone.values() for pattern in feature.owned]
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in gone.values() for section in feature.sections}
-    left = dict(
-        state,
-        files=files,
-        features=dict(state["features"], **dict.fromkeys(gone, "absent")),
-        live={name: wanted for name, wanted in state["live"].items() if name not in gone},
-        notes={name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
-        absent=dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
-        runtime=state["runtime"] and any(presence == "present" and name not in gone for name, presence in state["features"].items()),
-    )
-    for key in ("enabled", "started", "stopped", "released"):
-        left[key] = [unit for unit in state[key] if unit not in units]
-    for key in ("restarted", "expected"):
-        left[key] = [entry for entry in state[key] if entry["unit"] not in units]
-    return dict(left, programs=[], soft_split="") if "slices" in gone else left
+
+    def left(names: Iterable[str]) -> list[str]:
+        return [unit for unit in names if unit not in units]
+
+    remaining: AppliedState = {
+        **state,
+        "files": files,
+        "features": dict(state["features"], **dict.fromkeys(gone, "absent")),
+        "live": cast("Live", {name: wanted for name, wanted in state["live"].items() if name not in gone}),
+        "notes": {name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
+        "absent": dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
+        "runtime": state["runtime"] and any(presence == "present" and name not in gone for name, presence in state["features"].items()),
+        "enabled": left(state["enabled"]),
+        "started": left(state["started"]),
+        "stopped": left(state["stopped"]),
+        "released": left(state["released"]),
+        "restarted": [entry for entry in state["restarted"] if entry["unit"] not in units],
+        "expected": [entry for entry in state["expected"] if entry["unit"] not in units],
+    }
+    if "slices" in gone:
+        remaining["programs"], remaining["soft_split"] = [], ""
+    return remaining
 
 
-def traces(feature: Feature) -> dict[str, list[str]]:
+def traces(feature: Feature) -> Traces:
     """Return by which paths and sections of previous.json one finds what an earlier bind did for a feature."""
     return {"owned": list(feature.owned), "sections": list(feature.sections)}

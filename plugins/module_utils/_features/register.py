@@ -5,18 +5,24 @@
 
 from __future__ import annotations
 
+from .._state import sections as _sections
 from .adopt.feature import FEATURE as ADOPT
 from .device_share.feature import FEATURE as DEVICE_SHARE
 from .feature import Feature
+from .hugepages.feature import FEATURE as HUGEPAGES
 from .irq.feature import FEATURE as IRQ
 from .kubelet.feature import FEATURE as KUBELET
 from .metrics.feature import FEATURE as METRICS
+from .nic.feature import FEATURE as NIC
 from .slices.feature import FEATURE as SLICES
 from .threads.feature import FEATURE as THREADS
 from .tuning.feature import FEATURE as TUNING
 from .vnpu.feature import FEATURE as VNPU
 
 FEATURES: dict[str, Feature] = {
-    feature.name: feature for feature in (VNPU, SLICES, IRQ, DEVICE_SHARE, ADOPT, THREADS, TUNING, METRICS, KUBELET)
+    feature.name: feature for feature in (VNPU, SLICES, IRQ, NIC, DEVICE_SHARE, ADOPT, THREADS, TUNING, HUGEPAGES, METRICS, KUBELET)
 }
 """By the names of their roles, in the order in which a bind applies them; an unbind undoes them in the reverse order."""
+
+for _feature in FEATURES.values():
+    _sections.CHECKS.update(_feature.sections)

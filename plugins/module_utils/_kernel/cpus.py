@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterator
 
-from .._cpulist import compress, expand, from_mask
-from .._host import Host
+from .._base.cpulist import compress, expand, from_mask
+from .._host.host import Host
 from .interrupts import UNBOUND_CPUS
 
 CPU_FOLDER = "/sys/devices/system/cpu"
@@ -72,7 +72,7 @@ def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
     """
     ids = sorted(read_list(host, NODE_FOLDER + "/online") or _numbers(host, NODE_FOLDER, "node"))
     if not ids:
-        memory = _memory_mib(host, "/proc/meminfo")
+        memory = memory_mib(host, "/proc/meminfo")
         return [{"id": 0, "cpus": compress(online), "memory_mib": memory, "distances": {"0": 10}}] if online else []
     found = []
     for node in ids:
@@ -82,14 +82,14 @@ def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
             {
                 "id": node,
                 "cpus": compress(_members(host, folder, "cpulist", "cpumap") & online),
-                "memory_mib": _memory_mib(host, folder + "/meminfo"),
+                "memory_mib": memory_mib(host, folder + "/meminfo"),
                 "distances": {str(other): int(distance) for other, distance in zip(ids, row)} if len(row) == len(ids) else {},
             }
         )
     return found
 
 
-def _memory_mib(host: Host, path: str) -> int | None:
+def memory_mib(host: Host, path: str) -> int | None:
     match = _TOTAL_MEMORY.search(host.read(path) or "")
     return int(match.group(1)) // 1024 if match else None
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 from typing import Container, Iterable, Mapping, NamedTuple
 
-from .._cpulist import compress, expand, from_mask, to_mask
-from .._host import Host
+from .._base.cpulist import compress, expand, from_mask, to_mask
+from .._host.host import Host
 from .masks import asked_for, usable
 from .pci import DEVICE_FOLDER
 from .processes import stat_fields
@@ -33,14 +33,12 @@ class Vector(NamedTuple):
     """An interrupt that a driver requested for a PCI function.
 
     ``ordinal`` counts all vectors of the function, also those not requested yet, in the order of their numbers: with the name it
-    identifies a vector when numbers have changed. ``affinity`` and ``effective`` are cpulists, None when they can't be read.
+    identifies a vector when numbers have changed.
     """
 
     irq: int
     name: str
     ordinal: int
-    affinity: str | None
-    effective: str | None
 
 
 def interrupt_names(host: Host) -> dict[int, str]:
@@ -61,22 +59,10 @@ def interrupt_names(host: Host) -> dict[int, str]:
     return found
 
 
-def vectors(host: Host, pci: str, names: Mapping[int, str] | None = None) -> list[Vector]:
-    """Return the interrupts that a driver requested for a PCI function.
-
-    ``names`` is a result of :func:`interrupt_names`, for callers with several functions.
-    """
-    found = []
-    for vector in requested(host, pci, interrupt_names(host) if names is None else names):
-        interrupt = Interrupt(vector.irq, vector.name)
-        found.append(vector._replace(affinity=interrupt.read(host), effective=interrupt.effective(host)))
-    return found
-
-
 def requested(host: Host, pci: str, names: Mapping[int, str]) -> list[Vector]:
-    """Return the same without where they are, for callers that look at their names and numbers alone: two files less for each."""
+    """Return the interrupts that a driver requested for a PCI function; ``names`` is a result of :func:`interrupt_names`."""
     numbers = sorted(int(name) for name in host.names("%s/%s/msi_irqs" % (DEVICE_FOLDER, pci)) if name.isdigit())
-    return [Vector(irq, names[irq], ordinal, None, None) for ordinal, irq in enumerate(numbers) if irq in names]
+    return [Vector(irq, names[irq], ordinal) for ordinal, irq in enumerate(numbers) if irq in names]
 
 
 def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, int]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What kind of machine a tree belongs to: from files, so that no process is started for it."""
+"""What kind of machine a tree belongs to: from files, so no process is started for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any
 
-from .._host import CommandError, Host
+from .._host.host import CommandError, Host
 
 CGROUPS = "/sys/fs/cgroup"
 HIERARCHIES = ("", "/systemd", "/unified")
@@ -72,3 +72,10 @@ def runs(host: Host, cgroup: str) -> bool:
     """Whether a unit's cgroup exists and holds a process; a tree that shows the folder alone counts as running."""
     folder = CGROUPS + cgroup
     return host.exists(folder) and host.read(folder + "/cgroup.procs") != ""
+
+
+def slice_path(name: str) -> str:
+    """Return the cgroup path of a slice from its name: ``npu-0.slice`` -> ``/npu.slice/npu-0.slice``."""
+    stem = name[: -len(".slice")]
+    parts = stem.split("-")
+    return "".join("/%s.slice" % "-".join(parts[: count + 1]) for count in range(len(parts)))

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import posixpath
 
-from .._cpulist import expand
-from .._host import Host
+from .._base.cpulist import expand
+from .._host.host import Host
 from .machine import CGROUPS
 
 _FOLDER = "/sys/devices/system/cpu"
@@ -40,7 +40,7 @@ def usable(host: Host, pid: int) -> set[int]:
 
 
 def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
-    """Return the CPUs to ask the kernel for, so that a thread runs on these: all possible ones where they are all that it is granted."""
+    """Return the CPUs to ask the kernel for, so a thread runs on these: all possible ones where they are all that it is granted."""
     return possible(host) or cpus if granted and granted <= cpus else cpus
 
 

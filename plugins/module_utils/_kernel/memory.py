@@ -16,7 +16,7 @@ import posixpath
 import re
 from typing import Any, Container, Iterable, Iterator, Mapping
 
-from .._host import Host
+from .._host.host import Host
 from .cpus import NODE_FOLDER
 from .machine import CGROUPS
 

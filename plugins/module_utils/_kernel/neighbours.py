@@ -9,8 +9,8 @@ import posixpath
 from collections import Counter
 from typing import Any, Iterable
 
-from .._cpulist import compress
-from .._host import Host
+from .._base.cpulist import compress
+from .._host.host import Host
 from .interrupts import interrupt_names
 from .pci import DEVICE_FOLDER, numa_node
 
@@ -37,8 +37,8 @@ def neighbours(host: Host) -> list[dict[str, Any]]:
             found.append(
                 {
                     "pci": pci,
-                    "name": _name(host, folder) or pci,
-                    "driver": _driver(host, folder),
+                    "name": name_of(host, folder) or pci,
+                    "driver": driver_of(host, folder),
                     "numa": numa_node(host, pci),
                     "irqs": len(known),
                     "shared": dict(Counter(mask for mask in known if not mask.isdigit())),
@@ -57,14 +57,15 @@ def _interrupts(host: Host, pci: str) -> list[int]:
     return [int(name) for name in host.names(folder + "/msi_irqs") if name.isdigit()]
 
 
-def _name(host: Host, folder: str) -> str:
+def name_of(host: Host, folder: str) -> str:
     """Return the first name by which users know a function, or ''. Devices of virtio are one folder below it."""
     folders = [folder] + [posixpath.join(folder, name) for name in host.names(folder, "virtio[0-9]*")]
     named: Iterable[list[str]] = (host.names(posixpath.join(below, kind)) for below in folders for kind in _NAMES)
     return next((names[0] for names in named if names), "")
 
 
-def _driver(host: Host, folder: str) -> str:
+def driver_of(host: Host, folder: str) -> str:
+    """Return the driver that is bound to a function, or ''."""
     lines = (host.read(folder + "/uevent") or "").splitlines()
     return next((line[len("DRIVER=") :] for line in lines if line.startswith("DRIVER=")), "")
 

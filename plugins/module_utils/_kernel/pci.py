@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._host import Host
+from .._host.host import Host
 
 DEVICE_FOLDER = "/sys/bus/pci/devices"
 ASCEND, NVIDIA = 0x19E5, 0x10DE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Container
 
-from .._host import Host
+from .._host.host import Host
 from .machine import CGROUPS, HIERARCHIES
 
 BOOT = "/proc/sys/kernel/random/boot_id"
@@ -21,13 +21,13 @@ def stat_fields(host: Host, folder: str) -> list[str]:
 
 
 def folder_of(host: Host, group: str) -> str:
-    """Return the folder of a cgroup, by its path as systemd has it; '' where there is none."""
+    """Return the folder of a cgroup, by its path as systemd has it; '' if there is none."""
     folders = [CGROUPS + top + group for top in HIERARCHIES]
     return next((folder for folder in folders if host.exists(folder + "/cgroup.procs")), "")
 
 
 def members(host: Host, folder: str, without: Container[str] = ()) -> list[str]:
-    """Return the processes of a cgroup, by its folder, and of those below it, but for the folders ``without``."""
+    """Return the processes of a cgroup, by its folder, and of those below it, except for the folders ``without``."""
     found = (host.read(folder + "/cgroup.procs") or "").split()
     for name in host.names(folder):
         inner = "%s/%s" % (folder, name)

@@ -14,7 +14,7 @@ import os
 import re
 from typing import Container, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
 
-from .._host import CommandError, Host
+from .._host.host import CommandError, Host
 from .._kernel.processes import START, stat_fields
 
 Key = Tuple[int, int]

@@ -9,7 +9,10 @@ from typing import Any, NoReturn
 
 from ansible.module_utils import basic
 
-from .._outside import shown, shown_data, shown_lines
+from .._base import zipped
+from .._base.outside import shown, shown_data, shown_lines
+
+zipped.compile_once()  # before what modules import after this
 
 _LINES = ("archives", "diff", "exception")
 _AS_IT_IS = ("entry",)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .._host import Host
+from .._host.host import Host
 
 NPU_SMI_FOLDERS = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
 VERSION_FILE = "/usr/local/Ascend/driver/version.info"

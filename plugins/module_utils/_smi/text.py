@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .. import _cpulist
+from .._base import cpulist
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """nvidia-smi underlines the header of its topology matrix, even when its output is not a terminal."""
@@ -61,6 +61,6 @@ def cpulist_of(text: str) -> str | None:
     if not match:
         return None
     try:
-        return _cpulist.normalize(match.group())
+        return cpulist.normalize(match.group())
     except ValueError:
         return None

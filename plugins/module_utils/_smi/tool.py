@@ -9,7 +9,7 @@ import shlex
 import threading
 from typing import Callable, Collection, Container, Sequence, TypeVar
 
-from .._host import CommandError, Host, Result
+from .._host.host import CommandError, Host, Result
 
 T = TypeVar("T")
 HUNG = "hung"
@@ -62,7 +62,7 @@ class Tool:
         self._ahead = {words: _Query(self.host, self.argv + list(words)) for words in queries}
 
     def settle(self) -> None:
-        """Wait for the queries whose answers nobody took, so that nothing is left running."""
+        """Wait for the queries whose answers nobody took, so nothing is left running."""
         for query in self._ahead.values():
             query.join()
         self._ahead = {}

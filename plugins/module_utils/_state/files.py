@@ -13,7 +13,8 @@ import re
 import stat
 from typing import Any, Iterable, Mapping, Tuple
 
-from .._host import Host
+from .._host.host import Host
+from . import labels
 
 MARKER = "Managed by npu.affinity"
 LEFTOVER = ".npu-affinity-"
@@ -31,9 +32,10 @@ def is_ours(text: str) -> bool:
 
 
 def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Owner | None = None) -> None:
-    """Write a whole file: to a temporary name beside it, to the disk, then renamed, so that a reader sees the old or the new one.
+    """Write a whole file: to a temporary name next to it, to the disk, then renamed, so a reader sees the old or the new one.
 
     ``owner`` is its user and group, by default those of the file that it replaces. Whoever is not root keeps what the kernel gives.
+    Its SELinux label is that of the file that it replaces.
     """
     target = host.path(path)
     make_folder(host, posixpath.dirname(path))
@@ -50,6 +52,7 @@ def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Own
                 with contextlib.suppress(PermissionError):
                     os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
+            labels.inherit(host, file.fileno(), target)
         os.rename(temporary, target)
     except BaseException:
         os.unlink(temporary)

@@ -1,19 +1,22 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Services that a run stops for a moment: noted in previous.json before, forgotten when they run again.
+"""Notes in previous.json on what is under way: files that a run changes, and services that it stops for a moment.
 
-A run that is killed in between leaves the note, and the next one, whatever it was started for, starts them.
+They are forgotten when that has ended. A run that is killed in between leaves its notes: the next one that concerns these files finishes
+them, and the next one, whatever it was started for, starts the services.
 """
 
 from __future__ import annotations
 
-from .._host import CommandError, Host
+from .._host.host import CommandError, Host
 from . import previous
 from .systemd import Systemd
 
 SECTION = "stopped"
 """The section of previous.json: names of units."""
+INTERRUPTED = "interrupted"
+"""The section with the paths that a run writes or removes at the moment; one that was killed left it there."""
 
 
 def stopped(host: Host) -> list[str]:

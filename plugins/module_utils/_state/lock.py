@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One program at a time changes a host: modules, boot units, the instances that udev starts, and timers alike.
 
-The lock is an flock(2) on a file below the host's root, so that the kernel releases it when its holder ends, however it ends. The file
+The lock is an flock(2) on a file below the host's root, so the kernel releases it when its holder ends, however it ends. The file
 says who holds it, and goes with the lock. Standard library only, and nothing heavy: boot units start this many times.
 """
 
@@ -16,9 +16,9 @@ import stat
 import time
 from typing import Iterator, Sequence
 
-from .. import _plan_file
-from .._host import Host
-from .._outside import shown
+from . import plan_file
+from .._host.host import Host
+from .._base.outside import shown
 
 PATH = "/run/npu-affinity.lock"
 RECORD = "/etc/npu-affinity/previous.json"
@@ -38,7 +38,7 @@ def changing(host: Host, program: str, check: bool = False) -> Iterator[None]:
     """Hold the lock of a host while ``program`` (a name for those who wait) changes it; nothing is taken or written with ``check``.
 
     The process has the usual umask meanwhile. First, previous.json and the plan in force are looked at: nobody changes a host whose state
-    before the first bind cannot be put back, or that a newer version bound. Raises ``ValueError`` with a sentence for that, and
+    before the first bind cannot be restored, or that a newer version bound. Raises ``ValueError`` with a sentence for that, and
     :class:`Busy` when another program did not end within :data:`LIMIT` seconds.
     """
     if check:
@@ -84,7 +84,7 @@ def holder(host: Host) -> str | None:
 
 
 def _validate_record(host: Host) -> None:
-    _plan_file.refuse_newer_plan(host)
+    plan_file.refuse_newer_plan(host)
     if host.exists(RECORD):
         from . import previous  # a program that is only started needs nothing of what it imports
 

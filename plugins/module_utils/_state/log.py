@@ -13,11 +13,11 @@ import contextlib
 import struct
 from typing import TYPE_CHECKING, Sequence
 
-from .._outside import shown
-from .._version import VERSION
+from .._base.outside import shown
+from .._base.version import VERSION
 
 if TYPE_CHECKING:
-    from .._host import Host
+    from .._host.host import Host
 
 SOCKET = "/run/systemd/journal/socket"
 MESSAGE_ID = "7b7a5b2e0f6c4f0d9a4f6f2f3d1c8e55"

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from typing import Any, Container, Mapping
 
-from .._host import Host
-from .._outside import json_of
-from .._plan_file import SCHEMA, refuse_newer
+from .._host.host import Host
+from .._base.outside import json_of
+from .plan_file import SCHEMA, refuse_newer
 from . import sections as _sections
 from .files import MARKER, atomic_write, remove_file
 from .lock import RECORD

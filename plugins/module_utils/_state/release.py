@@ -1,13 +1,13 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a feature restores at unbind besides its files, units and folders: each has a :class:`Release`, which ``_unbind`` runs."""
+"""What a feature restores at unbind besides its files, units and folders: each has a :class:`Release`, which an unbind runs."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from .._host import CommandError, Host
+from .._host.host import CommandError, Host
 
 T = TypeVar("T")
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Options(NamedTuple):
     """How features are undone.
 
-    ``npu_smi``: the path of the tool, None to look for it; ``device_share``: whether device share is put back, too; ``move_memory``: see
-    :class:`_transaction.host_files.Request`.
+    ``npu_smi``: the path of the tool, None to look for it; ``device_share``: whether device share is restored, too; ``move_memory``: see
+    :class:`_transaction.request.Request`.
     """
 
     npu_smi: str | None = None
@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Release:
-    """How one feature gives back what is neither a file nor a unit of ours. Every step can be repeated.
+    """How one feature gives back what is neither a file nor a managed unit. Every step can be repeated.
 
     ``report``: what was or would be released, in the shape that the feature has for it; ``actions``: what is done besides, in words.
     """

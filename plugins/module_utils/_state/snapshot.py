@@ -9,7 +9,7 @@ import os
 import stat
 from typing import Iterable
 
-from .._host import Host
+from .._host.host import Host
 from .files import FileState, make_folder
 
 

@@ -15,14 +15,14 @@ import posixpath
 import re
 from typing import Container, Iterable, Mapping, Sequence
 
-from .._cpulist import compress, expand
-from .. import _installed
-from .._host import CommandError, Host, Result
-from .._kernel.machine import CGROUPS
+from .._base.cpulist import compress, expand
+from .._host import installed
+from .._host.host import CommandError, Host, Result
+from .._kernel.machine import CGROUPS, slice_path
 from .._kernel.masks import possible
 from .files import make_folder, remove_empty
 
-UNIT_FOLDER = _installed.UNIT_FOLDER
+UNIT_FOLDER = installed.UNIT_FOLDER
 UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 """Where systemd looks for a unit's file; the first one counts."""
 RUNTIME_CONTROLS = ("/run/systemd/system.control", "/run/systemd/transient")
@@ -53,19 +53,12 @@ def settings(text: str | None) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def slice_path(name: str) -> str:
-    """Return the cgroup path of a slice from its name: ``npu-0.slice`` -> ``/npu.slice/npu-0.slice``."""
-    stem = name[: -len(".slice")]
-    parts = stem.split("-")
-    return "".join("/%s.slice" % "-".join(parts[: count + 1]) for count in range(len(parts)))
-
-
 def enable_links(unit: str, text: str | None) -> list[str]:
     """Return the links that enabling a unit with the given file text makes."""
     return ["%s/%s.wants/%s" % (UNIT_FOLDER, target, unit) for target in settings(text).get("WantedBy", "").split()]
 
 
-class Systemd:
+class Systemctl:
     """systemctl for one host: of the running systemd, or with ``--root`` for any other tree, where only enabling makes sense."""
 
     def __init__(self, host: Host) -> None:
@@ -172,6 +165,10 @@ class Systemd:
                 raise
             return False
         return True
+
+
+class Systemd(Systemctl):
+    """The same, and the live cgroups of units."""
 
     def cgroup(self, unit: str) -> str | None:
         """Return the folder of the unit's live cgroup (v2), or None when it has none."""

@@ -1,7 +1,8 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The environment that the files of a unit give its processes: variables that confine them to devices, or switch in-process binding off.
+"""The environment that the files of a unit give its processes: variables that confine them to devices, switch in-process
+binding off, or fit them to their pool.
 
 The rules are those of systemd.exec(5): environment files win over ``Environment=``, the later over the earlier; and of systemd.unit(5)
 for specifiers. A program can still set a variable itself.
@@ -14,8 +15,8 @@ import re
 import shlex
 from typing import Any, Iterable
 
-from .._engines import SWITCHES
-from .._host import Host
+from .._base.engines import SWITCHES
+from .._host.host import Host
 from .unit_files import OURS, drop_in_of, values
 
 DEVICES: dict[str, tuple[str, dict[str, str]]] = {
@@ -28,7 +29,7 @@ CANN takes logic ids as the process sees them, ascending; CUDA (programming guid
 only with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. Neither reads on behind an id that does not exist.
 """
 VISIBLE = tuple(name for name, _needs in DEVICES.values())
-VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",) + SWITCHES
+VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",) + SWITCHES + ("OMP_NUM_THREADS", "TASK_QUEUE_ENABLE", "LD_PRELOAD")
 _ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
 _PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\"\\$`])")
@@ -70,7 +71,7 @@ def _unquoted(raw: str) -> str:
 def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, tuple[str, str]]:
     """Return ``{name: (value, path)}`` of those of :data:`VARIABLES` that a unit's files set, with the path of the file that counts.
 
-    ``without_ours``: but for our drop-in.
+    ``without_ours``: except for our drop-in.
     """
     said = values(host, unit)
     ours = drop_in_of(unit)

@@ -3,16 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What systemd makes of all files of a unit: drop-ins by name, whatever folder they are in; lists grow until an empty value resets them.
 
-The rules are those of systemd.unit(5), read from the files, so that they hold for a tree in which no systemd runs.
+The rules are those of systemd.unit(5), read from the files, so they hold for a tree in which no systemd runs.
 """
 
 from __future__ import annotations
 
 import posixpath
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Sequence
 
-from .._cpulist import expand
-from .._host import Host
+from .._base.cpulist import expand
+from .._host.host import Host
 from .systemd import UNIT_FOLDER
 
 FOLDERS = (
@@ -42,6 +42,15 @@ def drop_ins_of_services(host: Host) -> dict[str, str]:
     units = [name[:-2] for name in host.names(UNIT_FOLDER, "*.service.d")]
     texts = {unit: host.read(drop_in_of(unit)) for unit in units}
     return {unit: text for unit, text in texts.items() if text is not None}
+
+
+def absent(units: Sequence[str]) -> str:
+    """Return a sentence on units that a host does not have."""
+    if len(units) == 1:
+        does, drop_in = "does not exist: no folder of systemd has a file of it", "Its drop-in counts once it is installed"
+    else:
+        does, drop_in = "do not exist: no folder of systemd has files of them", "Their drop-ins count once they are installed"
+    return "%s %s. %s; if that is not meant, correct the name" % (", ".join(units), does, drop_in)
 
 
 def fragment(host: Host, unit: str) -> str | None:

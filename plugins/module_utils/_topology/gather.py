@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 
-from .. import _plan_file
-from .._cpulist import expand
-from .._host import Host
+from .._state import plan_file
+from .._base.cpulist import compress, expand
+from .._host.host import Host
 from .._features.irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
+from .._kernel import hugepages as _hugepages
 from .._kernel import pci
+from .._kernel.allocators import allocator
+from .._kernel.isolation import isolation
 from .._kernel.machine import machine
 from .._kernel.memory import memory_of_units
 from .._kernel.neighbours import neighbours
-from .._kubelet.facts import kubelet
-from .._programs import programs
+from .._kernel.nics import nics
+from .._features.kubelet.facts import kubelet
+from .._state.executables import programs
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment
 from .._users.finding import users
@@ -25,7 +29,7 @@ from . import gpus as _gpus
 from . import npus as _npus
 
 if TYPE_CHECKING:
-    from .._documents import Npu, Plan, Topology
+    from .._base.documents import Nic, Npu, Plan, Topology
 
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
 _APPLIED_NPU = (
@@ -59,7 +63,8 @@ def gather(
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
     ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there: the result then
-    has ``missing_units`` and ``unit_environment``. With ``others`` it has the interrupts of other devices, which takes up to 0.1 s.
+    has ``missing_units``, ``unit_environment`` and ``allocator``. With ``others`` it has the interrupts of other devices, which takes up to
+    0.1 s.
     ``memory`` is there where slices of NPUs or these services hold memory.
     """
     problems: list[str] = []
@@ -80,7 +85,10 @@ def gather(
         "numa": nodes,
         "npus": cast("list[Npu]", npus + gpus),
         "unlisted": unlisted,
+        "nics": _nics(host, npus, nodes),
         "driver": driver,
+        "hugepages": _hugepages.facts(host),
+        "isolation": _attempt(problems, {}, isolation, host),
         "irqbalance": irqbalance(host),
         "kubelet": kubelet(host, online),
         "applied": _attempt(problems, None, applied, host),
@@ -93,12 +101,27 @@ def gather(
         facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
+        facts["allocator"] = allocator(host)
     if others:
         facts["others"] = neighbours(host)
     memory = memory_of_units(host, set(units))
     if memory:
         facts["memory"] = memory
     return facts
+
+
+def _nics(host: Host, npus: Iterable[Any], nodes: Iterable[Any]) -> list[Nic]:
+    """Return the network functions with the NUMA distance between each NPU and each of them, as far as nodes are known."""
+    between = {node["id"]: {int(other): distance for other, distance in node["distances"].items()} for node in nodes}
+    found = nics(host)
+    for nic in found:
+        ids: dict[int, list[int]] = {}
+        for npu in npus:
+            distance = between.get(npu["numa"], {}).get(nic["numa"]) if npu["id"] is not None and nic["numa"] is not None else None
+            if distance is not None:
+                ids.setdefault(distance, []).append(npu["id"])
+        nic["distances"] = {str(distance): compress(members) for distance, members in sorted(ids.items())}
+    return found
 
 
 def _attempt(problems: list[str], fallback: Any, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -114,9 +137,9 @@ def applied(host: Host) -> Plan | None:
 
     Raises ``ValueError`` when the file is there but is not a plan.
     """
-    plan = _plan_file.read(host)
+    plan = plan_file.read(host)
     if plan is None:
         return None
-    kept: Any = {key: plan[key] for key in _APPLIED if key in plan}
-    kept["npus"] = [{key: npu[key] for key in _APPLIED_NPU if key in npu} for npu in plan["npus"]]
+    kept: dict[str, Any] = {key: value for key, value in plan.items() if key in _APPLIED}
+    kept["npus"] = [{key: value for key, value in npu.items() if key in _APPLIED_NPU} for npu in plan["npus"]]
     return cast("Plan", kept)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from .._cpulist import compress
-from .._host import Host
+from .._base.cpulist import compress
+from .._host.host import Host
 from .._kernel.pci import numa_node
 from .._nvidia_smi import parse_nvidia_csv
 from .._smi import tool as _tool

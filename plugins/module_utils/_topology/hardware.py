@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping
 
 if TYPE_CHECKING:
-    from .._documents import Topology
+    from .._base.documents import Topology
 
 
 def hardware(topology: Topology) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
-from .._cpulist import compress, expand
-from .._host import Host
+from .._base.cpulist import compress, expand
+from .._host.host import Host
 from .._kernel.pci import DEVICE_FOLDER, numa_node
-from .._plan_file import Device
+from .._base.device import Device
 from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
 from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Iterable, Iterator, Mapping, NamedTuple
 
-from .._cpulist import expand
-from .._host import Host
+from .._base.cpulist import expand
+from .._host.host import Host
 from .._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, Systemd
 from .._state.unit_files import numbers, values
 

@@ -11,9 +11,9 @@ import posixpath
 import re
 from typing import Iterable, Mapping
 
-from .._host import CommandError, Host
-from .._installed import ARCHIVE
-from .._programs import unusable
+from .._host.host import CommandError, Host
+from .._host.installed import ARCHIVE
+from .._state.executables import unusable
 from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
 
@@ -73,7 +73,7 @@ def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
 
 
 def failed(host: Host) -> dict[str, str]:
-    """Return ``{unit: result}`` of the units of ours, instances included, whose last run failed."""
+    """Return ``{unit: result}`` of the managed units, instances included, whose last run failed."""
     if not host.answers or not host.names(UNIT_FOLDER, "npu-affinity-*"):
         return {}
     found = Systemd(host).show(["ActiveState", "Result"], ["npu-affinity-*"])

@@ -10,10 +10,10 @@ import re
 import stat
 from typing import Any, Iterable, Mapping
 
-from .._host import Host
+from .._host.host import Host
 from .._kernel.devices import share_out
 from .._kernel.interrupts import interrupt_names, requested
-from .._plan_file import Device
+from .._base.device import Device
 
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)\Z")
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)

@@ -9,10 +9,10 @@ import os
 import re
 from typing import Any, Iterator, Mapping
 
-from .._host import Host
+from .._host.host import Host
 from .._kernel.machine import CGROUPS
-from .._outside import json_of
-from .._state.systemd import slice_path
+from .._base.outside import json_of
+from .._kernel.machine import slice_path
 from .groups import Group, classified
 
 DOCKER = "/var/lib/docker/containers"

@@ -10,21 +10,21 @@ have not are found by what systemd and docker allow them, and processes whose fi
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
-from .._cpulist import compress, expand
-from .._host import Host
+from .._base.cpulist import compress, expand
+from .._host.host import Host
 from .._kernel.masks import cpuset
 from .._kernel.processes import START, stat_fields
-from .._plan_file import Device
+from .._base.device import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
 from .groups import Group, classified, in_group, path_of
 
 if TYPE_CHECKING:
-    from .._documents import NpuUser, UserProcess
+    from .._base.documents import NpuUser, UsedNpu, UserProcess
 
-OPEN, ALLOWED, TOOL = "open", "allowed", "tool"
+OPEN, ALLOWED, TOOL, RECORDED = "open", "allowed", "tool", "recorded"
 _HIDDEN = "Who uses the accelerators is not fully known, because only root can read all open files: gather as root (become: true)."
 
 
@@ -62,6 +62,23 @@ def users(
         result.append(_user(host, group, (witness, {name for pid in pids for name in found[pid][1]}), processes, whose, keys))
     result += [_user(host, group, (ALLOWED, names), [], whose) for group, names in given.items()]
     return sorted(result, key=lambda user: (user["group"], user["name"]))
+
+
+def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) -> NpuUser:
+    """Return processes of a cgroup as the user of NPUs that a record says it is."""
+    group = classified(path) or Group(path, "other")
+    return _user(host, group, (RECORDED, set()), [_process(host, pid, set()) for pid in pids], {}, npus)
+
+
+def by_process(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser) -> Iterator[NpuUser]:
+    """Yield each process of a user as a user of its own, with the NPUs that it has open; where these are not known, with all of them."""
+    whose = owners(host, npus) if len(user["npus"]) > 1 else {}
+    for process in user["processes"]:
+        keys = sorted({(whose[name].kind, whose[name].id) for name in process["devices"] if name in whose})
+        held: list[UsedNpu] = [{"kind": kind, "id": number} for kind, number in keys]
+        part = user.copy()
+        part.update({"devices": process["devices"], "npus": held or user["npus"], "processes": [process]})
+        yield part
 
 
 def _pids(host: Host) -> list[int]:

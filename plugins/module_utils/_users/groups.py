@@ -18,7 +18,7 @@ _ENGINES.update({"crio": "crio"})
 
 
 class Group(NamedTuple):
-    """A cgroup, with the meaning that :class:`_documents.NpuUser` gives to these names."""
+    """A cgroup, with the meaning that :class:`_base.documents.NpuUser` gives to these names."""
 
     path: str
     kind: str
@@ -62,6 +62,11 @@ def classified(path: str) -> Group | None:
     else:
         kind = "service" if unit and unit.endswith(".service") else "other"
     return Group("/" + "/".join(names[: end + 1]), kind, unit, engine, container)
+
+
+def is_of_login(cgroup: str) -> bool:
+    """Whether a cgroup is of somebody who is logged in, or of a rootless engine: it cannot move to a slice of the system."""
+    return cgroup.startswith("/user.slice/")
 
 
 def in_group(cgroup: str, unit: str) -> bool:

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple
 
-from .._cpulist import compress, expand
-from .._plan_file import Device
+from .._base.cpulist import compress, expand
+from .._base.device import Device
+from .groups import is_of_login
 from .sentences import listed, title_of
 
 if TYPE_CHECKING:
-    from .._documents import NpuUser, OutsideUser
+    from .._base.documents import NpuUser, OutsideUser
 
 _SHOWN = 8
 _PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
+
+_OTHER_POOL = (
+    "%s runs in the pool of %s, likely because vLLM-Ascend from 0.24 until its fixes of September 2026 (0.26.0, 0.27.1) chooses a pool by "
+    "local rank: update it, or set npu_affinity_bound_by: host and enable_cpu_binding=false"
+)
 
 
 class Placed(NamedTuple):
@@ -45,9 +51,21 @@ def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
         if cpus <= pool:
             found = found._replace(inside=found.inside + 1)
         elif user["kind"] == "pod":
-            found.pods.append("%s runs on CPUs %s, pool %s" % (_called(user), compress(cpus), compress(pool)))
+            found.pods.append("%s runs on CPUs %s, pool %s" % (called(user), compress(cpus), compress(pool)))
         else:
             found.outside.append(_outside(user, compress(cpus), compress(pool)))
+    return found
+
+
+def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on each user that runs in the pool of another NPU, where workers bind themselves; ``next`` then says what helps."""
+    found = []
+    for user in outside:
+        cpus = set(expand(user["cpus"]))
+        others = [Device.of(npu).title for npu in plan["npus"] if cpus <= set(expand(npu["pool"]))]
+        if others:
+            user["next"] = "update vLLM-Ascend and restart it, or npu_affinity_bound_by: host"
+            found.append(_OTHER_POOL % (user["title"], others[0]))
     return found
 
 
@@ -71,7 +89,7 @@ def lines(found: Placed) -> list[str]:
 
 def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
     return {
-        "title": _called(user),
+        "title": called(user),
         "name": user["name"],
         "kind": user["kind"],
         "unit": user["unit"],
@@ -83,7 +101,8 @@ def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
     }
 
 
-def _called(user: NpuUser) -> str:
+def called(user: NpuUser) -> str:
+    """Return how a user is called, with its processes and NPUs: ``vllm.service (pid 7, NPU 0)``."""
     pids = listed([str(process["pid"]) for process in user["processes"]])
     kinds = sorted({npu["kind"] for npu in user["npus"]}, reverse=True)
     npus = ["%s %s" % (kind.upper(), compress(npu["id"] for npu in user["npus"] if npu["kind"] == kind)) for kind in kinds]
@@ -92,10 +111,16 @@ def _called(user: NpuUser) -> str:
 
 def _next(user: NpuUser, pool: str) -> str:
     """Return what puts a user on its CPUs."""
-    if user["engine"] in ("docker", "podman"):
-        return "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"])
-    if user["kind"] == "service":
+    first = "%(kind)s-%(id)d" % user["npus"][0]
+    if user["container"] and is_of_login(user["group"]):
+        return "npu_affinity_adopt: now; bind (a rootless container cannot start in %s.slice)" % first
+    if user["unit"] and user["unit"].endswith(".service") and user["kind"] != "session":
         npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
         return "npu_affinity_services: [{unit: %s, npus: [%s]}]; bind, then systemctl restart %s" % (user["unit"], npus, user["unit"])
-    first = user["npus"][0]
-    return "start it again: npu-affinity run %s-%d -- COMMAND" % (first["kind"], first["id"])
+    if user["engine"] in ("docker", "podman"):
+        return "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"])
+    if user["container"]:
+        return "start it again with --cgroup-parent=%s.slice" % first
+    if user["kind"] == "other" and not user["unit"]:
+        return "start it again in %s.slice (filter npu.affinity.launch)" % first
+    return "start it again: npu-affinity run %s -- COMMAND" % first

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Collection, Iterable, Sequence
 
 if TYPE_CHECKING:
-    from .._documents import NpuUser
+    from .._base.documents import NpuUser
 
 _SHOWN = 3
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import ADOPT_SERVICE, DROP_INS, FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._installed import ARCHIVE, UNIT_FOLDER
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 REPORT = "report"
 """The choice with which the feature is absent."""
@@ -38,13 +38,16 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             f"npu_affinity_adopt={mode} confines running work from outside, and with npu_affinity_bound_by=workers the workers bind "
             "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host."
         )
+    limit = int(settings["rebind_limit"])
+    if limit < 0:
+        raise ValueError(f"npu_affinity_rebind_limit is {limit}: give 0 for no limit, or how often within an hour")
     if not plan["npus"]:
         return Feature(owned=OWNED)
     live = {"mode": mode}
     if mode != "always":
         return Feature(owned=PRESENT, needs_plan=True, live=live)
     return Feature(
-        files=(unit(ADOPT_SERVICE, _service(settings["python"])),),
+        files=(unit(ADOPT_SERVICE, _service(settings["python"], limit)),),
         owned=PRESENT,
         enabled=(ADOPT_SERVICE,),
         started=(ADOPT_SERVICE,),
@@ -56,10 +59,12 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
-def _service(python: str) -> str:
+def _service(python: str, limit: int) -> str:
+    option = f" --rebind-limit {limit}" if limit else ""
     return (
         "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"
         f"ConditionPathExists={PLAN}\n\n"
-        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={python} -m npu_affinity adopt\nRestart=on-failure\nRestartSec=30\n\n"
+        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={python} -m npu_affinity adopt{option}\n"
+        "Restart=on-failure\nRestartSec=30\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )

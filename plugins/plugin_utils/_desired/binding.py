@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
-from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES, Engine
+from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES, Engine
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes, numa_policy
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes, numa_policy
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -31,7 +31,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import mo
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
@@ -81,7 +81,7 @@ def sets_cpus(machine: Mapping[str, Any]) -> bool:
 def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) -> dict[str, str]:
     """Return the settings of a service where systemd cannot hold CPU sets (systemd.exec(5)). ``NUMAPolicy=`` needs systemd 243.
 
-    ``nearest`` and ``allowed`` are memory nodes, as :func:`_plan_file.numa_policy` takes them.
+    ``nearest`` and ``allowed`` are memory nodes, as :func:`_state.plan_file.numa_policy` takes them.
     """
     policy = numa_policy(nearest, allowed) if (machine.get("systemd") or 0) >= 243 else None
     return {"CPUAffinity": cpus} | (dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {})
@@ -155,8 +155,8 @@ def warnings(
         for entry in entries if user.endswith(".service") else ():
             users.setdefault(title(entry), []).append(user)
     sentences += [f"{' and '.join(units)} all use {npu}, and share its CPUs." for npu, units in users.items() if len(units) > 1]
-    for unit, entries, engine in _units(plan, services, workloads) if way(topology, plan)[0] != NONE else ():
-        wanted, found = _visible_devices.of_entries(plan, entries) if visible_devices else [], _set_elsewhere(topology, unit)
+    for unit, entries, engine in units_of(plan, services, workloads) if way(topology, plan)[0] != NONE else ():
+        wanted, found = _visible_devices.of_entries(plan, entries) if visible_devices else [], set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
         sentences += _overridden(unit, engine, found) if engine else []
     return sentences + _vnpus.inconsistencies(topology, plan, vnpus, device_share)
@@ -172,7 +172,7 @@ def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> lis
     ]
 
 
-def _units(
+def units_of(
     plan: Plan, services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, list[Mapping[str, Any]], Engine | None]]:
     """Return the units of services, then of workloads, each with the entries of its NPUs, and what runs there where that is said."""
@@ -181,7 +181,7 @@ def _units(
     return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in named]
 
 
-def _set_elsewhere(topology: Topology, unit: str) -> _visible_devices.Found:
+def set_elsewhere(topology: Topology, unit: str) -> _visible_devices.Found:
     found: _visible_devices.Found = (topology.get("unit_environment") or {}).get(unit) or {}
     return found
 
@@ -255,7 +255,8 @@ def driver_refusals(topology: Topology, oldest: str) -> list[str]:
         return []
     found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
     return [
-        f"npu_affinity_device_share: {found}, and {oldest} or newer is required; update it, or set npu_affinity_device_share_min_driver."
+        f"npu_affinity_device_share_enabled: {found}, and {oldest} or newer is required; update it, or set "
+        "npu_affinity_device_share_min_driver."
     ]
 
 
@@ -286,105 +287,107 @@ def binding(
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
     shares = _vnpus.vnpus(topology, plan, vnpus, limiter) if plan["npus"] else []
-    named = [*(entry["unit"] for entry in services), *(entry["name"] for entry in (*workloads, *vnpus))]
-    if plan["npus"] and (missing := topology.get("missing_units")):
-        why += (
-            f" On this host there is no {', '.join(missing)}: the drop-ins of these units are written, and count once they are "
-            "installed; if that is not meant, correct the names."
-        )
-    if found := _confined(topology, plan):
-        why += f" Housekeeping confines to CPUs {plan['housekeeping']}, although it uses accelerators: {', '.join(found)}."
-    if named and not plan["npus"]:
-        why += f" What is named for this host has no effect: {', '.join(named)}."
+    why += _without_effect(topology, plan, [*(entry["unit"] for entry in services), *(entry["name"] for entry in (*workloads, *vnpus))])
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,
         "bound_by": bound_by,
         "summary": (why if method == NONE else f"{why} {workers.in_force(topology, plan, bound_by)}")
         + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
-        "parents": [],
-        "slices": [],
-        "services": [],
-        "workloads": [],
-        "housekeeping": [],
-        "vnpus": [{**vnpu, "settings": {}} for vnpu in shares],
+        **{key: [] for key in ("parents", "slices", "services", "workloads", "housekeeping", "expected")},
+        "vnpus": [{**vnpu, "settings": _settings_of(vnpu, topology, method)} for vnpu in shares],
         "enabled": alone,
         "started": alone,
-        "expected": [],
     }
+    shared = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and (vnpu["limiter"] or method != NONE)]
     if method == NONE:
-        result["services"] = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and vnpu["limiter"]]
-        return result
+        return result | {"services": shared}
     together = _workloads.workloads(plan, workloads, topology)
     homes = [*(None for _service in services), *(workload["slice"] for workload in together for _unit in workload["units"])]
-    units = [
-        (unit, entries, home, _variables(topology, plan, unit, entries, engine, visible_devices, bound_by))
-        for (unit, entries, engine), home in zip(_units(plan, services, workloads), homes, strict=True)
-    ]
-    if method == SERVICES:
-        result["services"] = [
-            _drop_in(unit, entries, _affinity(topology, entries), variables) for unit, entries, _home, variables in units if _pool(entries)
-        ]
-        for vnpu in result["vnpus"]:
-            vnpu["settings"] = _affinity(topology, [vnpu])
-        result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
-        return result
-    result["services"] = [_drop_in(unit, entries, _place(entries, home, bound_by), variables) for unit, entries, home, variables in units]
-    result["workloads"] = [
-        {"name": workload["name"], "slice": workload["slice"], "npus": [entry["slice"] for entry in workload["processes"]]}
-        for workload in together
-    ]
-    for vnpu in result["vnpus"]:
-        vnpu["settings"] = {"Slice": vnpu["slice"]}
-    result["services"] += [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"]]
+    for (unit, entries, engine), home in zip(units_of(plan, services, workloads), homes, strict=True):
+        variables = _variables(topology, plan, unit, entries, engine, visible_devices, bound_by)
+        if method == SLICES:
+            result["services"].append(_drop_in(unit, entries, _place(entries, home, bound_by), variables))
+        elif pool_of(entries):
+            result["services"].append(_drop_in(unit, entries, _affinity(topology, entries), variables))
+    result["services"] += shared
+    return result if method == SERVICES else result | _slices(plan, bound_by, together, result["vnpus"], alone)
+
+
+def _without_effect(topology: Topology, plan: Plan, named: Sequence[str]) -> str:
+    """Return sentences on what the settings name for a host without effect, or is confined although it should not be; '' without any.
+
+    ``named`` are the units, workloads and vNPUs of the settings.
+    """
+    said = ""
+    if found := _confined(topology, plan):
+        said += f" Housekeeping confines to CPUs {plan['housekeeping']}, although it uses accelerators: {', '.join(found)}."
+    if named and not plan["npus"]:
+        said += f" What is named for this host has no effect: {', '.join(named)}."
+    return said
+
+
+def _settings_of(vnpu: Mapping[str, Any], topology: Topology, method: str) -> dict[str, str]:
+    """Return the lines that confine the limiter of a vNPU."""
+    if method == SLICES:
+        return {"Slice": vnpu["slice"]}
+    return _affinity(topology, [vnpu]) if method == SERVICES else {}
+
+
+def _slices(
+    plan: Plan,
+    bound_by: str,
+    together: Sequence[Mapping[str, Any]],
+    shares: Sequence[Mapping[str, Any]],
+    alone: Sequence[str],
+) -> dict[str, Any]:
+    """Return the slices of NPUs, workloads and vNPUs (``shares``), and what follows from them: parts of :func:`binding`'s result.
+
+    ``alone`` are the limiters that no unit of a container starts.
+    """
     held = [entry for entry in [*plan["npus"], *(plan.get("lost") or ())] if entry["pool"]]
     held.sort(key=lambda entry: kind_and_number(entry["slice"]))
-    result["slices"] = [_slice(entry) for entry in held] if bound_by == "host" else []
-    result["slices"] += [
-        {
-            "name": workload["slice"],
-            "description": f"Workload {workload['name']}",
-            "cpus": workload["pool"],
-            "mems": workload["memory_nodes"],
-        }
-        for workload in together
-        if workload["pool"]
+    slices = [_slice(entry) for entry in held] if bound_by == "host" else []
+    parts = [(f"Workload {workload['name']}", workload) for workload in together] + [(_title(vnpu), vnpu) for vnpu in shares]
+    slices += [
+        {"name": part["slice"], "description": what, "cpus": part["pool"], "mems": part["memory_nodes"]}
+        for what, part in parts
+        if part["pool"]
     ]
-    result["slices"] += [
-        {"name": vnpu["slice"], "description": _title(vnpu), "cpus": vnpu["pool"], "mems": vnpu["memory_nodes"]}
-        for vnpu in result["vnpus"]
-        if vnpu["pool"]
-    ]
-    result["parents"] = [
+    parents = [
         {
             "name": f"{kind}.slice",
             "description": f"All {kind.upper()} workloads of this host",
-            "cpus": plan["cpus"] if bound_by == workers.WORKERS and _is_part(plan) else _pool(entries),
+            "cpus": plan["cpus"] if bound_by == workers.WORKERS and _is_part(plan) else pool_of(entries),
             "mems": _mems(entries),
-            "wants": [unit["name"] for unit in result["slices"] if unit["name"].startswith(f"{kind}-")],
+            "wants": [unit["name"] for unit in slices if unit["name"].startswith(f"{kind}-")],
         }
         for kind in ("npu", "gpu")
         if (entries := [entry for entry in held if kind_and_number(entry["slice"])[0] == kind])
     ]
-    parents = [unit["name"] for unit in result["parents"]]
-    result["enabled"] = parents + alone
-    result["started"] = parents + [unit["name"] for unit in result["slices"]] + alone
-    if plan["housekeeping"]:
-        result["housekeeping"] = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS]
-    result["expected"] = [
-        {"unit": unit["name"], "cpus": unit["cpus"], "mems": unit["mems"]}
-        for unit in result["parents"] + result["slices"] + result["housekeeping"]
-    ]
-    return result
+    names = [unit["name"] for unit in parents]
+    housekeeping = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS if plan["housekeeping"]]
+    return {
+        "parents": parents,
+        "slices": slices,
+        "housekeeping": housekeeping,
+        "workloads": [
+            {"name": workload["name"], "slice": workload["slice"], "npus": [entry["slice"] for entry in workload["processes"]]}
+            for workload in together
+        ],
+        "enabled": [*names, *alone],
+        "started": [*names, *(unit["name"] for unit in slices), *alone],
+        "expected": [{"unit": unit["name"], "cpus": unit["cpus"], "mems": unit["mems"]} for unit in parents + slices + housekeeping],
+    }
 
 
 def _is_part(plan: Plan) -> bool:
-    """Whether the plan has some NPUs of the host only. Workers divide by all of them, so that they need the CPUs of all."""
+    """Whether the plan has some NPUs of the host only. Workers divide by all of them, so they need the CPUs of all."""
     options = plan.get("options") or {}
     return any(options.get(name) is not None for name in ("npus", "visible_npus"))
 
 
-def _pool(entries: Sequence[Mapping[str, Any]]) -> str:
+def pool_of(entries: Sequence[Mapping[str, Any]]) -> str:
     return union(entry["pool"] for entry in entries)
 
 
@@ -393,7 +396,7 @@ def _mems(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _affinity(topology: Topology, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return affinity(topology.get("machine") or {}, _pool(entries), union(entry["mems"] for entry in entries), _mems(entries))
+    return affinity(topology.get("machine") or {}, pool_of(entries), union(entry["mems"] for entry in entries), _mems(entries))
 
 
 def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -415,7 +418,7 @@ def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str
         return {"Slice": f"{kind}.slice"}
     if len(entries) == 1:
         return {"Slice": entries[0]["slice"]}
-    limits = {"AllowedCPUs": _pool(entries), "AllowedMemoryNodes": _mems(entries)}
+    limits = {"AllowedCPUs": pool_of(entries), "AllowedMemoryNodes": _mems(entries)}
     return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
 
 
@@ -435,7 +438,7 @@ def _variables(
     wanted = _visible_devices.of_entries(plan, entries) if visible_devices else []
     switches = dict(engine.environment) if engine else {}
     return {
-        "environment": _visible_devices.not_overriding(wanted, _set_elsewhere(topology, unit)) | switches,
+        "environment": _visible_devices.not_overriding(wanted, set_elsewhere(topology, unit)) | switches,
         "devices": {name: value for variables in wanted for name, value in variables.items()},
         "switches": switches,
         "arguments": engine.arguments if engine and bound_by == workers.HOST else "",
@@ -461,7 +464,7 @@ def _service(unit: str, description: str, settings: dict[str, str], needs: str |
 
 
 def _title(vnpu: Mapping[str, Any]) -> str:
-    """What a vNPU is called in unit files; with its quotas, so that a change of them is a change of the units that follow only anew."""
+    """What a vNPU is called in unit files; with its quotas, so a change of them is a change of the units that follow only again."""
     return f"vNPU {vnpu['name']}: {vnpu['memory_mib']} MiB and {vnpu['core']} percent of {vnpu['of']}"
 
 

@@ -12,9 +12,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.device_shar
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OWNED = FEATURE.owned
+LONGER = 2
+"""How many times as long as other commands a call may take that changes device share."""
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -25,15 +27,15 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not (has_npus or settings["npus"]):
         return Feature(owned=OWNED, python=settings["python"], needs_plan=True)
     live = {
-        "enabled": settings["device_share"],
+        "enabled": True,
         "npus": settings["npus"],
-        "only_ours": settings["only_ours"],
+        "only_ours": True,
         "recover": settings["recover"],
         "ignore_busy": settings["ignore_busy"],
         "min_driver": settings["min_driver"],
-        "timeout": settings["timeout"],
+        "timeout": LONGER * settings["timeout"],
     }
-    if not (settings["device_share"] and settings["boot"] and has_npus):
+    if not has_npus:
         return Feature(owned=OWNED, python=settings["python"], needs_plan=True, live=live)
     return Feature(
         files=(unit(DEVICE_SHARE_SERVICE, service(settings)),),
@@ -47,10 +49,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
 
 def service(settings: Mapping[str, Any]) -> str:
-    """Return the unit but for its first line."""
+    """Return the unit except for its first line."""
     chips = "".join(f" {_chosen(choice)}" for choice in settings["npus"])
     tool = f" --npu-smi {settings['npu_smi']}" if settings["npu_smi"] else ""
-    wait, timeout = int(settings["wait"]), int(settings["timeout"])
+    wait, timeout = settings["wait"], LONGER * settings["timeout"]
     return (
         "[Unit]\nDescription=Let containers share the NPUs, which the driver forgets at a reboot\n"
         "After=systemd-modules-load.service systemd-udev-settle.service\n"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment as _environment
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
@@ -17,10 +18,15 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
+        Difference,
+        DifferingNpu,
+        DifferingUser,
+        Plan,
+        Topology,
+    )
 
 Named = Sequence[Mapping[str, Any]]
-Row = dict[str, Any]
 
 
 def difference(
@@ -33,34 +39,42 @@ def difference(
     limiter: bool = True,
     visible_devices: bool = True,
     slices: bool = True,
-) -> dict[str, Any]:
+    environment: Mapping[str, Any] | None = None,
+) -> Difference:
     """Return ``{in_force, npus, users, restart}``.
 
     ``in_force``: whether there is a plan in force. ``npus``: ``{npu, pci, slice, now, then, sentence}`` of all NPUs of both plans, with
-    pools, None where there is none, and the sentence of :func:`_plan.moves.moves`, None on a first bind and where nothing differs.
+    pools, None if there is none, and the sentence of :func:`_plan.moves.moves`, None on a first bind and where nothing differs.
     ``users``: ``{user, npus, cpus, mems, slice, now}`` of services, workloads and vNPUs, ``now`` None where nothing is known. ``restart``:
-    the services whose drop-in a bind would write or remove. ``slices``: whether role slices is on. A plan that a bind refuses has no
-    slices and restarts nothing.
+    the services whose drop-in a bind would write or remove. ``slices``: whether role slices is on. ``environment``: the setting of that
+    name. A plan that a bind refuses has no slices and restarts nothing.
     """
     both = pairs(topology.get("applied"), plan)
     refused = bool(_binding.refusals(topology, plan, services, bound_by, workloads, vnpus))
     bound = None if refused else _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter, visible_devices)
+    placed = _environment.added(topology, plan, services, workloads, environment or {}, bound) if bound else ()
     return {
         "in_force": bool(both),
         "npus": [_npu(record, entry, next(of_npu(record, entry), None)) for record, entry in both]
         or [_npu(None, entry, None) for entry in plan["npus"]],
         "users": list(_users(topology, plan, services, workloads, bound)),
-        "restart": [] if bound is None else _restart(topology, bound["services"] if slices else ()),
+        "restart": [] if bound is None else _restart(topology, placed if slices else ()),
     }
 
 
-def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> Row:
+def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> DifferingNpu:
     known = entry or record or {}
-    pools = {key: of and of["pool"] for key, of in (("now", record), ("then", entry))}
-    return {"npu": title(known), "pci": known["pci"], "slice": known["slice"], **pools, "sentence": sentence}
+    return {
+        "npu": title(known),
+        "pci": known["pci"],
+        "slice": known["slice"],
+        "now": record["pool"] if record else None,
+        "then": entry["pool"] if entry else None,
+        "sentence": sentence,
+    }
 
 
-def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bound: Mapping[str, Any] | None) -> Iterator[Row]:
+def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bound: Mapping[str, Any] | None) -> Iterator[DifferingUser]:
     homes: dict[str, str] = {}
     if bound and bound["method"] == _binding.SLICES:
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in bound["services"]}
@@ -80,8 +94,14 @@ def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bo
                 "now": _workloads.union(entry["pool"] for entry in before) if before else None,
             }
     for vnpu in (bound or {}).get("vnpus", ()):
-        row = {"cpus": vnpu["pool"], "mems": vnpu["memory_nodes"], "slice": vnpu["slice"], "now": None}
-        yield {"user": f"vNPU {vnpu['name']}", "npus": vnpu["of"].partition(" ")[2], **row}
+        yield {
+            "user": f"vNPU {vnpu['name']}",
+            "npus": vnpu["of"].partition(" ")[2],
+            "cpus": vnpu["pool"],
+            "mems": vnpu["memory_nodes"],
+            "slice": vnpu["slice"],
+            "now": None,
+        }
 
 
 def _members(plan: Mapping[str, Any], names: Sequence[Any]) -> list[Mapping[str, Any]]:
@@ -94,7 +114,7 @@ def _members(plan: Mapping[str, Any], names: Sequence[Any]) -> list[Mapping[str,
 
 
 def _restart(topology: Topology, services: Named) -> list[str]:
-    """Return the services whose drop-in a bind would write or remove, but for those that the host does not have."""
+    """Return the services whose drop-in a bind would write or remove, except for those that the host does not have."""
     wanted = {entry["name"]: (FIRST_LINE + drop_in_text(entry)).strip() for entry in services}
     found = topology.get("drop_ins") or {}
     missing = topology.get("missing_units") or ()

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
-from ansible_collections.npu.affinity.plugins.module_utils._installed import ARCHIVE
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, FilesAndUnits, Restarted, UnitSets
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
 ENVIRONMENT = f"Environment=PYTHONPATH={ARCHIVE} PYTHONDONTWRITEBYTECODE=1\n"
@@ -23,14 +26,14 @@ class Feature:
     """What module host_files takes of the same names, and besides what the feature wants of the running host (``live``), whether it needs
     the plan on the host, with which the host gets its command, and sentences for the user (``notes``)."""
 
-    files: tuple[Mapping[str, Any], ...] = ()
+    files: tuple[FileEntry, ...] = ()
     owned: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
     started: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
-    restarted: tuple[Mapping[str, Any], ...] = ()
-    expected: tuple[Mapping[str, Any], ...] = ()
+    restarted: tuple[Restarted, ...] = ()
+    expected: tuple[UnitSets, ...] = ()
     programs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     soft_split: str = ""
@@ -45,9 +48,18 @@ class Feature:
         one = {name: getattr(self, name) or getattr(other, name) for name in ("soft_split", "python", "runtime", "needs_plan")}
         return Feature(**both, **one)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FilesAndUnits:
         """Return the options of module host_files as plain data."""
-        return {field.name: list(getattr(self, field.name)) for field in _lists() if field.name != "notes"} | {
+        return {
+            "files": list(self.files),
+            "owned": list(self.owned),
+            "enabled": list(self.enabled),
+            "started": list(self.started),
+            "stopped": list(self.stopped),
+            "released": list(self.released),
+            "restarted": list(self.restarted),
+            "expected": list(self.expected),
+            "programs": list(self.programs),
             "soft_split": self.soft_split,
             "python": self.python,
             "runtime": self.runtime or self.needs_plan,
@@ -58,12 +70,12 @@ def _lists() -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(Feature) if field.default == ()]
 
 
-def managed(path: str, text: str, mode: str = "0644") -> dict[str, str]:
+def managed(path: str, text: str, mode: str = "0644") -> FileEntry:
     """Return a file of the collection whose first line says whose it is."""
     return {"path": path, "content": FIRST_LINE + text, "mode": mode}
 
 
-def unit(name: str, text: str) -> dict[str, str]:
+def unit(name: str, text: str) -> FileEntry:
     """Return a unit file or a drop-in (``x.service.d/50-npu-affinity.conf``)."""
     return managed(f"{UNIT_FOLDER}/{name}", text)
 

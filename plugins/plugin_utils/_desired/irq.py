@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import (
@@ -20,60 +20,68 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature
     RULES,
 )
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.limits import INTERVAL
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Restarted, Topology
 
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
 OWNED = FEATURE.owned
-RESTARTED = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
+RESTARTED: tuple[Restarted, ...] = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
 _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
 """What a topology of an older version does not say of irqbalance."""
+
+
+_CHECK = "Check that the interrupts of the NPUs are where the plan wants them"
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return what keeps the interrupts of a plan; ``settings``: those of role irq.
 
     The kernel's poll threads of hosts with Ascend 950, whose NPUs have no IRQ CPUs, need the unit and its timer, and nothing else.
+    ``left_alone`` of the settings are the PCI functions whose interrupts other features place, each list behind a file of the feature:
+    irqbalance leaves them alone, too, as long as that file is there.
     """
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     if int(settings["rebind_limit"]) < 0:
-        raise ValueError(f"npu_affinity_irq_rebind_limit is {settings['rebind_limit']}: give 0 for no limit, or how often within an hour")
+        raise ValueError(f"npu_affinity_rebind_limit is {settings['rebind_limit']}: give 0 for no limit, or how often within an hour")
     functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"]))
-    has_poll_threads = bool(plan.get("poll"))
+    others = [(file, found) for file, found in settings.get("left_alone", ()) if found]
+    left_alone = bool(functions or others)
+    binds = bool(functions or plan.get("poll"))
     irqbalance = _UNASKED | topology["irqbalance"]
-    if not (functions or has_poll_threads):
+    if not (left_alone or binds):
         return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED)
-    files = [unit(IRQ_SERVICE, _service(settings)), unit(IRQ_TIMER, _timer(settings))]
+    files = [unit(IRQ_SERVICE, _service(settings)), unit(IRQ_TIMER, timer(_CHECK, settings["interval"]))] if binds else []
     if functions:
         systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
         files += [unit(IRQ_INSTANCE, _instance(settings)), managed(RULES, _rules(functions, systemctl))]
     can_be_told = irqbalance["installed"] and irqbalance["argument_key"] is not None and not irqbalance["refusal"]
-    if functions and settings["irqbalance"] == "policy" and can_be_told:
+    if left_alone and settings["irqbalance"] == "policy" and can_be_told:
         files += [
-            {"path": irqbalance["policy_place"], "content": _policy(functions, irqbalance["policy"]), "mode": "0755"},
+            {"path": irqbalance["policy_place"], "content": _policy(functions, irqbalance["policy"], others), "mode": "0755"},
             managed(IRQBALANCE_ENVIRONMENT, _arguments(irqbalance)),
             unit(IRQBALANCE_DROP_IN, f"[Service]\nEnvironmentFile={IRQBALANCE_ENVIRONMENT}\n"),
         ]
-    stopped = bool(functions) and settings["irqbalance"] == "stop"
+    stopped = left_alone and settings["irqbalance"] == "stop"
     return Feature(
         files=tuple(files),
         owned=OWNED,
-        enabled=(IRQ_SERVICE, IRQ_TIMER),
-        started=(IRQ_TIMER,),
+        enabled=(IRQ_SERVICE, IRQ_TIMER) if binds else (),
+        started=(IRQ_TIMER,) if binds else (),
         stopped=(IRQBALANCE,) if stopped and irqbalance["installed"] else (),
         released=() if stopped else (IRQBALANCE,),
         restarted=RESTARTED,
-        notes=tuple(_notes(irqbalance, settings["irqbalance"])) if functions else (),
+        notes=tuple(_notes(irqbalance, settings["irqbalance"])) if left_alone else (),
         python=settings["python"],
         runtime=True,
         needs_plan=True,
-        live=settings["failure"],
+        live=settings["failure"] if binds else None,
     )
 
 
@@ -85,7 +93,7 @@ def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
         ]
     if choice == "leave" and irqbalance["active"]:
         return [
-            "irqbalance is active and was not told to leave the NPUs' interrupts alone; it may move them until the timer puts them back."
+            "irqbalance is active and was not told to leave the NPUs' interrupts alone; it may move them until the timer restores them."
         ]
     return []
 
@@ -116,16 +124,18 @@ def _instance(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _timer(settings: Mapping[str, Any]) -> str:
+def timer(description: str, interval: str) -> str:
+    """Return the text of a timer that checks interrupts."""
     return (
-        "[Unit]\nDescription=Check that the interrupts of the NPUs are where the plan wants them\n\n"
-        f"[Timer]\nOnActiveSec=2min\nOnUnitActiveSec={settings['interval']}\nAccuracySec=30s\n\n[Install]\nWantedBy=timers.target\n"
+        f"[Unit]\nDescription={description}\n\n"
+        f"[Timer]\nOnActiveSec=2min\nOnUnitActiveSec={interval or INTERVAL}\n"
+        "AccuracySec=30s\n\n[Install]\nWantedBy=timers.target\n"
     )
 
 
 def _rules(functions: list[str], systemctl: str) -> str:
     return (
-        "# A driver that binds to an NPU requests its interrupts anew, and their affinity is lost: bind them again. Only the functions of "
+        "# A driver that binds to an NPU requests its interrupts again, and their affinity is lost: bind them. Only the functions of "
         "the plan:\n"
         "# the crypto and compression engines of Kunpeng CPUs are accelerators of the same vendor.\n"
         f'ACTION=="bind", SUBSYSTEM=="pci", KERNEL=="{"|".join(functions)}", '
@@ -133,18 +143,23 @@ def _rules(functions: list[str], systemctl: str) -> str:
     )
 
 
-def _policy(functions: list[str], before: str) -> str:
-    """Return the script that irqbalance asks; ``before``: the one that it was told before, or ''."""
-    cases = "".join(f'  */{pci}) echo "ban=true"; exit 0 ;;\n' for pci in functions)
-    others = (
+def _policy(functions: list[str], before: str, others: Iterable[tuple[str, list[str]]] = ()) -> str:
+    """Return the script that irqbalance asks; ``before``: the one that it was told before, or ''; ``others``: see :func:`wanted`."""
+    further = "".join(f"[ -e {file} ] && {_cases(found)}" for file, found in others)
+    rest = (
         f'# For all others, the script that irqbalance was told before.\n[ -x {(script := shlex.quote(before))} ] && exec {script} "$@"\n'
     )
     return (
         f"#!/bin/sh\n{FIRST_LINE}"
         "# irqbalance asks for every interrupt: $1 is the sysfs path of its device. The NPUs' functions are placed by "
         "npu-affinity-irq.service.\n"
-        f'case "$1" in\n{cases}esac\n{others if before else ""}exit 0\n'
+        f"{_cases(functions)}{further}{rest if before else ''}exit 0\n"
     )
+
+
+def _cases(functions: list[str]) -> str:
+    cases = "".join(f'  */{pci}) echo "ban=true"; exit 0 ;;\n' for pci in functions)
+    return f'case "$1" in\n{cases}esac\n'
 
 
 def _arguments(irqbalance: Mapping[str, Any]) -> str:

@@ -14,8 +14,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import kubelet_drop_in
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
+FOLDER, NAME = "/etc/kubernetes/kubelet.conf.d", "50-npu-affinity.conf"
 _OPTION = re.compile(r"^(?=[a-z_]+: )")
 
 
@@ -26,16 +27,16 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature()
     if not kubelet or not plan["npus"]:
         return Feature(needs_plan=True)
-    if kubelet.get("config_dir") != posixpath.dirname(settings["file"]):
+    folder = kubelet.get("config_dir")
+    if not folder:
         raise ValueError(
-            f"The kubelet does not read {settings['file']}: its folder of drop-ins is {kubelet.get('config_dir') or 'not set'}. Start it "
-            f"with --config-dir={posixpath.dirname(settings['file'])} (Kubernetes 1.28 or newer), or name a file in its folder with "
-            "npu_affinity_kubelet_file."
+            f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer)."
         )
-    options = {name: settings[name] for name in ("policy", "options", "topology_policy", "topology_options", "reserved")}
+    path = posixpath.join(folder, NAME)
+    options = {name: settings[name] for name in ("options", "topology_policy", "topology_options", "reserved")}
     try:
         content = kubelet_drop_in(plan, topology, **options)
     except ValueError as error:
         raise ValueError(_OPTION.sub("npu_affinity_kubelet_", str(error))) from error
-    compared = settings["restart"] or settings["file"] in kubelet["sources"]
-    return Feature(needs_plan=True, live={"path": settings["file"], "content": content, "compared": compared})
+    compared = settings["restart"] or path in kubelet["sources"]
+    return Feature(needs_plan=True, live={"path": path, "content": content, "compared": compared})

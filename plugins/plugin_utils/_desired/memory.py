@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 _MIB = 1 << 20
 
@@ -20,7 +20,7 @@ _MIB = 1 << 20
 def remarks(topology: Topology, document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every running unit that would lose memory nodes on which it has memory.
 
-    ``document``: ``expected`` and ``live`` of a desired state. The host decides anew when it is bound: memory comes and goes.
+    ``document``: ``expected`` and ``live`` of a desired state. The host decides again when it is bound: memory comes and goes.
     """
     memory: Mapping[str, Any] = topology.get("memory") or {}
     wanted = {entry["unit"]: entry["mems"] for entry in document.get("expected") or ()}

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.tex
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OWNED = FEATURE.owned
 ENDING = ".prom"
@@ -62,5 +62,5 @@ def _service(settings: Mapping[str, Any]) -> str:
 def _timer(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n\n"
-        f"[Timer]\nOnActiveSec=30s\nOnUnitActiveSec={settings['interval']}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
+        f"[Timer]\nOnActiveSec=30s\nOnUnitActiveSec={settings['interval'] or '5min'}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._outside import shown
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 _SHOWN = 4
 

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OWNED = FEATURE.owned
 """Lists that a drop-in extends, unless it empties them first."""
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
-    """Return slices and drop-ins of a plan; ``settings``: those of role slices, and what it has to know of the roles vnpu and kubelet:
-    ``kubelet_becomes``, the policy of the kubelet's CPU manager that the same bind sets, or '', and ``vnpu_folder``."""
+    """Return slices and drop-ins of a plan; ``settings``: those of role slices, and ``kubelet_becomes``, the policy of the
+    kubelet's CPU manager that the same bind sets, or ''."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     if settings["kubelet_becomes"] and (kubelet := topology.get("kubelet")):
@@ -39,13 +41,15 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         limiter=bool(limiter),
         visible_devices=settings["visible_devices"],
     )
+    named = (settings["services"], settings["workloads"], settings["environment"])
+    bound["services"] = environment.added(topology, plan, *named, bound)
     files = [unit(entry["name"], _parent(entry)) for entry in bound["parents"]]
     files += [unit(entry["name"], slice_text(entry)) for entry in bound["slices"]]
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", drop_in_text(entry)) for entry in bound["services"]]
     for vnpu in bound["vnpus"]:
         files.append(managed(vnpu["file"], _environment(vnpu)))
         if vnpu["limiter"]:
-            files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, settings["vnpu_shared_region"])))
+            files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, region(settings["vnpu_folder"]))))
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
     return Feature(
         files=tuple(files),
@@ -79,14 +83,18 @@ def _sets(entry: Mapping[str, Any]) -> str:
 def drop_in_text(entry: Mapping[str, Any]) -> str:
     """Return the drop-in of a service, without the line that says whose it is."""
     needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
-    return f"# {entry['description']}\n{needs}{service_text(entry['settings'], entry['environment'])}"
+    return f"# {entry['description']}\n{needs}{service_text(entry['settings'], entry['environment'], entry.get('comments'))}"
 
 
-def service_text(settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit."""
+def service_text(settings: Mapping[str, str], variables: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
+    """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit.
+
+    ``comments`` are the lines above variables.
+    """
     resets = assignments((key, "") for key in settings if key in LISTS)
-    variables = assignments(("Environment", f"{key}={value}") for key, value in environment.items())
-    return f"[Service]\n{resets}{assignments(settings)}{variables}"
+    above = {name: f"# {comment}\n" for name, comment in (comments or {}).items()}
+    lines = [above.get(key, "") + assignments({"Environment": f"{key}={value}"}) for key, value in variables.items()]
+    return f"[Service]\n{resets}{assignments(settings)}{''.join(lines)}"
 
 
 def _housekeeping(entry: Mapping[str, Any]) -> str:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
-from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest
-from ansible_collections.npu.affinity.plugins.module_utils._programs import USUAL
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, memory, neighbours, threads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, environment, isolation, memory, neighbours, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -25,12 +26,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, DesiredState, Live, Plan, Said, Topology
 
 _MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in ON_HOST}
 FEATURES = {name: module.wanted for name, module in _MODULES.items()}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
+TOLD = ("slices", "irq")
+"""The features whose notes the summary and the playbook bind show."""
 PLANNED = (
     "strategy",
     "housekeeping",
@@ -41,6 +44,7 @@ PLANNED = (
     "repair",
     "replan",
     "bound_by",
+    "engine_version",
     "workloads",
     "memory",
 )
@@ -62,7 +66,7 @@ def desired_state(
     plan: Plan | None = None,
     shown: bool = False,
     in_force: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> DesiredState:
     """Return what the host should be, and what is said of it.
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, and ``applied``, those
@@ -71,18 +75,19 @@ def desired_state(
     plan to take, as it is, in place of one that is made; an empty one takes everything off. ``in_force``: what module topology_facts found
     of the state in force. Raises ``ValueError`` for what cannot be made of that.
 
-    Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, where there is one), ``refusals``, ``remarks``
-    (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan beside the one in
+    Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
+    (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan next to the one in
     force), ``digest`` (that of the state in force after a bind, '' where it is refused), ``converged`` (whether the host is in that state
-    already, so that a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs on other CPUs than theirs), ``settings``
+    already, so a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs on other CPUs than theirs), ``settings``
     (those applied) and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
     """
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
-    return made | {"converged": bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]}
+    made["converged"] = bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]
+    return made
 
 
-def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None, shown: bool) -> dict[str, Any]:
+def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None, shown: bool) -> DesiredState:
     if missing := {"plan", *FEATURES} - settings.keys():
         raise ValueError(
             f"the settings lack {' and '.join(sorted(missing))}; lookup npu.affinity.settings returns them with features=true."
@@ -91,27 +96,30 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
     of_features = {name: settings[name] for name in FEATURES}
     if plan is not None:
-        return _whole(of_plan(topology, plan or None, of_features), topology, plan or None, settings, shown)
+        return _completed(of_plan(topology, plan or None, of_features), topology, plan or None, settings, [], shown)
     try:
         plan = planned(topology, settings["plan"])
     except ValueError as error:
-        return of_plan(topology, None, {}) | _said(topology, None, settings, [str(error)], {})
+        return _completed(of_plan(topology, None, {}), topology, None, settings, [str(error)])
     refusals = _refusals(topology, plan, settings, shown)
     if not refusals:
         try:
-            return _whole(of_plan(topology, plan, of_features), topology, plan, settings, shown)
+            return _completed(of_plan(topology, plan, of_features), topology, plan, settings, [], shown)
         except Refused as error:
             refusals = error.sentences
-    return of_plan(topology, None, {}) | _said(topology, plan, settings, refusals, {})
+    return _completed(of_plan(topology, None, {}), topology, plan, settings, refusals)
 
 
-def _whole(found: dict[str, Any], topology: Topology, plan: Plan | None, settings: Mapping[str, Any], shown: bool) -> dict[str, Any]:
-    """Return the document of a host that is not refused, with the digest of what the host applies of it."""
-    return found | _said(topology, plan, settings, [], found, shown) | {"digest": digest(applied(found))}
+def _completed(
+    document: AppliedState, topology: Topology, plan: Plan | None, settings: Mapping[str, Any], refusals: list[str], shown: bool = False
+) -> DesiredState:
+    """Return the document with what is said of it, and with the digest of what a host that is not refused applies of it."""
+    said = _said(topology, plan, settings, refusals, document, shown)
+    return {**document, **said, "plan": plan, "digest": "" if refusals else digest(applied(document)), "converged": False}
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
-    """Return the plan of a host by the settings of role plan. Raises ``ValueError`` with a sentence where there is none."""
+    """Return the plan of a host by the settings of role plan. Raises ``ValueError`` with a sentence if there is none."""
     return planner.plan(topology, **{name: settings[name] for name in PLANNED}, **{name: settings[name] or None for name in UNLESS_EMPTY})
 
 
@@ -123,7 +131,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     return [
         *binding.refusals(topology, plan, *named, _device_share(share)),
         *binding.program_refusals(topology),
-        *binding.driver_refusals(topology, share["min_driver"] if share["enabled"] and share["device_share"] else ""),
+        *binding.driver_refusals(topology, share["min_driver"] if share["enabled"] else ""),
         *([] if shown or drains else pods.refusals(topology, plan)),
         *binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]),
     ]
@@ -131,7 +139,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
 
 def _device_share(settings: Mapping[str, Any]) -> bool | None:
     """Return whether a bind switches device share on for the NPUs of vNPUs; None where that depends on which it names."""
-    return None if settings["npus"] else settings["enabled"] and settings["device_share"]
+    return None if settings["npus"] else settings["enabled"]
 
 
 def _said(
@@ -139,21 +147,30 @@ def _said(
     plan: Plan | None,
     settings: Mapping[str, Any],
     refusals: list[str],
-    document: Mapping[str, Any],
-    shown: bool = False,
-) -> dict[str, Any]:
-    """Return the keys of a document that are not for the host; ``document`` has the others, none where it is refused."""
-    said: dict[str, Any] = {"plan": plan, "refusals": refusals, "remarks": [], "summary": "", "difference": None, "processes": []}
-    said |= {"digest": "", "outside": [], "settings": settings.get("applied", {})}
+    document: AppliedState,
+    shown: bool,
+) -> Said:
+    """Return the keys of a document that are not for the host."""
+    said: Said = {
+        "refusals": refusals,
+        "remarks": [],
+        "summary": "",
+        "difference": None,
+        "outside": [],
+        "processes": [],
+        "settings": settings.get("applied", {}),
+    }
     if not plan:
         return said
     said["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
     own, limiter = settings["plan"], bool(settings["slices"]["vnpu_limiter"])
     users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
     shows = {"limiter": limiter, "visible_devices": own["visible_devices"]}
-    said["difference"] = difference(topology, plan, **users, **shows, slices=settings["slices"]["enabled"])
+    on = settings["slices"]["enabled"]
+    said["difference"] = difference(topology, plan, **users, **shows, slices=on, environment=own["environment"])
     if refusals:
-        return said | {"summary": "A bind refuses this plan."}
+        said["summary"] = "A bind refuses this plan."
+        return said
     found = binding.remarks(
         topology,
         plan,
@@ -167,13 +184,20 @@ def _said(
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(str(error))
+    if plan["npus"] and topology.get("missing_units"):
+        found.append(absent(topology["missing_units"]))
+    found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
     found += memory.remarks(topology, document)
     found += neighbours.remarks(topology, plan) if shown else []
+    found += isolation.remarks(topology, plan)
+    found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []
+    found += [sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes]
     summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
-    return said | {"remarks": [*found, *settings.get("remarks", ())], "summary": " ".join(summary)}
+    said["remarks"], said["summary"] = [*found, *settings.get("remarks", ())], " ".join(summary)
+    return said
 
 
-def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> AppliedState:
     """Return what the host should be by a plan, of the features that ``settings`` name; the others are left alone.
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
@@ -199,7 +223,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
         "features": features,
         "hardware": hardware(topology),
         "plan": plan if together.needs_plan else None,
-        "live": {name: feature.live for name, feature in made.items() if feature.live is not None},
+        "live": cast("Live", {name: feature.live for name, feature in made.items() if feature.live is not None}),
         "notes": {name: list(feature.notes) for name, feature in made.items()},
         "absent": {name: traces(feature) for name, feature in absent.items()},
         **together.document(),
@@ -210,7 +234,7 @@ def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[
     """Return what each feature wants, in the order of :data:`FEATURES`. Raises :class:`Refused` with what all of them say against it."""
     found, refusals = {}, []
     for name in (name for name in FEATURES if name in settings):
-        own = {**(_neighbours(settings) if name == "slices" else {}), **_on_this_host(topology, settings[name])}
+        own = {**_neighbours(name, topology, plan, settings), **_on_this_host(topology, settings[name])}
         try:
             found[name] = FEATURES[name](topology, plan or {}, {**own, "enabled": bool(_is_on(name, own) and plan)})
         except ValueError as error:
@@ -226,12 +250,19 @@ def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
     return bool(is_on(settings) if is_on else settings["enabled"])
 
 
-def _neighbours(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what feature slices has to know of others: the policy of a kubelet that owns the CPUs from this bind on, and where the soft
-    split lies."""
-    kubelet, vnpu = settings.get("kubelet"), settings.get("vnpu")
-    becomes_static = kubelet and kubelet["enabled"] and kubelet["policy"] == "static"
-    return {"kubelet_becomes": "static" if becomes_static else "", "vnpu_folder": vnpu["folder"] if vnpu else ""}
+def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a feature has to know of others.
+
+    Feature slices: the policy of a kubelet that owns the CPUs from this bind on. Feature irq: the PCI functions whose interrupts others
+    place.
+    """
+    if name == "irq":
+        functions = [(getattr(_MODULES[other], "left_alone", None), own) for other, own in settings.items() if plan]
+        return {"left_alone": [function(topology, plan, own) for function, own in functions if function]}
+    if name != "slices":
+        return {}
+    kubelet = settings.get("kubelet")
+    return {"kubelet_becomes": "static" if kubelet and kubelet["enabled"] else ""}
 
 
 def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.threads.fea
     THREADS_SERVICE,
     THREADS_TIMER,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OWNED = FEATURE.owned
 ABOUT = f"{MARKER}: changes are overwritten. Which processes {THREADS_SERVICE} places, and by which names."
@@ -44,17 +44,20 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         f'{{"about": {json.dumps(ABOUT)},\n"patterns": {json.dumps(patterns, sort_keys=True)},\n'
         f'"processes": {json.dumps(found, sort_keys=True)}}}\n'
     )
-    timer = bool(settings["timer"])
-    files = [{"path": SETTINGS, "content": names, "mode": "0644"}]
+    limit = settings["memory_limit"]
     return Feature(
-        files=tuple(files + [unit(THREADS_SERVICE, _service(settings)), unit(THREADS_TIMER, _timer(settings))] if timer else files),
+        files=(
+            {"path": SETTINGS, "content": names, "mode": "0644"},
+            unit(THREADS_SERVICE, _service(settings)),
+            unit(THREADS_TIMER, _timer(settings)),
+        ),
         owned=OWNED,
-        enabled=(THREADS_TIMER,) if timer else (),
-        started=(THREADS_TIMER,) if timer else (),
+        enabled=(THREADS_TIMER,),
+        started=(THREADS_TIMER,),
         python=settings["python"],
-        runtime=timer,
+        runtime=True,
         needs_plan=True,
-        live={"processes": found, "patterns": patterns, "memory": settings["memory"], "memory_limit": settings["memory_limit"]},
+        live={"processes": found, "patterns": patterns, "memory": "migrate" if limit else "none", "memory_limit": limit},
     )
 
 
@@ -88,5 +91,5 @@ def _service(settings: Mapping[str, Any]) -> str:
 def _timer(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Place the threads of NPU processes that have started since\n\n"
-        f"[Timer]\nOnBootSec=1min\nOnUnitActiveSec={settings['interval']}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
+        f"[Timer]\nOnBootSec=1min\nOnUnitActiveSec={settings['interval'] or '1min'}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
     )

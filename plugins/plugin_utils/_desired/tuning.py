@@ -13,21 +13,23 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 SETTINGS = {"governor": str, "numa_balancing": int, "transparent_hugepages": str, "swappiness": int}
 """The settings that there are, each with its type."""
 OWNED = FEATURE.owned
 
 
+def is_on(settings: Mapping[str, Any]) -> bool:
+    return any(value not in ("", None) for value in settings["tuning"].values())
+
+
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
-    """Return the settings of the host that are not empty, and the unit that sets them at boot; ``settings``: those of role tuning."""
+    """Return the settings of the host that are wanted, and the unit that sets them at boot; ``settings``: those of role tuning."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
-    asked = {name: settings[name] for name in SETTINGS if settings[name] not in ("", None)}
-    values = {name: SETTINGS[name](value) for name, value in asked.items()}
-    if not values:
-        return Feature(owned=OWNED, live={})
+    asked = settings["tuning"]
+    values = {name: check(asked[name]) for name, check in SETTINGS.items() if asked.get(name) not in ("", None)}
     return Feature(
         files=({"path": FILE, "content": text(values), "mode": "0644"}, unit(TUNING_SERVICE, _service(settings))),
         owned=OWNED,

@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environme
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, title
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan
 
 Variables = Mapping[str, str]
 Found = Mapping[str, Mapping[str, Any]]

@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
-LAYOUT = ("folder", "shared_region", "shared_mode", "files")
+LAYOUT = ("folder", "shared_mode", "files")
+REGION = "hami-shared-region"
+
+
+def region(folder: str) -> str:
+    """Return the directory in which the containers of all NPUs coordinate, by that of hami-vnpu-core."""
+    return posixpath.join(posixpath.dirname(folder.rstrip("/")), REGION)
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -21,4 +28,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not settings["enabled"]:
         return Feature()
     files = [{key: value for key, value in file.items() if key != "src"} for file in settings["files"]]
-    return Feature(soft_split=settings["folder"], live={**{key: settings[key] for key in LAYOUT}, "files": files})
+    return Feature(
+        soft_split=settings["folder"],
+        live={**{key: settings[key] for key in LAYOUT}, "shared_region": region(settings["folder"]), "files": files},
+    )

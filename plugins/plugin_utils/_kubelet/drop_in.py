@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_man
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 CPU_POLICIES = ("none", "static")
 MOST_NODES = 8

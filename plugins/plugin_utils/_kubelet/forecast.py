@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet.version import release
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.version import release
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 REFUSES_CGROUP_V1 = (1, 35)
 """The first release that does not start on cgroup v1 unless it is told to."""
@@ -105,7 +105,7 @@ def _crowded(topology: Topology, kubelet: Mapping[str, Any], plan: Plan) -> list
 
 
 def _told(topology: Topology, found: Mapping[int, int | None]) -> str:
-    """Return at what is hinted: the NPUs' own nodes, but for those that differ."""
+    """Return at what is hinted: the NPUs' own nodes, except for those that differ."""
     own = {int(npu["id"]): npu.get("numa") for npu in topology["npus"]}
     silent = [f"NPU {number}" for number, node in found.items() if node is None]
     if len(silent) == len(found):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet.version import release
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.version import release
 
 Release = tuple[int, int]
 NEVER: Release = (1 << 16, 0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 Plan = Mapping[str, Any]
 _NEXT = (

@@ -117,7 +117,7 @@ def _cpu_hints(request: int, capacity: Sequence[int], free: Sequence[int], chips
     """Return those hints for CPUs that decide what is merged with a hint for chips on ``chips``; None: there is none.
 
     All hints are the sets of nodes with enough free CPUs, of which a host of 16 nodes has 65,535. Without chips, the narrowest win. With
-    chips, a set counts for what it has in common with theirs, so that one set for each subset of theirs is enough, with all other nodes;
+    chips, a set counts for what it has in common with theirs, so one set for each subset of theirs is enough, with all other nodes;
     besides theirs, which can be preferred, and one of the narrowest, whose width counts.
     """
     width = least_nodes(request, free)

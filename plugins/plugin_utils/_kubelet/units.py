@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NO
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 
 def units_of(topology: Topology) -> Units:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano_scheduler
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, NODES, SOCKETS
@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_man
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"

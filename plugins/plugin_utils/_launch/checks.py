@@ -4,7 +4,7 @@
 """What container engines, the kubelet and vLLM-Ascend's own binding make of CPU sets: which work, which fail, which do less than asked.
 
 Sources, rule by rule: moby (names of parent slices, CPUs of the daemon), opencontainers/runc ``ExpandSlice``, podman (cgroupfs),
-kernel ``Documentation/admin-guide/cgroup-v2.rst`` (cpuset), kubernetes issues 85764 and 104147 (what runs beside a kubelet), and
+kernel ``Documentation/admin-guide/cgroup-v2.rst`` (cpuset), kubernetes issues 85764 and 104147 (what runs next to a kubelet), and
 vllm-project/vllm-ascend@182b75ea ``vllm_ascend/cpu_binding.py`` (CPUs that in-process binding needs).
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
 LEAST_CPUS = 5
 """CPUs that vLLM-Ascend needs for every NPU it lists: two for interrupts, one each for main, ACL and release."""

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import numactl_memory
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import numactl_memory
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import container, host, units
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
@@ -40,7 +40,7 @@ class Starter:
 
     words: Callable[[Workload], list[str]]
     notes: Callable[[Workload], list[str]] = lambda workload: []
-    OPTIONS: frozenset[str] = frozenset({"command", "visible_devices", "engine"})
+    OPTIONS: frozenset[str] = frozenset({"command", "visible_devices", "engine", "environment"})
 
     def recipe(self, workload: Workload, options: Options) -> Recipe:
         words = [*self.words(workload), *host.program(workload, options)]

@@ -15,10 +15,11 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import VERSION_FILE
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import fitted
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
-OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices", "engine"})
+OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices", "engine", "environment"})
 ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
 DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 DRIVER = (
@@ -42,7 +43,8 @@ class Devices:
 def devices(workload: Workload, options: Options) -> Devices:
     """Return what the options ask for. Raises ``ValueError`` where they contradict each other or the workload."""
     found = _devices(workload, options)
-    return replace(found, environment={**found.environment, **options.switches})
+    tuned = fitted.environment(workload, options, contained=True)
+    return replace(found, environment={**found.environment, **tuned, **options.switches})
 
 
 def _devices(workload: Workload, options: Options) -> Devices:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import fitted
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
 
 def environment(workload: Workload, options: Options) -> dict[str, str]:
-    """Return the variables that confine the program to its devices, and that switch its own binding off."""
-    return {**(workload.visible_on_host if options.visible_devices else {}), **options.switches}
+    """Return the variables that confine the program to its devices, switch its own binding off, and fit it to its CPUs."""
+    own = {**(workload.visible_on_host if options.visible_devices else {}), **options.switches}
+    return fitted.environment(workload, options, contained=False) | own
 
 
 def program(workload: Workload, options: Options) -> list[str]:

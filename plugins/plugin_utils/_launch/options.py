@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan
 
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)*\Z")
 OF_ALL_FORMS = ("name", "notes")
+_ENVIRONMENT = ("openmp", "task_queue", "allocator")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Options:
     slurm_sockets: str = "numa"
     torch_npu_version: str = "7.3"
     engine: str = ""
+    environment: Mapping[str, bool] | None = None
 
     @property
     def switches(self) -> Mapping[str, str]:
@@ -116,6 +118,14 @@ def _engine(option: str, value: object) -> str:
     return value
 
 
+def _environment(option: str, value: object) -> Mapping[str, bool]:
+    if value is True:
+        return dict.fromkeys(_ENVIRONMENT, True)
+    if not isinstance(value, Mapping) or set(value) - set(_ENVIRONMENT) or not all(isinstance(on, bool) for on in value.values()):
+        raise ValueError(f"{option}: expected true, or a dictionary with {', '.join(_ENVIRONMENT)} set to true or false; got {value!r}")
+    return value
+
+
 def release(version: str) -> tuple[int, ...]:
     """Return the numbers of a release that :func:`checked` has let pass, for comparison."""
     return tuple(map(int, version.split(".")))
@@ -141,4 +151,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "slurm_sockets": _sockets,
     "torch_npu_version": _version,
     "engine": _engine,
+    "environment": _environment,
 }

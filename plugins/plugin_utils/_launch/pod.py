@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import reserved_cpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.resources import resource_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import whole_cores
@@ -57,7 +57,7 @@ def usable(workload: Workload, cpus: str, taken: set[int]) -> set[int]:
     """Return CPUs without those that are reserved. Raises ``ValueError`` where none is left."""
     left = set(expand(cpus)) - taken
     if not left:
-        raise ValueError(f"{workload.title}: nothing of its CPUs {cpus} is left beside interrupts on {compress(taken)}")
+        raise ValueError(f"{workload.title}: nothing of its CPUs {cpus} is left next to interrupts on {compress(taken)}")
     return left
 
 
@@ -67,7 +67,7 @@ def only_without_cpu_manager(workload: Workload, who: str) -> list[str]:
     if kubelet and kubelet.get("policy") == "static":
         raise ValueError(
             f"{workload.title}: the kubelet of this host has the static CPU manager, and {who} must be alone in giving CPUs to pods; set "
-            "cpuManagerPolicy to none (role kubelet with npu_affinity_kubelet_policy: none)"
+            "cpuManagerPolicy to none (npu_affinity_kubelet_enabled: false)"
         )
     return [] if kubelet else [f"The kubelet of the node must have cpuManagerPolicy: none, or it gives the same CPUs away as {who}."]
 

@@ -1,14 +1,15 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to type or paste so that a workload runs on the CPUs of its NPUs, after a look at whether it can work there."""
+"""What to run or paste, so a workload runs on the CPUs of its NPUs, after a look at whether it can work there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import fitted
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import (
     binding_verdict,
     kubelet_verdict,
@@ -21,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 BINDINGS = ("global_slice", "topo_affinity", "cluster")
 """The rules by which vLLM-Ascend binds its own process."""
@@ -55,7 +56,9 @@ def launch(
         options = {"engine": entry.get("engine"), **options}
     made = checked(form, FORMS[form].OPTIONS, options)
     if binding and made.engine:
-        raise ValueError(f"engine: {made.engine} is told not to bind itself, and binding={binding} asks for that; leave one of the two out")
+        raise ValueError(
+            f"engine: {made.engine} is configured not to bind itself, and binding={binding} asks for that; leave one of the two out"
+        )
     workload = read(entry, topology, made.name)
     if binding and (why := _why_unbound(workload)):
         raise ValueError(f"binding: {workload.title} cannot bind itself by {binding}: {why}; leave binding out, and the host binds it")
@@ -63,12 +66,13 @@ def launch(
     recipe = FORMS[form].recipe(workload, made)
     if not made.notes:
         return recipe.text
-    sentences = [*recipe.notes, *warnings, *(_in_process(workload, binding, made.engine) if recipe.starts else [])]
+    reasons = fitted.notes(workload, made, contained="image" in FORMS[form].OPTIONS)
+    sentences = [*recipe.notes, *warnings, *reasons, *(_in_process(workload, binding, made.engine) if recipe.starts else [])]
     return "".join(f"# {sentence}\n" for sentence in sentences) + recipe.text
 
 
 def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:
-    """Return what to type so that the host alone binds, or the workload alone, where a variable does not say it."""
+    """Return what to run, so the host alone binds, or the workload alone, where a variable does not say it."""
     if engine:
         return [sentence] if (sentence := ENGINES[engine].arguments) else []
     return [BINDS_ITSELF if binding else HOST_BINDS] if workload.kind == "npu" else []

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, normalize
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, normalize
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 SLICES_OF_ALL = ("npu.slice", "gpu.slice")

@@ -4,7 +4,7 @@
 """Atlas 300I Duo for distributed inference: two chips on a card, and cards are kept whole.
 
 Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend310p/chip310px2``. An even number takes whole cards only. An odd one takes a chip
-of a half-used card, where there is one, and whole cards; hosts without a half-used card come last.
+of a half-used card, if there is one, and whole cards; hosts without a half-used card come last.
 """
 
 from __future__ import annotations

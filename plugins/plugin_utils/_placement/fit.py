@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate

@@ -9,16 +9,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import VARIABLE
-
 FACT = "npu_affinity_topology"
-LABELS = {
-    "switch": "npu_affinity_switch",
-    "position": "npu_affinity_switch_position",
-    "superpod": "npu_affinity_superpod",
-    "product": VARIABLE,
-}
-"""Labels of hosts and the variables of the inventory that give them."""
+LABELS = "npu_affinity_labels"
+"""The variable of the inventory that gives labels to hosts."""
 
 
 def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
@@ -53,8 +46,8 @@ def _host(file: str) -> str:
 def _entry(variables: Mapping[str, Any], topology: Any, error: Any) -> dict[str, Any]:
     if not isinstance(topology, Mapping):
         return {"refused": str(error or f"the fact {FACT} is not known; gather it with npu.affinity.topology_facts")}
-    labels = {label: variables[name] for label, name in LABELS.items() if variables.get(name) is not None}
-    return {"topology": topology, "labels": labels}
+    labels = variables.get(LABELS) or {}
+    return {"topology": topology, "labels": {label: value for label, value in labels.items() if value is not None}}
 
 
 def _read(text: str) -> tuple[Any, str | None]:

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement import cho
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import npus_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 STATIC = "static"
 
@@ -121,7 +121,7 @@ def _of_topology(name: str, topology: Topology, labels: Mapping[str, Any]) -> Ho
         _read_kubelet(host, topology.get("kubelet"), [node for _number, _cpus, node in nodes])
         _read_chips(host, topology)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{name}: its topology cannot be used ({type(error).__name__}: {error}); gather it anew") from error
+        raise ValueError(f"{name}: its topology cannot be used ({type(error).__name__}: {error}); gather it again") from error
     return host
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import LIMIT, OutOfSteps, search
-from ansible_collections.npu.affinity.plugins.module_utils._table import columns
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns
 
 Entry = dict[str, Any]
 OWN = ("cpus", "npus", "replicas")
@@ -90,7 +90,7 @@ def _shapes(request: Mapping[str, Any]) -> list[Shape]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise ValueError(f"tasks: expected a list of {{npus, cpus, replicas}}; got {given!r}")
     if both := [name for name in OWN if name in request]:
-        raise ValueError(f"tasks: {', '.join(both)} beside it is that of which tasks? Say it in each of tasks")
+        raise ValueError(f"tasks: {', '.join(both)} next to tasks is ambiguous: set it in each of tasks")
     if affinity := [name for name in ("switch", "superpod") if whole[name] is not None]:
         raise ValueError(f"tasks: {', '.join(affinity)} is for jobs whose tasks are all alike; leave it out, or place the tasks one by one")
     known = {"name": None, **{name: whole[name] for name in OF_TASKS}}
@@ -166,9 +166,9 @@ def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int]
     if not fitting[shape.name]:
         return f"The job cannot run: no host can take {shape.title}, with its reason in refused."
     others = " and ".join(other.name for other in shapes if other.name != shape.name)
-    beside = f" beside {others}" if others else ""
+    alongside = f" alongside {others}" if others else ""
     return (
-        f"The job cannot run, for its tasks run together or not at all: {shape.title}{beside} would find room for {room} of "
+        f"The job cannot run, because its tasks run together or not at all: {shape.title}{alongside} would find room for {room} of "
         f"{shape.request.replicas}."
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import switches as _switches
@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request, checked
-from ansible_collections.npu.affinity.plugins.module_utils._table import columns
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns
 
 SELECTED = 100
 """The score of hosts that affinity to switches or SuperPods selects (``halfTorAffinityNodeScore``)."""
@@ -239,7 +239,7 @@ def _by_switch(known: Mapping[str, Host], ranking: Ranking) -> list[str]:
             position = host.labels.get("position")
             members.setdefault(str(host.labels["switch"]), []).append((-1 if position is None else int(position), name))
     if not members:
-        raise ValueError("No host names its switch; set npu_affinity_switch in the inventory, or leave switch out of the request")
+        raise ValueError("No host names its switch; set npu_affinity_labels.switch in the inventory, or leave switch out of the request")
     switches = []
     for name, hosts in members.items():
         state = wanted.states.get(name) or {}
@@ -280,7 +280,7 @@ def _by_superpod(ranking: Ranking) -> list[str]:
     for found in fits:
         members.setdefault(int(found.host.labels["superpod"]), []).append(found.host.name)
     if not members:
-        raise ValueError("No host that fits names its SuperPod; set npu_affinity_superpod in the inventory, or leave superpod out")
+        raise ValueError("No host that fits names its SuperPod; set npu_affinity_labels.superpod in the inventory, or leave superpod out")
     per_block = max(1, wanted.sp_block // request.npus)
     blocks = request.replicas // per_block
     free = {number: len(hosts) for number, hosts in members.items()}

@@ -17,9 +17,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.choice imp
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
-VARIABLE = "npu_affinity_product"
+VARIABLE = "npu_affinity_labels.product"
 """The variable of the inventory that names the rule of a host; it is its label ``product``."""
 _ATLAS = re.compile(r"\batlas\s*(350|850|950)", re.IGNORECASE)
 _OF_350 = ("mesh4_8", "atlas350_8", "mesh4", "atlas350_16")

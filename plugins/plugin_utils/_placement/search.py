@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 LIMIT = 100_000
 """So many steps are taken at most, which takes some seconds: one for numbers of tasks that are looked at, ``TRY`` for a task on a host."""

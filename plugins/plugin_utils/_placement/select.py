@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import soft_share
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 AUTO = "auto"
 

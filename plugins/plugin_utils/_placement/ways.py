@@ -59,7 +59,7 @@ class Across:
 
 @dataclass(frozen=True)
 class Modules:
-    """Whole modules of two dies. One die comes from a module of which the other is in use, where there is one.
+    """Whole modules of two dies. One die comes from a module of which the other is in use, if there is one.
 
     The fewer of the host's ``chips`` stay free, the better the score; for one die, a host with a half-free module comes first.
     """

@@ -16,10 +16,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import G
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
-from ansible_collections.npu.affinity.plugins.module_utils._table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import REMARK_WIDTH, columns
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 Row = dict[str, Any]
 DEFAULT = ("auto", "even_split")

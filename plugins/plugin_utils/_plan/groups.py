@@ -92,14 +92,26 @@ class Groups:
         least = min(distances.values(), default=0)
         return tuple(other for other, distance in distances.items() if distance == least)
 
+    def _place(self, card: Card) -> int | None:
+        """Return the NUMA node that a card counts on: its own, else its home."""
+        return own[0] if len(own := self._nodes(card)) == 1 else self.home.get(card)
+
+    @cached_property
+    def alike(self) -> dict[int, list[Card]]:
+        """The cards of groups by the node that they count on: those of which no pool may differ from another by more than a core."""
+        places: dict[int, list[Card]] = {}
+        for card in self.machine.cards:
+            if card in self.home and (place := self._place(card)) is not None:
+                places.setdefault(place, []).append(card)
+        return dict(sorted(places.items()))
+
     @cached_property
     def local(self) -> dict[int, int]:
         """For every node with cards, the CPUs that are local to these: its own, and those of the nodes without cards to which no other
         card is nearer, as a mask, whether or not they may be divided. A card whose node is not known counts on its home.
         """
         nodes = self.machine.nodes
-        places = (own[0] if len(own := self._nodes(card)) == 1 else self.home.get(card) for card in self.machine.cards)
-        occupied = {place for place in places if place is not None}
+        occupied = {place for card in self.machine.cards if (place := self._place(card)) is not None}
         local = {node: nodes[node].cpus for node in occupied}
         for node in nodes.keys() - occupied:
             for other in self._nearest(node, occupied):
@@ -127,34 +139,7 @@ class Groups:
             if not small:
                 pools.update(of_group)
             elif any(card in asked for card in cards):
-                raise ValueError(self._too_few(home, of_group, small, neighbours))
-        return pools
-
-    def even_shares(self) -> dict[Card, int]:
-        """Return pools of equal numbers of cores for all cards of the host, which differ by at most one core.
-
-        Each gets the cores of its own node, then what is local to it, then the nearest of what the others leave.
-        """
-        machine = self.machine
-        cards = [card for card in machine.cards if card in self.home]
-        own = {card: card.numa if card.numa in machine.nodes else self.home[card] for card in cards}
-        order = sorted(
-            (node != own[card], not cpus & self.local.get(own[card], 0), machine.distance(own[card], node), place, node)
-            for place, card in enumerate(cards)
-            for node, cpus in self.usable.items()
-        )
-        pools = dict.fromkeys(cards, 0)
-        dealt = 0
-        for same in machine.by_size(machine.units(machine.usable)):
-            each, extra = divmod(len(same), len(cards))
-            wanted = [each + ((place - dealt) % len(cards) < extra) for place in range(len(cards))]
-            dealt += extra
-            alike = set(same)
-            left = {node: [unit for unit in machine.units(cpus) if unit in alike] for node, cpus in self.usable.items()}
-            for *_rank, place, node in order:
-                taken, left[node] = left[node][: wanted[place]], left[node][wanted[place] :]
-                wanted[place] -= len(taken)
-                pools[cards[place]] |= machine.joined(taken)
+                raise ValueError(_too_few(self, home, of_group, small, neighbours))
         return pools
 
     def _add_neighbours(self, shares: dict[int, list[int]]) -> None:
@@ -175,24 +160,25 @@ class Groups:
         """Return what the group of a home is called in sentences."""
         return "the host" if self.anywhere or home == NO_NODE else f"NUMA node {home}"
 
-    def _too_few(self, home: int, pools: dict[Card, int], small: list[Card], neighbours: bool) -> str:
-        machine = self.machine
-        worst = min(small, key=lambda card: pools[card].bit_count())
-        needed = machine.least(worst)
-        roles = f" ({machine.sizes(worst)} and one for main)" if needed > machine.min_cpus else ""
-        found = union(pools.values())
-        units = len(machine.units(found))
-        where = self.place(home) + (" with its neighbours" if neighbours and self.near and not self.anywhere else "")
-        cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
-        return (
-            f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
-            f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
-            f"{sum(map(machine.least, pools))} in all. Allow more CPUs with npu_affinity_cpus, keep fewer with "
-            "npu_affinity_housekeeping, or "
-            + ("make npu_affinity_roles smaller" if roles else "lower npu_affinity_min_cpus")
-            + ("; npu_affinity_smt: threads divides single threads" if cores else "")
-            + ("" if neighbours else "; strategy topo_affinity also uses the nodes without cards")
-        )
+
+def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card], neighbours: bool) -> str:
+    machine = groups.machine
+    worst = min(small, key=lambda card: pools[card].bit_count())
+    needed = machine.least(worst)
+    roles = f" ({machine.sizes(worst)} and one for main)" if needed > machine.min_cpus else ""
+    found = union(pools.values())
+    units = len(machine.units(found))
+    where = groups.place(home) + (" with its neighbours" if neighbours and groups.near and not groups.anywhere else "")
+    cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
+    return (
+        f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
+        f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
+        f"{sum(map(machine.least, pools))} in all. Allow more CPUs with npu_affinity_cpus, keep fewer with "
+        "npu_affinity_housekeeping, or "
+        + ("make npu_affinity_roles smaller" if roles else "lower npu_affinity_min_cpus")
+        + ("; npu_affinity_smt: threads divides single threads" if cores else "")
+        + ("" if neighbours else "; strategy topo_affinity also uses the nodes without cards")
+    )
 
 
 def equal_shares(machine: Machine, units: list[int], count: int, most: int | None = None) -> list[int]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What remains of the plan in force when cards have dropped off the bus.
 
-A lost card makes the logic ids of the others close up. Planned anew, everybody would get other CPUs while running. So the cards that
+A lost card makes the logic ids of the others close up. Planned again, everybody would get other CPUs while running. So the cards that
 are still there, identified by PCI function and chip, keep their pools, roles, memory nodes and slices until someone asks for a new
 plan. Where pools cannot be kept, the slices are: settings name NPUs by the numbers of these (:mod:`_entries`).
 """
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import SETS
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import SETS
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
@@ -22,12 +22,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import PlanEntry
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import PlanEntry
 
 
 class Kept(NamedTuple):
     """What remains: ``numbers`` of the slices of cards that do not have their own id there, and ``entries`` of the plan for the cards
-    that keep what they had, None to plan anew; ``lost`` are the entries of the others.
+    that keep what they had, None to plan again; ``lost`` are the entries of the others.
     """
 
     entries: dict[Card, PlanEntry] | None
@@ -69,6 +69,16 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
             entry["released"] = why
             entry.pop("offline", None)
     return Kept(None, lost, numbers, list(_gone(lost)))
+
+
+def in_force(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> dict[Card, int]:
+    """Return the pools of the plan in force, as masks; none where it was made with other options, or where ``replan`` asks for others."""
+    if not applied or not applied.get("options") or options.replan or options.differences(applied["options"]):
+        return {}
+    records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
+    if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
+        return {}
+    return {card: mask(record["pool"]) for card, record in match(machine.cards, records).items() if record.get("pool")}
 
 
 def match(cards: Iterable[Card], records: Iterable[PlanEntry]) -> dict[Card, PlanEntry]:
@@ -151,12 +161,12 @@ def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
         if why:
             yield (
                 f"{gone} of the plan in force cannot be found, and the others keep their slices, but not their pools, which were planned "
-                f"anew: {why}."
+                f"again: {why}."
             )
         else:
             yield (
                 f"{gone} of the plan in force cannot be found, and the others keep their pools and slices; npu_affinity_replan: true plans "
-                "anew for those that are there."
+                "again for those that are there."
             )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
 
@@ -80,7 +80,7 @@ class Machine:
     that to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be
     looked at without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of
     their last-level cache. ``sockets`` are the CPUs of each, none where they are not known. ``memory`` is the option, and ``allowed`` keeps
-    the results of :func:`memory`.
+    the results of :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options.
     """
 
     online: int
@@ -104,6 +104,7 @@ class Machine:
     roles_of: Mapping[Card, RoleSizes] = field(default_factory=dict)
     memory: str = WIDE
     allowed: dict[str, str] = field(default_factory=dict)
+    in_force: Mapping[Card, int] = field(default_factory=dict)
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
@@ -190,7 +191,7 @@ def nearest_memory(machine: Machine, cpus: int) -> str:
 
 
 def memory(machine: Machine, mems: str) -> dict[str, str]:
-    """Return the ``mems`` of an entry, and its ``memory_nodes``, those that the option ``memory`` allows beside the nearest ones."""
+    """Return the ``mems`` of an entry, and its ``memory_nodes``, those that the option ``memory`` allows next to the nearest ones."""
     if mems not in machine.allowed:
         wide = machine.memory == WIDE and mems
         nodes = set().union(*(_of_socket(machine, node) for node in expand(mems) if node in machine.nodes)) if wide else set()
@@ -204,15 +205,18 @@ def _of_socket(machine: Machine, node: int) -> set[int]:
     A node without CPUs belongs to the nearest socket. Where sockets or distances are not known, the kernel's own limit between near and
     remote memory counts.
     """
-    with_cpus = [other for other in machine.nodes.values() if other.cpus]
-    home = min(with_cpus, key=lambda other: (other.id != node, machine.distance(node, other.id)), default=machine.nodes[node])
-    cpus = union(socket for socket in machine.sockets if socket & home.cpus)
-    inside = [other.id for other in machine.nodes.values() if other.cpus & cpus]
-    reach = max((machine.distance(one, other) for one in inside for other in inside), default=FAR)
+    own = machine.nodes[node]
+    if not own.cpus:
+        with_cpus = [other for other in machine.nodes.values() if other.cpus]
+        own = min(with_cpus, key=lambda other: machine.distance(node, other.id), default=own)
+    cpus = union(socket for socket in machine.sockets if socket & own.cpus)
+    inside = [other for other in machine.nodes.values() if other.cpus & cpus]
+    reach = max((one.distances.get(other.id, FAR) for one in inside for other in inside), default=FAR)
     if reach == FAR:
         reach = REMOTE - 1
-    near = {other.id for other in machine.nodes.values() if machine.distance(node, other.id) <= reach}
-    return {node} | {other for other in near.union(inside) if machine.nodes[other].has_memory}
+    distances = machine.nodes[node].distances
+    near = {other.id for other in machine.nodes.values() if other.has_memory and distances.get(other.id, FAR) <= reach}
+    return {node}.union(near, (other.id for other in inside if other.has_memory))
 
 
 def cards_named(cards: Iterable[Card]) -> str:
@@ -350,8 +354,8 @@ def _set_aside(machine: Machine, options: Options) -> None:
                 short.append(node.id)
         if short:
             machine.warnings.append(
-                f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, for they have no more than "
-                f"{options.housekeeping}."
+                f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, because they have at "
+                f"most {options.housekeeping}."
             )
     elif options.housekeeping:
         asked = mask(options.housekeeping, "housekeeping")

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, quality
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 
 def machine_of(topology: Topology, cpus: object = None, housekeeping: object = "", smt: object = "cores", min_cpus: object = 1) -> Machine:

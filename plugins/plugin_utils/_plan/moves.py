@@ -1,14 +1,14 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a bind would move on a host: the plan in force beside the one that would follow it."""
+"""What a bind would move on a host: the plan in force next to the one that would follow it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import BOUND_BY, HOST
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import BOUND_BY, HOST, Version, version_of
 
 SMT = ("cores", "threads")
 WIDE, STRICT, NONE = "wide", "strict", "none"
@@ -65,6 +65,7 @@ class Options:
     visible_npus: tuple[int, ...] | None = None
     workloads: tuple[OfWorkload, ...] = ()
     memory: str = WIDE
+    engine_version: Version | None = None
 
     @property
     def sizes(self) -> tuple[RoleSizes, ...]:
@@ -85,6 +86,7 @@ class Options:
             "exclude_isolated": self.exclude_isolated,
             "memory": self.memory,
             "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
+            **({"engine_version": str(self.engine_version)} if self.engine_version else {}),
             **({"workloads": {name: [list(npus), roles.record()] for name, npus, roles in self.workloads}} if self.workloads else {}),
         }
 
@@ -121,6 +123,7 @@ class Given:
     visible_npus: object = None
     workloads: object = None
     memory: object = WIDE
+    engine_version: object = ""
 
 
 def checked(strategies: Iterable[str], given: Given) -> Options:
@@ -139,6 +142,7 @@ def checked(strategies: Iterable[str], given: Given) -> Options:
         bound_by=_choice("npu_affinity_bound_by", given.bound_by, BOUND_BY),
         visible_npus=None if given.visible_npus is None else _ids("npu_affinity_visible_npus", given.visible_npus),
         memory=_choice("npu_affinity_memory", given.memory, (WIDE, STRICT, NONE)),
+        engine_version=version_of(given.engine_version),
     )
     options = replace(options, workloads=_of_workloads(given.workloads, options.roles))
     if not options.repair and (other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None)):

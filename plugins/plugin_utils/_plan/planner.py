@@ -22,10 +22,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, cluster, discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import HOST, WORKERS, why_unbound
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ENGINE_VERSION, WORKERS, former_rule, taken, why_unbound
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, PlanEntry, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology
 
 STRATEGIES = discover()
 FOR_ALL_KINDS = "even_split"
@@ -62,9 +62,13 @@ def _planned(topology: Topology, options: Options) -> Plan:
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
     if beside_workers:
         options = _as_published(machine, options)
+    elif machine.cards and options.engine_version:
+        machine.warnings.append(f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
+        options = replace(options, engine_version=None)
     kept = _kept_of(machine, topology, applied, options)
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
+    machine.in_force = keep.in_force(machine, applied, options)
     name, reason = _choose(machine, options)
     groups = Groups(machine, STRATEGIES[name].INCLUDE_ALL)
     if kept.entries is not None:
@@ -77,6 +81,7 @@ def _planned(topology: Topology, options: Options) -> Plan:
         _number(division, kept)
     lost = _lost(division, kept, hidden)
     warnings = [*machine.warnings, *kept.warnings, *unlisted.sentences(lost), *division.warnings]
+    warnings += taken([(card.name, entry["pool"]) for card, entry in division.entries.items()], division.strategy, options.engine_version)
     irqs = {card: entry["irq"] for card, entry in division.entries.items()}
     warnings += _warnings.of_pools(groups, division.pools, division.strategy, irqs, options.repair and kept.entries is None)
     reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
@@ -143,7 +148,7 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[s
 
 
 def _as_published(machine: Machine, options: Options) -> Options:
-    """Return the options beside workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
+    """Return the options next to workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
     rule, _reason = _choose(machine, replace(options, strategy="auto"))
     if options.strategy not in ("auto", rule):
         raise ValueError(
@@ -159,7 +164,7 @@ def _as_published(machine: Machine, options: Options) -> Options:
 
 
 def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
-    """Return a published division beside the workers that make it: what is wrong with it is theirs, and to be looked at."""
+    """Return a published division next to the workers that make it: what is wrong with it is theirs, and to be looked at."""
     instead = "use npu_affinity_bound_by: host, with in-process binding off"
     try:
         division = _divided(groups, name, reason, options, asked, ())
@@ -196,7 +201,9 @@ def _choose(machine: Machine, options: Options) -> tuple[str, str]:
     listed = " and ".join(family or "unknown" for family in families)
     if len(names) > 1:
         return FOR_ALL_KINDS, f"The host has cards of the families {listed}, and only {FOR_ALL_KINDS} divides over all of them at once."
-    name = names.pop()
+    name = former_rule(rule := names.pop(), options.engine_version)
+    if name != rule:
+        return name, f"{name} is the rule of vLLM-Ascend {options.engine_version} for the family {listed}."
     return name, f"{name} is the rule for the family {listed}."
 
 
@@ -218,7 +225,7 @@ def _kept(entries: Mapping[Card, PlanEntry], strategy: str, beside_workers: bool
     warnings = []
     if beside_workers and entries:
         warnings.append(
-            f"Workers that bind themselves and start anew divide the CPUs over the {len(entries)} NPUs that are left; "
+            f"Workers that bind themselves and start again divide the CPUs over the {len(entries)} NPUs that are left; "
             "npu_affinity_replan: true then binds the interrupts by the same pools."
         )
     return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
@@ -244,8 +251,7 @@ def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) 
         return Pools(name, {}), []
     if options.repair:
         _require_cpus_of_their_own(groups, asked)
-        near = options.strategy == "auto" and options.bound_by == HOST
-        return repaired(groups, name, STRATEGIES[name], asked, near)
+        return repaired(groups, name, STRATEGIES[name], asked, options.strategy == "auto")
     return STRATEGIES[name].pools(groups.machine, asked), []
 
 

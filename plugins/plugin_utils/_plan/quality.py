@@ -9,17 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
 def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[str, Any]:
-    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, balance, smallest, idle}``.
+    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, balance, smallest, idle,
+    optimal, gap}``.
 
     ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
     pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. Cards whose node is
     not known count in neither. ``balance``: CPUs of the largest minus the smallest pool. ``smallest``: CPUs of that one. ``idle``: the
-    usable CPUs in no pool, nor ``held`` otherwise.
+    usable CPUs in no pool, nor ``held`` otherwise. ``optimal`` and ``gap``: see :func:`_gap`.
     """
     machine = groups.machine
     union = inside = own = counted = 0
@@ -34,15 +37,40 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
             inside += (cpus & local).bit_count()
             own += (cpus & own_cpus(groups, card)).bit_count()
             counted += sizes[-1]
+    disjoint = sum(sizes) == union.bit_count()
+    gap = _gap(groups, pools, held) if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads") else None
     return {
-        "disjoint": sum(sizes) == union.bit_count(),
+        "disjoint": disjoint,
         "whole_cores": whole,
         "local": round(inside / counted, 3) if counted else 1.0,
         "own_node": round(own / counted, 3) if counted else 1.0,
         "balance": max(sizes, default=0) - min(sizes, default=0),
         "smallest": min(sizes, default=0),
         "idle": text_of(machine.usable & ~union & ~held),
+        "optimal": None if gap is None else not gap,
+        "gap": gap or {},
     }
+
+
+def _gap(groups: Groups, pools: Mapping[Card, int], held: int) -> dict[str, int] | None:
+    """Return ``remote`` and ``distance``: how many CPUs more are remote than the best possible, and by how much their distances add up to
+    more. {} where no division with as large a smallest pool is nearer, None where that is not known.
+    """
+    known = all(card.numa in groups.machine.nodes for card in groups.home)
+    if not known or {card for card, cpus in pools.items() if cpus} != set(groups.home):
+        return None
+    remote = goals.remote(groups, pools)
+    if not remote:
+        return {}
+    best = Borrowing(groups, held=held).least_remote(min(map(int.bit_count, pools.values())))
+    if best is None:
+        return None
+    (count, distance), (least, nearest) = (_sums(remote), _sums(best))
+    return {"remote": count - least, "distance": distance - nearest} if distance > nearest else {}
+
+
+def _sums(remote: list[tuple[int, int]]) -> tuple[int, int]:
+    return sum(count for count, _distance in remote), sum(count * distance for count, distance in remote)
 
 
 def percent(share: float) -> str:

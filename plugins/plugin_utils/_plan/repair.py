@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keep what a strategy publishes where it holds the invariants (and is near enough), and repair it where it does not.
 
-Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node.
+Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node. Where these
+are too few, cards take cores of other nodes. Which of the divisions is taken follows from :mod:`_plan.goals`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
@@ -19,17 +22,22 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 
 BY_NODE = "the CPUs of every NUMA node were divided over its cards"
-EVENLY = "each card has an equal share of the host's CPUs, near ones first"
+BORROWED = "cards with too few near CPUs take whole cores of the nearest nodes that can spare them"
+IN_FORCE = "the pools in force, which are as good as new ones, were kept"
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are told one by one."""
 
+Division = tuple[str, Mapping[Card, int]]
+"""How pools were made, and these as masks."""
 
-def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], near: bool) -> tuple[Pools, list[str]]:
+
+def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
     """Return pools for all cards that are in a group, and a sentence for every defect of the published ones.
 
-    With ``near`` it is a defect, too, that the published pools are more remote than a division of the near nodes.
+    With ``auto`` it is a defect, too, that the published pools are more remote than a division.
 
-    Groups in which ``min_cpus`` cannot be reached have none; where cards of them are asked for, that is a ``ValueError``.
+    Where the host cannot give every card as much as it needs, groups with too few CPUs have no pools; where cards of them are asked for,
+    that is a ``ValueError``.
     """
     machine = groups.machine
     everybody = frozenset(groups.home)
@@ -44,10 +52,17 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
             defects += contradictions(machine)
     except ValueError as error:
         defects = [Violation("error", f"it fails: {str(error).rstrip('.')}", list(groups.home))]
+    if not defects and not (auto and everybody == set(made.masks) and goals.remote(groups, made.masks)):
+        return made, _told(name, filled)
+    floor = goals.smallest_share(made.masks, everybody)
+    divisions = list(_divisions(groups, strategy, floor, auto))
     if not defects:
-        closer = _closer(groups, strategy, made) if near else made
+        closer = _closer(groups, made, divisions)
         return closer, [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer.closer else [])]
-    masks, how = _divided(groups, strategy, asked)
+    if divisions:
+        how, masks = _best(groups, divisions, floor)
+    else:
+        how, masks = BY_NODE, groups.divide(asked, strategy.USE_ADJACENT_NODES, _most(machine, strategy))
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
@@ -55,15 +70,27 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools, how)]
 
 
-def _divided(groups: Groups, strategy: Strategy, asked: Collection[Card]) -> tuple[dict[Card, int], str]:
-    """Return the division that replaces a broken one, and how it was made: by near nodes, unless the smallest of equal shares is larger."""
-    most = _most(groups.machine, strategy)
-    if strategy.INCLUDE_ALL:
-        near, even = groups.divide((), strategy.USE_ADJACENT_NODES, most), groups.even_shares()
-        shrinks = set(near) != set(groups.home) or quality(groups, near)["smallest"] < quality(groups, even)["smallest"]
-        if shrinks and not violations(groups, even, groups.home):
-            return even, EVENLY
-    return groups.divide(asked, strategy.USE_ADJACENT_NODES, most), BY_NODE
+def _divisions(groups: Groups, strategy: Strategy, floor: int, auto: bool) -> Iterator[Division]:
+    """Yield the divisions over all cards that hold the invariants: of near nodes, and with others where these are too few."""
+    everybody, most = set(groups.home), _most(groups.machine, strategy)
+    near = groups.divide((), strategy.USE_ADJACENT_NODES, most)
+    complete = set(near) == everybody and not violations(groups, near, everybody)
+    if complete:
+        yield BY_NODE, near
+    if complete and min(map(int.bit_count, near.values())) >= floor or not (auto or strategy.USE_ADJACENT_NODES):
+        return
+    borrowed = Borrowing(groups, strategy.USE_ADJACENT_NODES, most).division(floor)
+    if borrowed and not violations(groups, borrowed, everybody):
+        yield BORROWED, borrowed
+
+
+def _best(groups: Groups, divisions: Iterable[Division], floor: int) -> Division:
+    """Return the best division. The pools in force are one, where they hold the invariants and divide the same CPUs."""
+    applied = groups.machine.in_force
+    best = min(divisions, key=lambda division: goals.score(groups, division[1], floor))
+    if set(applied) != set(best[1]) or union(applied.values()) != union(best[1].values()) or violations(groups, applied, applied):
+        return best
+    return min(best, (IN_FORCE, applied), key=lambda division: goals.score(groups, division[1], floor))
 
 
 def _most(machine: Machine, strategy: Strategy) -> int | None:
@@ -72,31 +99,37 @@ def _most(machine: Machine, strategy: Strategy) -> int | None:
     return strategy.MAX_CORES and max(strategy.MAX_CORES * units, *map(machine.least, machine.cards))
 
 
-def _closer(groups: Groups, strategy: Strategy, made: Pools) -> Pools:
-    """Return the first division over the same cards, whoever is asked for, of which more is local and whose smallest pool is no smaller.
+def _closer(groups: Groups, made: Pools, divisions: list[Division]) -> Pools:
+    """Return a division whose CPUs are less remote than the published ones and whose smallest pool is no smaller, else the published pools.
 
-    Without one, return the published pools. ``kept`` says what a more local division would cost.
+    ``kept`` says what a more local division would cost.
     """
     published = quality(groups, made.masks)
-    if published["local"] == 1 or set(made.masks) != set(groups.home):
-        return made
-    divisions = {"the near nodes were divided": groups.divide((), strategy.USE_ADJACENT_NODES, _most(groups.machine, strategy))}
-    if strategy.INCLUDE_ALL:
-        divisions[EVENLY] = groups.even_shares()
-    kept = ""
-    for how, masks in divisions.items():
-        found = quality(groups, masks)
-        if found["local"] <= published["local"] or violations(groups, masks, groups.home):
-            continue
-        if found["smallest"] >= published["smallest"]:
+    floor = published["smallest"]
+    taken, closer = made, ""
+    if divisions:
+        how, masks = _best(groups, divisions, floor)
+        before, after = goals.score(groups, made.masks, floor), goals.score(groups, masks, floor)
+        if after[:3] < before[:3]:
             pools = {card: masks[card] for card in groups.machine.cards if card in masks}
-            closer = f"{percent(published['local'])} of the CPUs would be local to their NPU. Instead {how}, which gives"
-            return Pools(made.strategy, pools, warnings=made.warnings, closer=f"{closer} {percent(found['local'])}", kept=kept)
-        kept = kept or (
-            f"a division with {percent(found['local'])} local CPUs would shrink the smallest pool from {published['smallest']} to "
-            f"{found['smallest']} CPUs"
-        )
-    return replace(made, kept=kept)
+            taken = Pools(made.strategy, pools, warnings=made.warnings)
+            how = how.replace(BY_NODE, "the near nodes were divided")
+            local = quality(groups, pools)["local"]
+            if local > published["local"]:
+                share = f"{percent(published['local'])} of the CPUs would be local to their NPU"
+                closer = f"{share}. Instead {how}, which gives {percent(local)}"
+            else:
+                closer = f"The distances of remote CPUs would add up to {before.remote}. Instead {how}, which gives {after.remote}"
+    chosen = quality(groups, taken.masks)
+    kept = ""
+    for _how, masks in divisions:
+        found = quality(groups, masks)
+        if found["local"] > chosen["local"] and found["smallest"] < chosen["smallest"]:
+            kept = (
+                f"a division with {percent(found['local'])} local CPUs would shrink the smallest pool from {published['smallest']} to "
+                f"{found['smallest']} CPUs"
+            )
+    return replace(taken, closer=closer, kept=kept)
 
 
 def _fill_affinity(machine: Machine) -> list[Card]:

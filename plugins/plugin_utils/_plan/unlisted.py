@@ -1,9 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NPUs on the PCI bus that npu-smi does not list: CPUs are kept for them, so that the others do not grow now and shrink later.
+"""NPUs on the PCI bus that npu-smi does not list: CPUs are kept for them, so the others do not grow now and shrink later.
 
-They take part from the first plan on. A host that is bound without one is not planned anew because of it, until someone asks for that.
+They take part from the first plan on. A host that is bound without one is not planned again because of it, until someone asks for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Npu, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Topology
 
 Entry = Mapping[str, Any]
 
@@ -95,6 +95,6 @@ def sentences(lost: Iterable[Entry]) -> Iterator[str]:
         if entry.get("unlisted"):
             kept = f"CPUs {entry['pool']} are kept for it" if entry["pool"] else "no CPUs are kept for it"
             yield (
-                f"NPU at {entry['pci']} is on the PCI bus and not listed by npu-smi: {kept}, in {entry['slice']}, so that no pool shrinks "
+                f"NPU at {entry['pci']} is on the PCI bus and not listed by npu-smi: {kept}, in {entry['slice']}, and no pool shrinks "
                 "when it is listed. Logic ids can change then: name NPUs by PCI address."
             )

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import WORKERS, why_unbound
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
 def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | None:

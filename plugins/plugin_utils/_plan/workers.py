@@ -5,18 +5,93 @@
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``: its workers divide the CPUs that they may use over all NPUs of
 the host by the rule of the chip family, on Arm only. What goes wrong there is a warning in their log, and they stay unbound.
+
+Releases differ. A5 was unknown before 0.22 and divided by global_slice before 0.23. 0.18 counts NPUs with a process only. From vLLM 0.24
+on, the local rank of a worker is not always the place of its NPU, but chooses its pool, until pull requests 15517, 15518 (0.26.0rc) and
+15596 (0.27.1rc) of September 2026.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 HOST, WORKERS = BOUND_BY = ("host", "workers")
 ARM = ("aarch64", "arm64")
 NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
+ENGINE_VERSION = "npu_affinity_engine_version"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:rc(\d+))?\Z")
+_FINAL = 1 << 30
+"""Stands for the number of a release candidate where there is none: a release comes after its candidates."""
+
+
+class Version(NamedTuple):
+    """A release of vLLM-Ascend."""
+
+    major: int
+    minor: int
+    patch: int
+    candidate: int = _FINAL
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}" + ("" if self.candidate == _FINAL else f"rc{self.candidate}")
+
+    @property
+    def knows_hidden(self) -> bool:
+        """Whether NPUs without a process count when CPUs are divided."""
+        return self >= Version(0, 19, 0, 0)
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether a worker takes the pool at the position of its local rank, which is not always that of its NPU."""
+        is_fixed = self >= Version(0, 27, 1) or Version(0, 26, 0) <= self < Version(0, 27, 0, 0)
+        return self >= Version(0, 24, 0, 0) and not is_fixed
+
+
+def version_of(value: object) -> Version | None:
+    """Return the release that the setting names, None for an empty one. Raises ``ValueError`` for what is none."""
+    if value is None or value == "":
+        return None
+    match = _VERSION.match(str(value).strip())
+    if not match:
+        raise ValueError(f"{ENGINE_VERSION}: expected a release of vLLM-Ascend such as 0.24.0 or 0.26.0rc1; got {value!r}")
+    major, minor, patch, candidate = match.groups()
+    return Version(int(major), int(minor), int(patch or 0), _FINAL if candidate is None else int(candidate))
+
+
+def former_rule(rule: str, version: Version | None) -> str:
+    """Return the rule by which a release divides where others do by ``rule``. Raises ``ValueError`` where it binds nothing."""
+    if rule != "cluster" or version is None or version >= Version(0, 23, 0, 0):
+        return rule
+    if version < Version(0, 22, 0, 0):
+        raise ValueError(
+            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: vLLM-Ascend {version} does not know the family a5; "
+            "use npu_affinity_bound_by: host, with in-process binding off"
+        )
+    return "global_slice"
+
+
+def taken(pools: list[tuple[str, str]], strategy: str, version: Version | None) -> list[str]:
+    """Return sentences on what workers of a release take. ``pools`` are names of NPUs and their pools, in the order of logic ids."""
+    if version is None or len(pools) < 2:
+        return []
+    if version.by_rank:
+        ranks = ", ".join(f"rank {rank} takes {pool} ({name})" for rank, (name, pool) in enumerate(pools))
+        return [
+            f"vLLM-Ascend {version} chooses the pool of a worker by its local rank: {ranks}. Local ranks of each data-parallel shard start "
+            "at 0. With several shards, workers take the same pools, while the interrupts of their NPUs stay in the pools of this plan. "
+            "Update vLLM-Ascend (fixed in September 2026 for 0.26.0 and 0.27.1), or use npu_affinity_bound_by: host with in-process "
+            "binding off."
+        ]
+    if not version.knows_hidden and strategy == "topo_affinity":
+        return [
+            f"vLLM-Ascend {version} divides the CPUs over the NPUs that have a process. While others are idle, workers take larger pools "
+            "than these, which overlap with those of workers that start later."
+        ]
+    return []
 
 
 def why_unbound(topology: Topology) -> str:
@@ -37,12 +112,17 @@ def in_force(topology: Topology, plan: Plan, bound_by: str) -> str:
         return f"The workers share the union of the pools and do not bind themselves: {why}. npu_affinity_bound_by: host keeps them apart."
     return (
         f"The workers bind themselves within npu.slice: vLLM-Ascend divides its CPUs by {plan.get('strategy')}, and the interrupts are "
-        "bound by the same published pools."
+        f"bound by the same published pools.{_unknown(plan)}"
     )
 
 
+def _unknown(plan: Plan) -> str:
+    known = (plan.get("options") or {}).get("engine_version") or len(plan["npus"]) < 2
+    return "" if known else f" Set {ENGINE_VERSION} to see which pool each rank takes: releases of vLLM-Ascend differ."
+
+
 def refusal(topology: Topology, plan: Plan, bound_by: str) -> str:
-    """Return why a plan cannot be applied beside workers that bind themselves, or ''."""
+    """Return why a plan cannot be applied next to workers that bind themselves, or ''."""
     if bound_by != WORKERS or why_unbound(topology) or not plan.get("repaired"):
         return ""
     return (

@@ -19,7 +19,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import svg
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import (
@@ -40,7 +40,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import 
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 CELL_WIDTH, CELL_HEIGHT = 28, 25
 CORE_GAP, LINE_GAP, GROUP_GAP = 3, 5, 10
@@ -176,18 +176,11 @@ class _Picture:
 
     def header(self, plan: Plan, topology: Topology, title: str) -> int:
         """Write title, machine, strategy and quality; return where they end."""
-        kinds = Counter(npu.label.split()[0] for npu in self.npus if not npu.lost) or {"NPU": 0}
-        machine = [
-            str((topology.get("machine") or {}).get("product") or ""),
-            *(_count(number, kind) for kind, number in kinds.items()),
-            _count(len(self.owners), "CPU"),
-            _count(len(topology.get("numa") or ()), "NUMA node"),
-        ]
         violations = plan.get("violations") or ()
         y = MARGIN + 18
         self.ground.append(svg.text(MARGIN, y, "title", title or "Plan"))
         sentences = [
-            ("quiet", ", ".join(part for part in machine if part)),
+            ("quiet", _machine(topology, self.npus, len(self.owners))),
             ("", f"strategy: {plan['strategy']} (requested: {plan['requested']}). {plan['reason']}"),
             ("", _quality(plan)),
             ("alarm", f"{_count(len(violations), 'broken invariant')}: {violations[0]}" if violations else ""),
@@ -226,7 +219,7 @@ class _Picture:
             row = [(index, _lines(self.npus[index], width)) for index in frame.npus[start : start + columns]]
             height = 29 + LINE * max(len(lines) for index, lines in row)
             for column, (index, lines) in enumerate(row):
-                self.boxes[index] += self._box(self.npus[index], lines, left + column * (width + 8), top, width, height)
+                self.boxes[index] += _box(self.npus[index], lines, left + column * (width + 8), top, width, height)
             top += height + 6
         guests = sorted({index for cpu in frame.cpus for index in indexes(self.owners[cpu])} - set(frame.npus))
         for index in guests if frame.id is not None else ():
@@ -236,20 +229,6 @@ class _Picture:
             self.boxes[index] += badge + svg.text(left + width + 7, top + 13, "quiet", f"{npu.label}, {home}")
             top += 22
         return top + 2
-
-    def _box(self, npu: Npu, lines: Sequence[tuple[str, str]], x: int, y: int, width: int, height: int) -> str:
-        chip, indent = _chip(npu, x + 5, y + 5, 20)
-        indent += 12
-        room = width - indent - int(len(npu.label) * svg.BOLD + len(npu.pci) * svg.MONO) - 20
-        parts = [
-            svg.rect("box" if npu.roles else "box absent", x, y, width, height, 6),
-            chip,
-            f'<text x="{x + indent}" y="{y + 19}"><tspan class="bold">{escape(npu.label)}</tspan>',
-            f'<tspan class="mono quiet" dx="6">{escape(svg.clean(svg.fit(npu.name, room, svg.MONO)))}</tspan></text>',
-            svg.text(x + width - 8, y + 19, "mono quiet end", npu.pci),
-        ]
-        parts += [svg.text(x + indent, y + 20 + LINE * number, kind, line) for number, (kind, line) in enumerate(lines, 1)]
-        return "".join(parts)
 
     def _cpus(self, frame: Frame, left: int, top: int) -> int:
         """Note a cell for every CPU of a frame and draw the outlines of its groups; return where they end."""
@@ -328,9 +307,9 @@ class _Picture:
 
 
 def colours_of(npus: Sequence[Npu], owners: Mapping[int, Owner], frames: Sequence[Frame], per_row: int) -> list[int | None]:
-    """Return a number in svg.PALETTE for every NPU with a pool of its own; those with CPUs on the same or on touching frames differ.
+    """Return a number below svg.LOOKS for every NPU with a pool of its own; those with CPUs on the same or on touching frames differ.
 
-    Where the palette is too small for that, the colour is taken that is rarest near the NPU.
+    Where there are too few for that, the look is taken that is rarest near the NPU.
     """
     here = [list(dict.fromkeys(index for cpu in frame.cpus for index in indexes(owners[cpu]))) for frame in frames]
     colours: dict[int, int] = {}
@@ -340,7 +319,8 @@ def colours_of(npus: Sequence[Npu], owners: Mapping[int, Owner], frames: Sequenc
         mates = chain.from_iterable(members for number, members in enumerate(here) if number in touched)
         near = Counter(colours[mate] for mate in mates if mate in colours)
         used = Counter(colours.values())
-        colours[index] = min(range(len(svg.PALETTE)), key=lambda colour: (near[colour], used[colour], colour))
+        hues = Counter({hue: near[hue] + near[hue + len(svg.PALETTE)] for hue in range(len(svg.PALETTE))})
+        colours[index] = min(range(svg.LOOKS), key=lambda look: (near[look], used[look], hues[look % len(svg.PALETTE)], look))
     return [colours[index] if npu.roles and not npu.lost else None for index, npu in enumerate(npus)]
 
 
@@ -372,6 +352,17 @@ def _chip(npu: Npu, x: int, y: int, height: int) -> tuple[str, int]:
     return svg.rect("chip", x, y, width, height, 4) + svg.text(x + width // 2, y + height // 2 + 5, "badge", npu.badge), width
 
 
+def _machine(topology: Topology, npus: Sequence[Npu], cpus: int) -> str:
+    kinds = Counter(npu.label.split()[0] for npu in npus if not npu.lost) or {"NPU": 0}
+    parts = [
+        str((topology.get("machine") or {}).get("product") or ""),
+        *(_count(number, kind) for kind, number in kinds.items()),
+        _count(cpus, "CPU"),
+        _count(len(topology.get("numa") or ()), "NUMA node"),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
 def _bare_nodes(topology: Topology, frames: Sequence[Frame]) -> str:
     bare = {node["id"] for node in topology.get("numa") or ()} - {frame.id for frame in frames}
     return f"Without CPUs: NUMA {'node' if len(bare) == 1 else 'nodes'} {compress(bare)}." if bare else ""
@@ -396,3 +387,18 @@ def _quality(plan: Plan) -> str:
     ]
     parts += [_count(len(of), thing) for of, thing in ((plan["repaired"], "repair"), (plan["warnings"], "warning")) if of]
     return " · ".join(part.replace(" ", NO_BREAK) for part in parts)
+
+
+def _box(npu: Npu, lines: Sequence[tuple[str, str]], x: int, y: int, width: int, height: int) -> str:
+    chip, indent = _chip(npu, x + 5, y + 5, 20)
+    indent += 12
+    room = width - indent - int(len(npu.label) * svg.BOLD + len(npu.pci) * svg.MONO) - 20
+    parts = [
+        svg.rect("box" if npu.roles else "box absent", x, y, width, height, 6),
+        chip,
+        f'<text x="{x + indent}" y="{y + 19}"><tspan class="bold">{escape(npu.label)}</tspan>',
+        f'<tspan class="mono quiet" dx="6">{escape(svg.clean(svg.fit(npu.name, room, svg.MONO)))}</tspan></text>',
+        svg.text(x + width - 8, y + 19, "mono quiet end", npu.pci),
+    ]
+    parts += [svg.text(x + indent, y + 20 + LINE * number, kind, line) for number, (kind, line) in enumerate(lines, 1)]
+    return "".join(parts)

@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import keys_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 Record = Mapping[str, Any]
 COLUMNS = (
@@ -43,7 +43,7 @@ COLUMNS = (
     "slice",
     "local",
 )
-"""What a row has, in this order; docs/report.md says what each is."""
+"""What a row has, in this order; filter fleet_table documents each."""
 OF_DEVICE = ("kind", "id", "card", "chip", "phy_id", "name", "family", "pci", "numa", "memory_mib")
 OF_PLAN = ("pool", "irq", "main", "acl", "release", "mems", "memory_nodes", "slice")
 FORMATS = ("csv", "json")

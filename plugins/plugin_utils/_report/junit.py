@@ -62,7 +62,13 @@ def _cases(result: Mapping[str, Any]) -> Iterator[Case]:
     for kind, objects in result["checked"].items():
         for name in objects:
             entry = drift.get((kind, name))
-            yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _whose(entry)) if entry else Case(kind, name)
+            why = (result.get("muted") or {}).get(entry.get("code")) if entry else None
+            if entry is None:
+                yield Case(kind, name)
+            elif why:
+                yield Case(kind, name, "skipped", f"{entry['sentence']}; {why}", npu=_whose(entry))
+            else:
+                yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _whose(entry))
 
 
 def _whose(entry: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import REMARK_WIDTH, columns
 
 NAMES = {
     "involuntary_switches": "involuntary context switches per s",
@@ -26,7 +26,7 @@ NAMES = {
 def measures_table(
     measured: Mapping[str, Any], before: Mapping[str, Any] | None = None, label: str = "after", before_label: str = "before"
 ) -> list[str]:
-    """Return the lines of a table for each workload: its metrics, and those of ``before`` beside them with the change.
+    """Return the lines of a table for each workload: its metrics, and those of ``before`` next to them with the change.
 
     Both are results of module ``measure_info``. Raises ``ValueError`` when one is not.
     """

@@ -66,7 +66,7 @@ for (const host of data.hosts) {
   host.gpus = host.npus.filter(npu => npu.label.startsWith("GPU")).length;
   host.divided = host.plan && host.npus.length ? JSON.stringify([host.machine, host.plan.strategy, Object.values(host.plan.npus).map(entry => entry.pool)]) : "";
   host.text = [host.name, host.state, host.why, host.product, host.plan && host.plan.strategy,
-    ...host.drift.map(entry => entry.object + " " + entry.cause + " " + entry.remark), ...host.users.map(user => user.name), ...host.remarks].join(" ").toLowerCase();
+    ...host.drift.map(entry => entry.object + " " + entry.code + " " + entry.cause + " " + entry.remark), ...host.users.map(user => user.name), ...host.holders.map(user => user.title), ...host.remarks].join(" ").toLowerCase();
 }
 
 /* ---- colour scheme ---- */
@@ -103,7 +103,7 @@ function help() {
 }
 
 /* ---- the fleet ---- */
-const fleet = {words: "", states: new Set(), since: "", grouped: false, column: 1, down: false};
+const fleet = {words: "", states: new Set(), since: "", group: "", grouped: false, column: 1, down: false};
 const SINCE = {new: "new drift", fixed: "fixed", still: "still drifted"};
 const later = data.hosts.some(host => host.since);
 const sinceOf = host => host.since ? Object.entries(SINCE).filter(([key]) => host.since[key].length).map(([key, words]) => host.since[key].length + " " + words).join(", ") : "";
@@ -200,7 +200,7 @@ function save(ending, type, text) {
 }
 const summaryOf = host => ({host: host.name, state: host.state, why: host.why, npus: host.npus.length - host.gpus, gpus: host.gpus, cpus: host.shape ? host.shape.cpus : null,
   differs: host.drift.length, compared: host.compared, strategy: host.plan ? host.plan.strategy : "", local: local(host), machine: host.product});
-const jsonOf = hosts => JSON.stringify(hosts.map(host => ({...summaryOf(host), since: host.since, drift: host.drift, users: host.users, remarks: host.remarks})), null, 1);
+const jsonOf = hosts => JSON.stringify(hosts.map(host => ({...summaryOf(host), since: host.since, drift: host.drift, users: host.users, holders: host.holders, groups: host.groups, remarks: host.remarks})), null, 1);
 function csvOf(hosts) {
   const rows = hosts.map(host => ({...summaryOf(host), ...later ? Object.fromEntries(Object.keys(SINCE).map(key => [key, host.since ? host.since[key].length : null])) : {}}));
   const word = value => { /* a spreadsheet takes what begins so for a formula */
@@ -234,7 +234,7 @@ function showFleet(focus) {
   function update() {
     const words = fleet.words.toLowerCase().split(/\s+/).filter(Boolean);
     const found = rows.filter(({host}) => (!fleet.states.size || fleet.states.has(host.state)) && words.every(word => host.text.includes(word))
-      && (!fleet.since || host.since && host.since[fleet.since].length));
+      && (!fleet.group || host.groups.includes(fleet.group)) && (!fleet.since || host.since && host.since[fleet.since].length));
     const compare = (a, b) => typeof a === "number" ? a - b : naturally(a, b);
     found.sort((a, b) => compare(a.keys[fleet.column], b.keys[fleet.column]) * (fleet.down ? -1 : 1) || a.place - b.place);
     body.show(fleet.grouped ? grouped(found) : found);
@@ -260,6 +260,9 @@ function showFleet(focus) {
       for (const button of event.currentTarget.parentNode.querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.since === fleet.since);
       update();
     }}, words, " ", h("b", {}, String(data.hosts.filter(host => host.since && host.since[key].length).length)))));
+  const names = [...new Set(data.hosts.flatMap(host => host.groups))].sort(naturally);
+  const inGroup = h("select", {"aria-label": "Group", onchange: () => { fleet.group = inGroup.value; update(); }},
+    h("option", {value: ""}, "all groups"), names.map(name => h("option", {value: name, selected: name === fleet.group}, name)));
   const group = h("input", {type: "checkbox", checked: fleet.grouped, onchange: () => { fleet.grouped = group.checked; update(); }});
   const causes = new Map();
   for (const host of data.hosts) for (const cause of new Set(host.drift.map(entry => entry.cause))) causes.set(cause, (causes.get(cause) || 0) + 1);
@@ -281,7 +284,7 @@ function showFleet(focus) {
         fleet.words = search.value = search.value === cause ? "" : cause;
         update();
       }}, cause, " ", h("b", {}, count)))) : null, said),
-    h("div", {class: "bar noprint tools"}, since, h("label", {}, group, "group by plan"), h("span", {class: "grow"}),
+    h("div", {class: "bar noprint tools"}, since, names.length > 1 ? inGroup : null, h("label", {}, group, "group by plan"), h("span", {class: "grow"}),
       h("button", {type: "button", id: "csv", onclick: () => save("csv", "text/csv", csvOf(fleet.shown))}, "Download CSV"),
       h("button", {type: "button", id: "json", onclick: () => save("json", "application/json", jsonOf(fleet.shown))}, "Download JSON")),
     h("div", {class: "scroll"}, table),
@@ -375,7 +378,7 @@ function spread(wishes, width, gap, room) {
   return lefts;
 }
 
-const colour = npu => npu && npu.colour !== null && npu.colour !== undefined ? "c" + npu.colour : "";
+const colour = npu => npu && npu.colour !== null && npu.colour !== undefined ? "c" + npu.colour + (npu.colour < data.solid ? "" : " hollow") : "";
 const brief = pci => pci.replace(/^0000:/, "");
 
 function cell(cpu, x, y, now, other, host, badge, drift) {
@@ -691,11 +694,11 @@ function showHost(host) {
       h("span", {class: "quiet"}, host.compared ? `${host.drift.length} of ${host.compared} compared objects differ` : "")),
       host.why ? h("p", {class: "reason"}, host.why) : null,
       h("div", {class: "facts"}, [["Machine", host.product], ["CPUs", host.shape && host.shape.cpus], ["NPUs", host.npus.length - host.gpus], ["GPUs", host.gpus], ...host.facts].filter(([, value]) => value).map(([name, value]) => h("span", {}, name + " ", h("b", {}, value))))),
-    host.outside.length ? [h("h2", {}, "What runs outside its pool"), outsideTable(host)] : "",
+    host.drift.length ? [h("h2", {}, "What differs"), driftTable(host), command("ansible-playbook npu.affinity.bind --limit " + quoted(host.name))] : "",
+    host.holders.length ? [h("h2", {}, "What uses its accelerators"), holderTable(host)] : "",
     h("section", {class: "panel", "aria-label": "Picture"},
       h("div", {class: "bar noprint"}, views.length ? [h("label", {}, "Show ", choose), h("label", {}, "Compare with ", other), swap, h("label", {}, both, "two pictures")] : h("span", {class: "quiet"}, "There is no plan to show.")),
       reason, pictures, key, h("div", {class: "noprint"}, said)),
-    host.drift.length ? [h("h2", {}, "What differs"), driftTable(host)] : "",
     host.since && host.since.fixed.length ? [h("h2", {}, "Fixed since the earlier run"), h("ul", {class: "sentences", id: "fixed"}, host.since.fixed.map(object => h("li", {}, object)))] : "",
     host.users.length ? [h("h2", {}, "Services and workloads"), userTable(host)] : "",
     host.npus.length ? h("h2", {}, "NPUs") : "", table, memory,
@@ -715,14 +718,26 @@ function sentencesOf(shown, against) {
 
 function driftTable(host) {
   return h("div", {class: "scroll"}, h("table", {id: "drift"}, h("thead", {}, h("tr", {}, ["What", "Expected", "Found", "Likely cause"].map(title => h("th", {scope: "col"}, title)))),
-    h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {"data-title": "What"}, h("b", {}, entry.object), host.since && host.since.new.includes(entry.object) ? h("span", {class: "fresh"}, "new") : "", h("div", {class: "quiet"}, entry.kind + (entry.npu === null ? "" : ", " + host.npus[entry.npu].label))), h("td", {class: "mono", "data-title": "Expected"}, entry.expected), h("td", {class: "mono alarm", "data-title": "Found"}, entry.found), h("td", {"data-title": "Likely cause"}, entry.cause + ": " + entry.remark))))));
+    h("tbody", {}, host.drift.map(entry => h("tr", {}, h("td", {"data-title": "What"}, h("b", {}, entry.object), host.since && host.since.new.includes(entry.object) ? h("span", {class: "fresh"}, "new") : "", h("div", {class: "quiet"}, entry.kind + (entry.npu === null ? "" : ", " + host.npus[entry.npu].label))), h("td", {class: "mono", "data-title": "Expected"}, entry.expected), h("td", {class: "mono alarm", "data-title": "Found"}, entry.found), h("td", {"data-title": "Likely cause"}, entry.cause + ": " + entry.remark, h("div", {class: "quiet"}, entry.code + (entry.muted ? ", " + entry.muted : ""))))))));
 }
 
-function outsideTable(host) {
-  const heads = ["Work", "Runs on", "Pool", "What puts it there"];
-  return h("div", {class: "scroll"}, h("table", {id: "outside"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
-    h("tbody", {}, host.outside.map(user => h("tr", {}, [h("b", {}, user.title), parted(user.cpus), parted(user.pool), user.next].map((cell, number) =>
-      h("td", {class: number ? "mono" : "", "data-title": heads[number]}, cell)))))));
+/* What somebody types next, with a button that copies it; where the browser has no clipboard for this page, the text is selected. */
+const quoted = word => /^[\w.:@%+,/-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'";
+function command(line) {
+  const code = h("code", {}, line);
+  const button = h("button", {type: "button", class: "noprint", title: "Copy the command", onclick: async () => {
+    try { await navigator.clipboard.writeText(line); button.textContent = "Copied"; } catch { getSelection().selectAllChildren(code); button.textContent = "Selected"; }
+  }}, "Copy");
+  return h("div", {class: "command"}, code, button);
+}
+
+function holderTable(host) {
+  const heads = ["Work", "Runs on", "Pool", ...host.holders.some(user => user.outside) ? ["To move it"] : []];
+  return h("div", {class: "scroll"}, h("table", {id: "holders"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
+    h("tbody", {}, host.holders.map(user => {
+      const cells = [[h("b", {}, user.title), user.outside ? h("div", {class: "alarm"}, "outside its pool") : ""], parted(user.cpus), parted(user.pool), user.next && command(user.next)];
+      return h("tr", {}, heads.map((title, number) => h("td", {class: (number ? "mono" : "") + (number === 1 && user.outside ? " alarm" : ""), "data-title": title}, cells[number])));
+    }))));
 }
 
 function userTable(host) {
@@ -787,7 +802,9 @@ function route() {
   const match = /^#host=(.*)$/.exec(location.hash);
   let name = null;
   try { name = match && decodeURIComponent(match[1]); } catch { name = null; }
-  const host = name === null ? null : data.hosts.find(one => one.name === name), before = current;
+  const named = wanted => data.hosts.find(one => one.name === wanted);
+  /* A monitoring system names a host with the port of its exporter. */
+  const host = name === null ? null : named(name) || named(name.replace(/:\d+$/, "")), before = current;
   current = host || null;
   if (host) showHost(host);
   else showFleet(before && before.name);

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import PALETTE, clean
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import LOOKS, PALETTE, clean
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
 
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
@@ -39,7 +39,8 @@ def report_html(
     ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
     over time (:func:`_report.timeline.timeline`).
     """
-    data = {"title": title, "generated": generated, "runs": timeline(runs), **fleet(records, earlier, strategies, measures)}
+    of_page = {"title": title, "generated": generated, "runs": timeline(runs), "solid": len(PALETTE)}
+    data = {**of_page, **fleet(records, earlier, strategies, measures)}
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
     parts = {"TITLE": escape(clean(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")
@@ -59,12 +60,14 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _style() -> str:
-    colours = "".join(
-        f".c{number}{{--main:light-dark({light[0]},{dark[0]});--role:light-dark({light[1]},{dark[1]});"
-        f"--on:light-dark({light[2]},{dark[2]})}}"
-        for number, (light, dark) in enumerate((colours[:3], colours[3:]) for colours in PALETTE)
-    )
-    return _asset("page.css") + colours
+    rules = []
+    for number in range(LOOKS):
+        main, role, on, *dark = PALETTE[number % len(PALETTE)]
+        role, on = f"light-dark({role},{dark[1]})", f"light-dark({on},{dark[2]})"
+        solid = f"--main:light-dark({main},{dark[0]});--chip:{role};--label:{on}"
+        own = solid if number < len(PALETTE) else f"--main:var(--page);--edge:{role}"
+        rules.append(f".c{number}{{--role:{role};--on:{on};{own}}}")
+    return _asset("page.css") + "".join(rules)
 
 
 @functools.cache

@@ -6,29 +6,44 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils import _table
+from ansible_collections.npu.affinity.plugins.module_utils._base import table
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import WIDTH, folded
 
 
+SHOWN = ("plan", "summary", "remarks", "difference", "outside")
+
+
+def of_hosts(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Return the lines for hosts by their variables; those without a plan are left out."""
+    states = {name: variables[name].get("npu_affinity_state") or {} for name in names}
+    return plan_tables(
+        {
+            name: {key: state[key] for key in SHOWN} | {"topology": variables[name]["npu_affinity_topology"]}
+            for name, state in states.items()
+            if state.get("plan")
+        }
+    )
+
+
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside}}``: options of :func:`_table.plan_table`."""
+    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside}}``: options of :func:`plan_table`."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, host in hosts.items():
-        alike.setdefault(tuple(_table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)
-    return [line for table, names in alike.items() for line in _group(table, {name: hosts[name] for name in names})][:-1]
+        alike.setdefault(tuple(table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)
+    return [line for rows, names in alike.items() for line in _group(rows, {name: hosts[name] for name in names})][:-1]
 
 
-def _group(table: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _group(rows: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of hosts with one table; an empty one is the last."""
     yield from textwrap.wrap(f"{folded(list(hosts), len(hosts))}:", WIDTH, break_long_words=False, break_on_hyphens=False)
-    yield from table
+    yield from rows
     said: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():
-        for sentence in dict.fromkeys(_table.sentences(**host)):
+        for sentence in dict.fromkeys(table.sentences(**host)):
             said.setdefault(sentence, []).append(name)
     for (title, text), names in said.items():
-        yield from _table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({folded(names, len(names))})")
+        yield from table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({folded(names, len(names))})")
     yield ""

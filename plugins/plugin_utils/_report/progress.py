@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import STATES
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import STATES, summary
 
 
 def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:
@@ -40,3 +40,20 @@ def line(at: Mapping[str, Any], states: Mapping[str, int]) -> str:
     """Return it as a line, with what became of the hosts so far."""
     so_far = ", ".join(f"{number} {state}" for state, number in states.items())
     return f"batch {at['batch']} of {at['batches']}, {at['done']} of {at['hosts']} hosts: {so_far}"
+
+
+def after_batch(
+    variables: Mapping[str, Mapping[str, Any]], names: Sequence[str], batch: Sequence[str], given: Mapping[str, Any], check: bool
+) -> dict[str, Any]:
+    """Return :func:`progress` with the ``states`` of the hosts so far, whether a host of this batch ``changed``, and a ``line``.
+
+    ``given`` has the ``playbook``, its ``batches``, and what this function returned after the batch ``before``: its hosts are not looked at
+    again.
+    """
+    playbook, before = given["playbook"], given.get("before") or {}
+    at = {"playbook": playbook, **progress(names, batch, given["batches"])}
+    follows = before and all(before[key] == at[key] for key in ("playbook", "hosts", "batches")) and before["done"] == at["begun"]
+    found = summary({name: variables[name] for name in names[at["begun"] if follows else 0 : at["done"]]}, playbook, check)
+    states = together(before["states"] if follows else {}, found["states"])
+    changed = {"changed", "unbound"} & {found["hosts"][name]["state"] for name in batch}
+    return at | {"states": states, "changed": bool(changed), "line": line(at, states)}

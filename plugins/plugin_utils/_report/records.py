@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import NODES_PER_ROW, colours_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Frame, Npu, frames_of, npus_of, owners_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.users import users_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.users import holders_of, users_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
     Drift,
     Key,
@@ -28,7 +29,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import 
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 Record = Mapping[str, Any]
 BOUND, OUTSIDE, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
@@ -44,7 +45,6 @@ BOUND, OUTSIDE, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
 IN_FORCE, KERNEL, NOW = "plan in force", "kernel", "a bind now"
 OPTIONS = ("cpus", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated")
 """Options of a plan that another strategy is tried with as well."""
-OF_USER = ("title", "cpus", "pool", "next")
 
 
 class Shared:
@@ -71,7 +71,8 @@ def fleet(
     A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
     would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked``, ``remarks`` and ``last_change`` of
     module ``npu.affinity.binding_info``, or ``msg``, why that failed; ``unreachable``, why it did not answer; ``services`` and
-    ``workloads``, the settings. Further, by choice: ``plans``, other plans to compare with (``{label: plan}``), and ``processes``:
+    ``workloads``, the settings; ``groups``, those of the inventory that it is in. Further, by choice: ``plans``, other plans to compare
+    with (``{label: plan}``), and ``processes``:
     ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
     ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
     ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
@@ -107,7 +108,8 @@ class _Host:
     def __init__(self, record: Record, before: Record | None, strategies: Sequence[str], measures: Sequence[Record]) -> None:
         self.record, self.before, self.strategies, self.measures = record, before, strategies, measures
         self.topology: Topology = cast("Topology", record.get("topology") or {})
-        self.drift: list[Drift] = [dict(entry) for entry in record.get("drift") or ()]
+        muted = record.get("muted") or {}
+        self.drift: list[Drift] = [{**entry, "muted": muted.get(entry.get("code"), "")} for entry in record.get("drift") or ()]
 
     def data(self, machines: Shared, views: Shared) -> dict[str, Any]:
         """Return what the page needs of the host, with its machine and views in the shared ones."""
@@ -119,13 +121,14 @@ class _Host:
             "state": state,
             "why": why,
             "bound": bool(self.record.get("bound")),
-            "since": self._since(),
+            "since": _since(self.record, self.before),
             "users": [],
             "product": str(machine.get("product") or ""),
             "facts": _facts(machine, driver, self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
             "remarks": [str(sentence) for sentence in [*(self.topology.get("problems") or ()), *(self.record.get("remarks") or ())]],
-            "outside": [{key: str(user.get(key) or "") for key in OF_USER} for user in self.record.get("outside") or ()],
+            "holders": holders_of(self.record, {}),
+            "groups": [str(name) for name in self.record.get("groups") or ()],
             "drift": [],
             "npus": [],
             "views": [],
@@ -155,12 +158,12 @@ class _Host:
             if not self.topology and not reason:
                 return SILENT, str(self.record.get("unreachable") or "nothing was heard of it")
             return (REFUSED, reason) if reason else (UNBOUND, "")
-        causes = Counter(str(entry["cause"]) for entry in self.drift)
+        causes = Counter(str(entry["cause"]) for entry in self.drift if not entry["muted"])
         why = ", ".join(cause if number == 1 else f"{cause} ({number})" for cause, number in causes.most_common())
         if self.record.get("bound"):
-            if self.drift:
+            if why:
                 return DRIFTED, why
-            if self.record.get("outside"):
+            if self.record.get("outside") and WORK_OUTSIDE_POOL not in (self.record.get("muted") or {}):
                 return OUTSIDE, str(self.record.get("outside_sentence") or "")
             warnings = self._warnings()
             return (WARNED, " ".join(warnings)) if warnings else (BOUND, "")
@@ -186,21 +189,10 @@ class _Host:
         except (KeyError, TypeError, ValueError):
             return in_force  # its NPUs are not those of the topology
 
-    def _since(self) -> dict[str, list[str]] | None:
-        """Return the objects that differ since the earlier run, that do so no more, and that still do; None where one run says nothing."""
-        if self.before is None or "drift" not in self.before or "drift" not in self.record:
-            return None
-        now, then = (list(dict.fromkeys(str(entry["object"]) for entry in record["drift"])) for record in (self.record, self.before))
-        return {
-            "new": [name for name in now if name not in then],
-            "fixed": [name for name in then if name not in now],
-            "still": [name for name in now if name in then],
-        }
-
     def _drawn(self, machines: Shared, views: Shared) -> dict[str, Any]:
         plans = dict(self._plans())
         merged, indexes = _merged(self.topology, [plan for plan in plans.values() if isinstance(plan, Mapping)])
-        npus, colours, machine = self._once(machines, merged)
+        npus, colours, machine = _once(self.topology, machines, merged)
         drifting = [self._npu_of(entry, indexes) for entry in self.drift]
         found = []
         for label, plan in plans.items():
@@ -215,31 +207,11 @@ class _Host:
         return {
             "machine": machine,
             "views": [views.place(view) for view in found],
+            "holders": holders_of(self.record, self.topology),
             "users": users_of(self.record, self.topology.get("applied") or self.record.get("plan")),
             "npus": [_npu(npu, colour, raw) for npu, colour, raw in zip(npus, colours, _raw(npus, self.topology), strict=True)],
             "drift": [_drift(entry, index) for entry, index in zip(self.drift, drifting, strict=True)],
         }
-
-    def _once(self, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
-        """Return what :meth:`_machine` does, worked out once for all hosts that are alike: reading 640 CPUs takes its time."""
-        alike = json.dumps([self.topology.get(part) for part in ("cpus", "numa", "npus")] + [merged], sort_keys=True)
-        if alike not in machines.read:
-            machines.read[alike] = self._machine(machines, merged)
-        return machines.read[alike]
-
-    def _machine(self, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
-        """Return the host's NPUs, their colours, and where its machine is held."""
-        npus = [_at_home(npu) for npu in npus_of(merged, self.topology)]
-        owners = owners_of(merged, self.topology, npus)
-        frames = list(frames_of(self.topology, npus, owners))
-        per_row = -(-len(frames) // max(1, -(-len(frames) // NODES_PER_ROW)))
-        memory = {node["id"]: node.get("memory_mib") or 0 for node in self.topology.get("numa") or ()}
-        machine = {
-            "nodes": [_node(frame, memory) for frame in frames],
-            "cpus": len(owners),
-            "offline": str(self.topology["cpus"].get("offline") or ""),
-        }
-        return npus, colours_of(npus, owners, frames, per_row), machines.place(machine)
 
     def _npu_of(self, entry: Drift, indexes: Mapping[Key, int]) -> int | None:
         """Return the index of the NPU that a drift belongs to; its logic id is that of the plan in force, or of an NPU that it lacks."""
@@ -272,6 +244,41 @@ class _Host:
             yield "earlier: plan in force", then
         elif earlier.get("plan"):
             yield "earlier: planned", earlier["plan"]
+
+
+def _since(record: Record, earlier: Record | None) -> dict[str, list[str]] | None:
+    """Return the objects that differ since the earlier run, that do so no more, and that still do; None where one run says nothing."""
+    if earlier is None or "drift" not in earlier or "drift" not in record:
+        return None
+    now, then = (list(dict.fromkeys(str(entry["object"]) for entry in record["drift"])) for record in (record, earlier))
+    return {
+        "new": [name for name in now if name not in then],
+        "fixed": [name for name in then if name not in now],
+        "still": [name for name in now if name in then],
+    }
+
+
+def _once(topology: Topology, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
+    """Return what :func:`_machine` does, worked out once for all hosts that are alike: reading 640 CPUs takes its time."""
+    alike = json.dumps([topology.get(part) for part in ("cpus", "numa", "npus")] + [merged], sort_keys=True)
+    if alike not in machines.read:
+        machines.read[alike] = _machine(topology, machines, merged)
+    return machines.read[alike]
+
+
+def _machine(topology: Topology, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
+    """Return the host's NPUs, their colours, and where its machine is held."""
+    npus = [_at_home(npu) for npu in npus_of(merged, topology)]
+    owners = owners_of(merged, topology, npus)
+    frames = list(frames_of(topology, npus, owners))
+    per_row = -(-len(frames) // max(1, -(-len(frames) // NODES_PER_ROW)))
+    memory = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or ()}
+    machine = {
+        "nodes": [_node(frame, memory) for frame in frames],
+        "cpus": len(owners),
+        "offline": str(topology["cpus"].get("offline") or ""),
+    }
+    return npus, colours_of(npus, owners, frames, per_row), machines.place(machine)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -323,7 +330,7 @@ def _npu(npu: Npu, colour: int | None, raw: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
-    texts = {key: str(entry.get(key) or "") for key in ("kind", "object", "expected", "found", "cause", "remark")}
+    texts = {key: str(entry.get(key) or "") for key in ("code", "kind", "object", "expected", "found", "cause", "remark", "muted")}
     try:
         cpus = marked(entry)
     except ValueError:

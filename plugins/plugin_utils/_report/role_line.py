@@ -1,14 +1,14 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a role did on a host, in one line, from the result of its module."""
+"""What a role did on a host, from the result of its module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._table import count
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 
 LISTS = (("files", "file", "written"), ("removed", "file", "removed"), ("folders", "folder", "created"), ("missing", "file", "missing"))
 """Lists in results of modules, what is in them, and what became of it."""
@@ -22,3 +22,14 @@ def role_line(role: str, host: str, result: Mapping[str, Any], check: bool) -> s
         return f"{host}: role {role} changed nothing, the host is as it should be"
     parts = [f"{count(len(result[key]), noun)} {done}" for key, noun, done in LISTS if result.get(key)]
     return f"{host}: role {role} {'would change' if check else 'changed'} the host{': ' if parts else ''}{', '.join(parts)}"
+
+
+def lines_after(feature: str, notes: Mapping[str, Sequence[str]], result: Mapping[str, Any]) -> list[str]:
+    """Return what a user needs to know after a feature was applied, next to what changed; ``notes`` are those of the desired state."""
+    if feature == "irq":
+        return [*result["remarks"], *notes["irq"]]
+    if feature == "slices" and (result["changed"] or result["restart_needed"]):
+        waiting = result["restart_needed"]
+        restart = f"These services run as they were started until they are restarted: {', '.join(waiting)}"
+        return [*notes["slices"], *([restart] if waiting else [])]
+    return []

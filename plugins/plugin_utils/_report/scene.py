@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "memory_nodes": "memory nodes"}
 HOUSEKEEPING, IDLE, LEFT_OUT, OFFLINE, SHARED, LOST = STATES = ("housekeeping", "idle", "left", "offline", "shared", "lost")

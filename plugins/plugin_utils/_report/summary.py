@@ -5,17 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
 
-RESULTS = (
-    "__npu_affinity_vnpu_result",
-    "__npu_affinity_host_result",
-    "__npu_affinity_kubelet_result",
-)
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import NextStep, Summary, SummaryOfHost, SummaryOfPlan
+
+RESULTS = ("__npu_affinity_host_result", "__npu_affinity_kubelet_result")
 """What the tasks of a bind register."""
+MAY_LOSE = ("__npu_affinity_host_result", "__npu_affinity_unbound", "__npu_affinity_verified")
+"""What the tasks of a batch register that can lose the connection to a host."""
+GIVEN_UP = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
+TURN = "__npu_affinity_turn"
+"""What the task registers that changes a host, or finds that there is nothing to change."""
+BACK_AND_FORTH = ("bind", "rollback")
 OUTSIDE = "bound, workloads not"
 """The host is as bound, and what uses its NPUs runs on other CPUs."""
 STATES = (
@@ -46,6 +55,8 @@ FAILURES = DIFFERING | {"refused", "failed", "unreachable"}
 UNPLANNED = {"refused", "failed", "unreachable", "untouched", "skipped", "not compared"}
 """Whose plan is not in force after the run."""
 NOT_RESTARTED = "not restarted"
+ADOPTED = {"service": "unit", "container": "container"}
+"""How a summary counts running work that was adopted, by the kind of a user of NPUs; others are processes."""
 WAYS = {"slices": "slices", "services": "CPUAffinity of named services", "none": "the kubelet"}
 """What binds workloads, by the method of a desired state."""
 
@@ -60,7 +71,7 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
     ("bind", {"rollback"}, {"changed"}, "follow the inventory again"),
     ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
-    ("unbind", {"bind"}, {"changed"}, "put everything back"),
+    ("unbind", {"bind"}, {"changed"}, "restore the original state"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
     ("bind", {"verify", "report"}, {"drifted"}, "put it right"),
     ("bind", {"verify", "report", "measure"}, {"never bound", "measured, not bound"}, "bind"),
@@ -80,38 +91,86 @@ Host = Mapping[str, Any]
 Judged = tuple[str, list[str]]
 
 
-def summary(hosts: Mapping[str, Host], playbook: str, check: bool = False, stopped: str = "", typed: Typed | None = None) -> dict[str, Any]:
+def summary(
+    hosts: Mapping[str, Host],
+    playbook: str,
+    check: bool = False,
+    stopped: str = "",
+    typed: Typed | None = None,
+    lost: Collection[str] = (),
+) -> Summary:
     """Return the summary of a run as plain data.
 
-    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, and ``typed`` is how it was started.
+    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, ``typed`` is how it was started, and ``lost``
+    are the hosts that Ansible gave up on the way.
     """
-    entries = {name: _entry(name, host, playbook, check) for name, host in hosts.items()}
+    entries = {name: _entry(name, host, playbook, check, name in lost) for name, host in hosts.items()}
     states = {state: [name for name, entry in entries.items() if entry["state"] == state] for state in STATES}
-    found = {
+    found: Summary = {
         "playbook": playbook,
         "check": check,
         "stopped": stopped,
         "states": {state: names for state, names in states.items() if names},
         "plans": _plans(hosts, entries) if playbook in ("bind", "rollback", "verify") else [],
         "hosts": entries,
+        "next": [],
     }
-    return found | {"next": list(_next(found, hosts, typed or Typed()))}
+    found["next"] += _next(found, hosts, typed or Typed())
+    return found
 
 
-def _entry(name: str, host: Host, playbook: str, check: bool) -> dict[str, Any]:
-    noted = host.get("__npu_affinity_failure")
-    refused = list(host.get("__npu_affinity_refused") or ())
-    state, reasons = (noted["state"], [noted["reason"]]) if noted else ("refused", refused) if refused else JUDGES[playbook](host, check)
-    lenient = playbook == "report" or (state in DIFFERING and not host.get("__npu_affinity_drift_fails", True))
-    must = {OUTSIDE} if host.get("__npu_affinity_workloads_fail") else set()
+def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> SummaryOfHost:
+    state, reasons = _noted(host, playbook) or JUDGES[playbook](host, check)
+    if lost and state not in FAILURES:
+        state, reasons = "unreachable", [GIVEN_UP]
+    verified = host.get("__npu_affinity_verified") or {}
+    lenient = playbook == "report" or (state in DIFFERING and not verified.get("drift_fails", True))
+    must = {OUTSIDE} if verified.get("workloads_fail") else set()
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
         "remarks": _sentences(_remarks(host, playbook, state), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
         "restart": _restart(host),
+        "adopted": {} if state in FAILURES else _adopted(host),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
         "fails": state in FAILURES | must and not lenient,
     }
+
+
+def _noted(host: Host, playbook: str) -> Judged | None:
+    """Return what a task noted because it failed, or why the host is refused; None for a host that got through."""
+    refused = list(host.get("__npu_affinity_refused") or ())
+    failure = host.get("__npu_affinity_failure")
+    compared = JUDGES[playbook] is _compared
+    if failure and not (compared and host.get("__npu_affinity_verified")):
+        return _failed(host, failure, playbook)
+    if not refused and playbook in ("bind", "plan", "measure", "rollback"):
+        refused = list((host.get("__npu_affinity_gathered") or {}).get("refusals") or ())
+    return ("refused", refused) if refused else None
+
+
+def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
+    """Return the state and the reason of a host on which a task failed; batches of changes name the task."""
+    lost = any((host.get(name) or {}).get("lost") for name in MAY_LOSE)
+    task, reason = failure.get("task"), failure["reason"]
+    if task and playbook in BACK_AND_FORTH and failure["state"] == "failed":
+        reason = f"{task}: {reason or 'no message'}"
+    return "unreachable" if lost else failure["state"], [reason or f"task {task} failed"]
+
+
+def _notes(host: Host) -> list[str]:
+    """Return what there is to say after a bind: how workloads are bound if that changed, and what moves interrupts or cannot be bound."""
+    result, desired = host.get("__npu_affinity_host_result") or {}, host.get("npu_affinity_state") or {}
+    notes: dict[str, list[str]] = desired.get("notes") or {}
+    if not (host.get("npu_affinity_plan") or {}).get("npus", True):
+        return [sentence for said in notes.values() for sentence in said]
+    if "remarks" in result and not result.get("failed"):
+        follow = ("slices", "irq") if result.get("changed") or result.get("restart_needed") else ("irq",)
+        return [sentence for feature in follow for sentence in notes.get(feature, ())] + list(result["remarks"])
+    if TURN in host and desired.get("converged"):
+        in_force = (host.get("__npu_affinity_gathered") or {}).get("in_force") or {}
+        return [*notes.get("irq", ()), *in_force.get("remarks", ())]
+    return []
 
 
 def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
@@ -126,15 +185,35 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
     if playbook != "measure":
         yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
-    yield from host.get("__npu_affinity_notes") or ()
+    if playbook == "bind":
+        yield from _notes(host)
     results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
     yield from (remark for result in results for remark in result.get("remarks") or ())
-    if state != OUTSIDE:
-        yield from (result["outside_sentence"] for result in results if result.get("outside"))
+    yield from _muted(host)
+    if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("outside"):
+        yield from _outside(host, playbook, results)
     unbound = host.get("__npu_affinity_unbound") or {}
     yield from [unbound["message"]] if unbound.get("message") else []
     for slice in unbound.get("slices_left") or ():
         yield f"{slice} has no limits any more; once what runs in it was restarted, stop it or leave it to the next boot."
+
+
+def _muted(host: Host) -> Iterable[str]:
+    """Yield a sentence for each code that was found and is muted."""
+    verified = host.get("__npu_affinity_verified") or {}
+    found = Counter(str(entry.get("code")) for entry in verified.get("drift") or ())
+    found[WORK_OUTSIDE_POOL] = len(verified.get("outside") or ())
+    yield from (f"{code} ({found[code]}) is {why}" for code, why in (verified.get("muted") or {}).items() if found[code])
+
+
+def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence on what runs outside its pool: as compared, or as gathered on a host that a bind did not have to change."""
+    found = [str(result["outside_sentence"]) for result in results if result.get("outside")]
+    state = host.get("npu_affinity_state") or {}
+    if found or playbook != "bind" or not state.get("outside"):
+        return found
+    said = pools.sentence(pools.placed(host["npu_affinity_topology"].get("users") or (), state["plan"]).outside)
+    return [said] if said else []
 
 
 def _method(host: Host) -> str:
@@ -153,12 +232,18 @@ def _restart(host: Host) -> list[str]:
     return sorted(set(found))
 
 
+def _adopted(host: Host) -> dict[str, int]:
+    """Return how many units, containers and processes were given the CPUs of their NPUs, or would be, by kind."""
+    users = ((host.get("__npu_affinity_host_result") or {}).get("adopt") or {}).get("users") or ()
+    return dict(Counter(ADOPTED.get(user["kind"], "process") for user in users if user["state"] == "adopted"))
+
+
 def _results(host: Host) -> list[Mapping[str, Any]]:
     return [result for result in map(host.get, RESULTS) if result]
 
 
-def _lost(host: Host, asked: str = "__npu_affinity_gathered") -> Judged:
-    return "unreachable", [(host.get(asked) or {}).get("msg") or "it did not answer"]
+def _lost(host: Host) -> Judged:
+    return "unreachable", [(host.get("__npu_affinity_gathered") or {}).get("msg") or "it did not answer"]
 
 
 def _bound(host: Host, check: bool) -> Judged:
@@ -174,18 +259,18 @@ def _bound(host: Host, check: bool) -> Judged:
         return _lost(host)
     if not (host.get("npu_affinity_plan") or {}).get("npus", True):
         return "nothing to bind", []
-    if results and (host.get("npu_affinity_state") or {}).get("converged"):
+    if TURN in host and (host.get("npu_affinity_state") or {}).get("converged"):
         return "unchanged", []
-    if results:
+    if TURN in host:
         return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]
     return "untouched", []
 
 
 def _rolled_back(host: Host, check: bool) -> Judged:
-    history = host.get("__npu_affinity_history")
-    if not history or "entry" not in history:
-        return _lost(host, "__npu_affinity_history")
-    return ("never bound", []) if history["entry"] is None else _bound(host, check)
+    chosen = host.get("__npu_affinity_gathered") or {}
+    if "entry" not in chosen:
+        return _lost(host)
+    return ("never bound", []) if chosen["entry"] is None else _bound(host, check)
 
 
 def _planned(host: Host, check: bool) -> Judged:
@@ -197,15 +282,19 @@ def _compared(host: Host, check: bool) -> Judged:
     verified = host.get("__npu_affinity_verified")
     if not verified or verified.get("skipped"):
         return _lost(host)
+    if verified.get("unreachable"):
+        return "unreachable", [verified["msg"]]
     drift = verified.get("drift")
     if drift is None:
         return "not compared", [verified["msg"]]
-    if not drift and verified.get("outside"):
+    left = unmuted(verified)
+    if not left and verified.get("outside") and WORK_OUTSIDE_POOL not in (verified.get("muted") or {}):
         return OUTSIDE, [verified["outside_sentence"]]
-    if not drift:
+    if not left:
         return "as bound" if verified["bound"] else "never bound", []
-    causes = {entry["cause"].partition(":")[0] for entry in drift}
-    return "drifted", [f"differs from its plan, likely {', '.join(sorted(causes))}"]
+    causes = {entry["cause"].partition(":")[0] for entry in left}
+    codes = {entry["code"] for entry in left}
+    return "drifted", [f"differs from its plan, likely {', '.join(sorted(causes))} [{', '.join(sorted(codes))}]"]
 
 
 def _unbound(host: Host, check: bool) -> Judged:
@@ -246,20 +335,20 @@ JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
 }
 
 
-def _plans(hosts: Mapping[str, Host], entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost]) -> list[SummaryOfPlan]:
     """Return the distinct plans, each with the hosts that have it."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, SummaryOfPlan] = {}
     for name, host in hosts.items():
         plan = host.get("npu_affinity_plan")
         if entries[name]["state"] in UNPLANNED or not plan or not plan["npus"]:
             continue
         pools = {f"{entry['kind'].upper()} {entry['id']}": entry["pool"] for entry in plan["npus"]}
-        shown = {"strategy": plan["strategy"], "housekeeping": plan["housekeeping"], "pools": pools}
-        found.setdefault(repr(shown), {**shown, "hosts": []})["hosts"].append(name)
+        shown: SummaryOfPlan = {"strategy": plan["strategy"], "housekeeping": plan["housekeeping"], "pools": pools, "hosts": []}
+        found.setdefault(repr(shown), shown)["hosts"].append(name)
     return list(found.values())
 
 
-def _next(found: Mapping[str, Any], hosts: Mapping[str, Host], typed: Typed) -> Iterable[dict[str, str]]:
+def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed) -> Iterable[NextStep]:
     """Yield what to run next, and what for."""
     playbook, check, states = found["playbook"], found["check"], set(found["states"])
     for back, names in _to_take_back(found, hosts).items():
@@ -272,12 +361,12 @@ def _next(found: Mapping[str, Any], hosts: Mapping[str, Host], typed: Typed) -> 
             yield _step(typed, typed.line(own or playbook, check=again, settings=given), REVIEWED if given else purpose)
 
 
-def _step(typed: Typed, command: str, purpose: str) -> dict[str, str]:
+def _step(typed: Typed, command: str, purpose: str) -> NextStep:
     names = ", ".join(typed.withheld)
     return {"command": command, "purpose": f"{purpose}; add -e for {names}, whose values are not repeated here" if names else purpose}
 
 
-def _to_take_back(found: Mapping[str, Any], hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+def _to_take_back(found: Summary, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
     """Return the hosts that failed after a bind or a rollback had changed them, by the playbook that takes that back."""
     names: dict[str, list[str]] = {}
     for name in found["states"].get("failed", ()) if not found["check"] else ():
@@ -294,7 +383,7 @@ def _plan_file(hosts: Mapping[str, Host]) -> str:
     return f"{given.removesuffix('.json').removesuffix('.md')}.json" if given else ""
 
 
-def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(summaries: Iterable[Summary]) -> Summary:
     """Return the summary of runs over parts of one fleet, such as the slices of a job, as if it had been one run.
 
     Raises ``ValueError`` for none, for those of different playbooks, and for a host that is in more than one.
@@ -303,8 +392,8 @@ def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = sorted({f"{part['playbook']}{', check mode' if part['check'] else ''}" for part in parts})
     if len(kinds) != 1:
         raise ValueError(f"expected summaries of one playbook, and got {' and '.join(kinds) or 'none'}")
-    hosts: dict[str, Any] = {}
-    plans: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, SummaryOfHost] = {}
+    plans: dict[str, SummaryOfPlan] = {}
     states: dict[str, list[str]] = {state: [] for state in STATES}
     for part in parts:
         if twice := sorted(hosts.keys() & part["hosts"].keys()):
@@ -313,8 +402,8 @@ def merged(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for state, names in part["states"].items():
             states[state] += names
         for plan in part["plans"]:
-            shown = {key: value for key, value in plan.items() if key != "hosts"}
-            plans.setdefault(repr(shown), {**shown, "hosts": []})["hosts"].extend(plan["hosts"])
+            shown: SummaryOfPlan = {**plan, "hosts": []}
+            plans.setdefault(repr(shown), shown)["hosts"].extend(plan["hosts"])
     steps = {step["command"]: step for part in parts for step in part["next"]}
     return {
         "playbook": parts[0]["playbook"],

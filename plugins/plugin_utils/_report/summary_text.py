@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._table import count
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 
 if TYPE_CHECKING:
     pass
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""
 WIDTH = 120
+KINDS = {"unit": "", "container": "", "process": "processes"}
+"""What running work is counted as, with the plural where that has no s."""
 NUMBER = re.compile(r"^(.*?)(\d*)(\D*)\Z")
 """What stands in a name before its last number, the number, and what follows."""
 
@@ -38,6 +40,7 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     ways = Counter(entry["method"] for entry in hosts.values() if entry.get("method"))
     if ways:
         yield "workloads bound: " + ", ".join(f"{number} by {way}" for way, number in ways.most_common())
+    yield from _adopted(summary)
     if summary["stopped"]:
         yield f"Stopped: {summary['stopped']}"
     for plan in capped(summary["plans"], "plan"):
@@ -48,6 +51,15 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _grouped("restart on", {name: entry["restart"] for name, entry in hosts.items()})
     for step in summary["next"]:
         yield f"next: {step['command']}  # {step['purpose']}"
+
+
+def _adopted(summary: Mapping[str, Any]) -> Iterator[str]:
+    found = {name: entry["adopted"] for name, entry in summary["hosts"].items() if entry.get("adopted")}
+    total: Counter[str] = sum(map(Counter, found.values()), Counter())
+    kinds = [count(total[kind], kind, several) for kind, several in KINDS.items() if total[kind]]
+    if kinds:
+        listed = " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
+        yield f"{listed} {'would be adopted' if summary['check'] else 'adopted'} on {folded(list(found))}"
 
 
 def _plan(plan: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from ansible_collections.npu.affinity.plugins.module_utils._outside import shown_lines
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 
 TEXT, BOLD, MONO = 6.6, 7.8, 6.4
 """Width of a character in pixels in a wide font: which one a viewer has is not known."""
@@ -26,6 +26,9 @@ PALETTE = (
     ("#93d4be", "#009e73", "#000", "#00523c", "#19b88c", "#000"),
 )
 """The colours of Okabe and Ito with brown for their black. Consecutive ones differ with any kind of colour vision."""
+
+LOOKS = 2 * len(PALETTE)
+"""How many NPUs can be told apart: those from the second half on are hollow, outlined in the colour of the first half."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -78,12 +81,15 @@ def _scheme(dark: int) -> dict[str, str]:
         ".offline .cell,.left .cell": f"fill:none;stroke:{stroke}",
         ".shared .line": f"stroke:{alarm}",
     }
-    for number, colours in enumerate(PALETTE):
-        main, role, text = colours[3 * dark : 3 * dark + 3]
+    for number in range(LOOKS):
+        hollow = number >= len(PALETTE)
+        main, role, text = PALETTE[number % len(PALETTE)][3 * dark : 3 * dark + 3]
         rules |= {
-            f".c{number} .cell": f"fill:{main};stroke:{main}",
-            f".c{number} .role .cell,.c{number} .chip": f"fill:{role};stroke:{role}",
-            f".c{number} .role text,.c{number} .badge": f"fill:{text}",
+            f".c{number} .cell": f"fill:{page};stroke:{role};stroke-width:2" if hollow else f"fill:{main};stroke:{main}",
+            f".c{number} .role .cell": f"fill:{role};stroke:{role}",
+            f".c{number} .chip": f"fill:{page};stroke:{role};stroke-width:2" if hollow else f"fill:{role};stroke:{role}",
+            f".c{number} .role text": f"fill:{text}",
+            f".c{number} .badge": f"fill:{ink if hollow else text}",
             f".c{number} .line": f"stroke:{text}",
         }
     return rules

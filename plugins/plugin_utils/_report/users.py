@@ -1,19 +1,42 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The services and workloads of a host, with the CPUs and memory nodes that a plan has for them."""
+"""What uses the NPUs of a host: the services and workloads of its settings, and what was found to have NPUs open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import called
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+
+
+_OF_HOLDER = ("title", "cpus", "pool", "next")
+
+
+def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return ``[{title, cpus, pool, next, outside}]`` of what has NPUs open, first what runs outside its pool; ``next`` puts it there."""
+    away = [{key: str(user.get(key) or "") for key in _OF_HOLDER} for user in record.get("outside") or ()]
+    named = {user["title"] for user in away}
+    pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
+    inside = [
+        {
+            "title": called(user),
+            "cpus": union(process["cpus"] for process in user["processes"]),
+            "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in user["npus"]),
+            "next": "",
+        }
+        for user in topology.get("users") or ()
+        if user["processes"]
+    ]
+    return [*({**user, "outside": True} for user in away), *({**user, "outside": False} for user in inside if user["title"] not in named)]
 
 
 def users_of(record: Mapping[str, Any], plan: Plan | None) -> list[dict[str, Any]]:

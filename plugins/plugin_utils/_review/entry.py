@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import SETS, with_slices
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 Entry = Mapping[str, Any]
 PLAN = ("strategy", "cpus", "housekeeping", "npus", "lost")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import digest, review_entry
 
 SCHEMA = 1
@@ -24,7 +24,7 @@ Host = Mapping[str, Any]
 
 
 def collect(variables: Mapping[str, Host], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return what a run left of each host, in the order of their names: its entry with what is shown beside it, ``refused`` with the
+    """Return what a run left of each host, in the order of their names: its entry with what is shown next to it, ``refused`` with the
     sentences why there is none, or ``unreachable``."""
     return {name: _collected(variables[name]) for name in sorted(names, key=_numbers_by_value)}
 
@@ -34,7 +34,7 @@ def _numbers_by_value(name: str) -> list[Any]:
 
 
 def _collected(host: Host) -> dict[str, Any]:
-    if refused := host.get("__npu_affinity_refused"):
+    if refused := host.get("__npu_affinity_refused") or (host.get("__npu_affinity_gathered") or {}).get("refusals"):
         return {"refused": [" ".join(str(sentence).split()) for sentence in refused]}
     state, topology = host.get("npu_affinity_state"), host.get("npu_affinity_topology")
     if not state or not topology:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._table import count
-from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import folded
 

@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware im
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import Entry, differences, plan_differences
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import Reviewed
 
-ADVICE = "Write the file anew with playbook npu.affinity.plan and npu_affinity_plan_file, have it reviewed, and bind with that."
+ADVICE = "Write the file again with playbook npu.affinity.plan and npu_affinity_plan_file, have it reviewed, and bind with that."
 
 
 def refusals(entries: Mapping[str, Entry], files: Mapping[str, str | None]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
 
-PLACE = PREFIX + "root"
-"""Which tree a host is, and not what it becomes."""
+LEFT_OUT = {PREFIX + name for name in ("root", "isolation")}
+"""Which tree a host is, and what a plan shows, but not what the host becomes."""
 
 
 def applied(given: Mapping[str, Any], off: Container[str], specs: Specs) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def applied(given: Mapping[str, Any], off: Container[str], specs: Specs) -> dict
     on = [specs[role] for role in ("plan", *FEATURES) if role not in off]
     found = {}
     for name, option in {name: option for options in on for name, option in options.items()}.items():
-        if name in given and name != PLACE:
+        if name in given and name not in LEFT_OUT:
             value, default = (validated(name, option, of).validated_parameters.get(name) for of in ({name: given[name]}, {}))
             if value != default:
                 found[name] = value

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings that go with the archive of a host, so that it is planned and compared elsewhere as at home."""
+"""The settings that go with the archive of a host, so it is planned and compared elsewhere as at home."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 
-ROLES = ("plan", "slices", "irq", "adopt", "threads", "tuning", "device_share", "kubelet", "vnpu")
-LEFT_OUT = {PREFIX + name for name in ("root", "kubelet_node", "kubelet_drain", "kubelet_uncordon", "kubelet_drain_host")}
+ROLES = ("plan", "slices", "irq", "adopt", "threads", "tuning", "hugepages", "nic", "device_share", "kubelet", "vnpu")
+LEFT_OUT = {PREFIX + name for name in ("root", "kubelet_drain", "kubelet_uncordon")}
 """What means another machine than the host, or runs there."""
 _TEMPLATES = ("{{", "{%", "{#")
 

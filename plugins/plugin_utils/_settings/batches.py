@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-SETTINGS = ("npu_affinity_batches", "npu_affinity_compare_batches")
+SETTING = "npu_affinity_batches"
+COMPARED = [100]
+"""How many hosts are compared at a time. Progress is reported after each batch."""
 _BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
 
 

@@ -6,27 +6,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, paths, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
 
 Settings = dict[str, dict[str, Any]]
 """``{role: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the role."""
+ROLES = ("plan", *FEATURES)
+"""Whose settings make the desired state."""
 
-
-GATHERING = {f"{PREFIX}{name}" for name in ("plan_enabled", "root", "npu_smi", "nvidia_smi", "timeout", "services", "workloads", "vnpus")}
+GATHERING = {f"{PREFIX}{name}" for name in ("root", "npu_smi", "timeout", "services", "workloads", "vnpus")}
 """The variables that :func:`gathered_by` reads."""
 
 
 def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of module topology_facts by the settings of role plan, and ``enabled``, whether the role gathers."""
+    """Return the options of module topology_facts by the settings of role plan."""
     units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
     units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
-    asked = {name: plan[name] for name in ("enabled", "root", "npu_smi", "nvidia_smi", "timeout")}
+    asked = {name: plan[name] for name in ("root", "npu_smi", "timeout")}
     return {**asked, "units": units, "device_share": bool(plan["vnpus"])}
 
 
@@ -37,8 +38,7 @@ def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, option in specs.of_playbooks().items():
         if given.get(name) is not None:
             found[_short("", name)] = _converted(name, option, given[name])
-    for name in batches.SETTINGS:
-        found[_short("", name)] = batches.checked(found[_short("", name)], name)
+    found[_short("", batches.SETTING)] = batches.checked(found[_short("", batches.SETTING)], batches.SETTING)
     return found
 
 
@@ -51,19 +51,18 @@ def _defaults_of_playbooks() -> dict[str, Any]:
 
 
 def names() -> set[str]:
-    """Return the variables that :func:`of_features` reads."""
-    return {name for options in _options().values() for name in options}
+    """Return the variables that :func:`of_features` reads of its roles by default."""
+    return {name for role in ROLES for name in specs.options()[role]}
 
 
-def of_features(given: Mapping[str, Any]) -> Settings:
-    """Return the settings of role plan and of every feature by the values that somebody ``given``, and by the defaults of the
-    argument specs otherwise.
+def of_features(given: Mapping[str, Any], roles: Sequence[str] = ROLES) -> Settings:
+    """Return the settings of some roles by the values that somebody ``given``, and by the defaults of the argument specs otherwise.
 
     Raises ``ValueError`` with a sentence for a value of another type. A value of None counts as not given.
     """
-    found = {name: dict(options) for name, options in _defaults().items()}
-    for role, options in _options().items():
-        for name, option in options.items():
+    found = {role: dict(_defaults(role)) for role in roles}
+    for role in roles:
+        for name, option in specs.options()[role].items():
             if given.get(name) is not None:
                 found[role][_short(role, name)] = _converted(name, option, given[name])
     return found
@@ -74,23 +73,15 @@ def _short(role: str, name: str) -> str:
 
 
 @functools.cache
-def _options() -> Mapping[str, specs.Options]:
-    return {role: specs.options()[role] for role in ("plan", *FEATURES)}
-
-
-@functools.cache
-def _defaults() -> Settings:
-    return {
-        role: {_short(role, name): _converted(name, option, option.get("default")) for name, option in options.items()}
-        for role, options in _options().items()
-    }
+def _defaults(role: str) -> dict[str, Any]:
+    return {_short(role, name): _converted(name, option, option.get("default")) for name, option in specs.options()[role].items()}
 
 
 def _converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
     result = validated(name, option, {name: value})
     if result.error_messages:
         raise ValueError(f"{name}: {result.error_messages[0]}")
-    return _given(result.validated_parameters[name])
+    return paths.placed(name, _given(result.validated_parameters[name]))
 
 
 def _given(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from ansible_collections.npu.affinity.plugins.module_utils._table import count
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 
 GROUP = "npu_hosts"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")

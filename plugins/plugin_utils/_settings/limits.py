@@ -12,7 +12,10 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
 
-_LIMIT, _INTERVAL = "npu_affinity_irq_rebind_limit", "npu_affinity_irq_interval"
+INTERVAL = "10min"
+"""Of the timer that checks interrupts, where no other is set."""
+
+_LIMIT, _INTERVAL = "npu_affinity_rebind_limit", "npu_affinity_interval"
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)")
 _SECONDS = {
     **dict.fromkeys(("usec", "us", "µs"), 1e-6),
@@ -39,6 +42,7 @@ def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str
     if "irq" in off:
         return []
     limit, span = (given.get(name, defaults[name]) for name in (_LIMIT, _INTERVAL))
+    span = span or INTERVAL
     interval = seconds(str(span))
     if not interval or not str(limit).isdecimal() or not int(limit):
         return []

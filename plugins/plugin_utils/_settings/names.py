@@ -12,6 +12,46 @@ from typing import Any
 PREFIX = "npu_affinity_"
 FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "state", "summary", "topology"))
 """What roles and playbooks set."""
+REPLACED = {
+    "adopt_rebind_limit": "npu_affinity_rebind_limit",
+    "archive_settings": "-e for settings that should differ from the archive",
+    "device_share": "npu_affinity_device_share_enabled",
+    "device_share_timeout": "npu_affinity_timeout",
+    "device_share_wait": "npu_affinity_wait",
+    "drift_fails": "npu_affinity_fail_on",
+    "governor": "npu_affinity_tuning",
+    "irq_interval": "npu_affinity_interval",
+    "irq_rebind_limit": "npu_affinity_rebind_limit",
+    "irq_wait": "npu_affinity_wait",
+    "kubelet_drain_host": "npu_affinity_kubelet_drain, which runs on the controller",
+    "kubelet_node": "npu_affinity_kubelet_drain and npu_affinity_kubelet_uncordon",
+    "kubelet_wait": "npu_affinity_wait",
+    "metrics_interval": "npu_affinity_interval",
+    "must_be_bound": "npu_affinity_fail_on",
+    "numa_balancing": "npu_affinity_tuning",
+    "pictures": "the page of playbook npu.affinity.report",
+    "processes": "npu_affinity_measures",
+    "product": "npu_affinity_labels",
+    "report_earlier": "npu_affinity_report_runs",
+    "report_measures": "npu_affinity_measures",
+    "superpod": "npu_affinity_labels",
+    "swappiness": "npu_affinity_tuning",
+    "switch": "npu_affinity_labels",
+    "switch_position": "npu_affinity_labels",
+    "threads_interval": "npu_affinity_interval",
+    "threads_memory": "npu_affinity_threads_memory_limit",
+    "transparent_hugepages": "npu_affinity_tuning",
+    "tuning_enabled": "npu_affinity_tuning",
+    "unbind_device_share": "npu_affinity_features",
+    "vnpu_shared_region": "npu_affinity_vnpu_folder",
+    "workloads_must_be_bound": "npu_affinity_fail_on",
+}
+"""What to use instead of settings that have been merged."""
+DROPPED = frozenset(
+    ("compare_batches", "device_share_boot", "device_share_only_ours", "kubelet_file", "kubelet_policy", "measure_against", "nvidia_smi")
+    + ("plan_enabled", "report_title", "threads_timer")
+)
+"""Settings that have no replacement."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 
 Specs = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -24,12 +64,15 @@ def refusals(names: Iterable[str], specs: Specs) -> list[str]:
     bare = {name.removeprefix(PREFIX): name for name in known - FACTS}
     sentences = []
     for name in sorted(name for name in set(names) - known if name.startswith(PREFIX)):
-        near = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.7)
-        advice = (
-            f"did you mean {bare[near[0]]}?"
-            if near
-            else f"leave it out, or call a variable of your own something that does not start with {PREFIX}."
-        )
+        short = name.removeprefix(PREFIX)
+        near = difflib.get_close_matches(short, bare, n=1, cutoff=0.7)
+        advice = f"leave it out, or call a variable of your own something that does not start with {PREFIX}."
+        if short in REPLACED:
+            advice = f"use {REPLACED[short]}."
+        elif short in DROPPED:
+            advice = "leave it out."
+        elif near:
+            advice = f"did you mean {bare[near[0]]}?"
         sentences.append(f"the variable {name} is not a setting of npu.affinity; {advice}")
     return sentences
 

@@ -35,7 +35,7 @@ def of_playbooks() -> Options:
 
 
 def settings() -> dict[str, Options]:
-    """Return all of it, with the options of playbooks beside those of roles."""
+    """Return all of it, with the options of playbooks next to those of roles."""
     return options() | {"playbooks": of_playbooks()}
 
 

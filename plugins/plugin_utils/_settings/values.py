@@ -15,8 +15,8 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, ArgumentValueError, ElementError
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, mutes
 
 KINDS = {
     "bool": "true or false",
@@ -29,6 +29,9 @@ KINDS = {
     "str": "a text",
 }
 
+CHECKS = {batches.SETTING: batches.checked, mutes.SETTING: mutes.checked}
+"""What refuses values of the right type, with a ``ValueError``."""
+
 
 def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return a sentence for each setting with a value of the wrong type, or another than its choices. ``given`` are templated values."""
@@ -39,12 +42,13 @@ def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[
         if option is None or value is None:
             continue
         wrong_keys = list(_wrong_keys(name, option, value))
-        errors = [] if wrong_keys else list(validated(name, option, {name: value}).errors)
+        result = validated(name, option, {name: value})
+        errors = [] if wrong_keys else list(result.errors)
         errors.sort(key=lambda error: not isinstance(error, ElementError))
         sentences += wrong_keys + [_sentence(name, option, value, error) for error in errors[:1]]
-        if name in batches.SETTINGS and not errors:
+        if name in CHECKS and not wrong_keys and not errors:
             try:
-                batches.checked(value, name)
+                CHECKS[name](result.validated_parameters[name], name)
             except ValueError as refusal:
                 sentences.append(f"{refusal}.")
     return sentences
@@ -85,7 +89,10 @@ def _as_list(text: str) -> str:
 
 def validated(name: str, option: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Return the ``ValidationResult`` of one setting by its argument spec; without a value, that of its default."""
-    return ArgumentSpecValidator({name: {**option, "required": False}}).validate(dict(given))
+    own = {**option, "required": False}
+    if isinstance(own.get("default"), dict):
+        own["default"] = dict(own["default"])  # validation adds keys to it
+    return ArgumentSpecValidator({name: own}).validate(dict(given))
 
 
 def _sentence(name: str, option: Mapping[str, Any], value: Any, error: Exception) -> str:

@@ -4,7 +4,7 @@
 """Which cards can take a request for parts of NPUs: HAMi's rules, in its order and its words.
 
 Project-HAMi/HAMi@4707fb02 ``pkg/device/ascend/device.go`` (``Fit``). Where HAMi leaves the order to chance (groups of the same size), the
-group that was met first goes first, so that the same input always has the same result.
+group that was met first goes first, so the same input always has the same result.
 
 A device is ``{id, index, total_memory_mb, used_memory_mb, total_core, used_core, slots, used_slots, type, healthy, network_id}``, a
 request ``{cards, memory_mb, memory_percent, core, type, template}``: memory in MB, ``memory_mb`` 0 means ``memory_percent`` of the card;
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS, chip_of, slots
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 Device = Mapping[str, Any]
 Request = Mapping[str, Any]

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 MODE = "huawei.com/vnpu-mode"
 LIMITER = "/hami-vnpu-core/limiter"
@@ -76,7 +76,7 @@ def manifests(
     if soft and (why := _cannot_split(topology)):
         raise ValueError(f"mode: {_requests.SOFT} cannot work on node {node}: {why}; use mode: {_requests.HARD}")
     if limiter and not soft:
-        raise ValueError(f"limiter: mode {_requests.HARD} has none, for the driver itself limits its parts; leave it empty")
+        raise ValueError(f"limiter: mode {_requests.HARD} has none, because the driver itself limits its parts; leave it empty")
     if limiter and not _PROGRAM.match(limiter):
         raise ValueError(f"limiter: '{limiter}' is not the path of a program in the container, such as {LIMITER}")
     devices = fit.devices_of(topology, soft, vdevice_count)
@@ -86,10 +86,7 @@ def manifests(
     pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids)
     for container in (container for pod in pods for container in pod["spec"]["containers"] if limiter):
         container["lifecycle"] = _start_of(limiter)
-    per_node: dict[str, Any] = {
-        "name": str(node),
-        "hami-vnpu-core": soft,
-    }
+    per_node: dict[str, Any] = {"name": str(node), "hami-vnpu-core": soft}
     per_node |= {"vDeviceCount": int(vdevice_count)} if vdevice_count else {}
     npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
     calls, _failed = plugin_share_calls([{"card": npu["card"], "chip": npu["chip"] or 0} for npu in npus], soft)
@@ -193,7 +190,7 @@ def _pods(
     pods, annotations = [], []
     for request, asked, fitted in zip(requests, admitted, fit.fit_all(devices, admitted, rules), strict=True):
         if fitted.reason:
-            raise ValueError(f"requests: {request['name']} does not fit on the node beside those named before it: {fitted.reason}")
+            raise ValueError(f"requests: {request['name']} does not fit on the node together with those named before it: {fitted.reason}")
         limits = {chip.resource: str(asked["cards"]), chip.memory_resource: str(asked["memory_mb"])}
         limits |= {chip.core_resource: str(asked["core"])} if asked["core"] else {}
         container = {"name": str(request["name"]).replace(".", "-"), "image": image, "resources": {"limits": limits}}
@@ -205,7 +202,7 @@ def _pods(
 
 
 def _start_of(limiter: str) -> dict[str, Any]:
-    """Return the hook of the published design, which starts the limiter beside the workload; the library waits a minute for it.
+    """Return the hook of the published design, which starts the limiter next to the workload; the library waits a minute for it.
 
     HAMi v2.9.0, ``pkg/device/ascend/device.go``, put it into every pod that had none; later releases do not.
     """

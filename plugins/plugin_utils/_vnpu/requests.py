@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a container asks of HAMi, read and completed as its admission does: rounded to templates (hard split), or as asked (soft split).
+"""What a container asks of HAMi, read and completed as its admission does: rounded to templates (hard split), or as requested (soft split).
 
 Project-HAMi/HAMi@4707fb02 ``pkg/device/ascend/device.go`` (``MutateAdmission``, ``GenerateResourceRequests``). Refusals have HAMi's words.
 """

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     find,
@@ -35,7 +35,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 VARIABLE = "npu_affinity_vnpus"
 ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
@@ -116,8 +116,8 @@ def _cannot_be_shared(topology: Topology, entry: Mapping[str, Any], device_share
         )
     elif found.get("device_share") is False and device_share is False:
         yield (
-            f"{VARIABLE}: device share of {title(entry)} is off and stays off, so that a second container cannot open it; set "
-            "npu_affinity_device_share_enabled and npu_affinity_device_share to true."
+            f"{VARIABLE}: device share of {title(entry)} is off and stays off, and a second container cannot open it; set "
+            "npu_affinity_device_share_enabled to true."
         )
 
 
@@ -133,7 +133,7 @@ def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str
     sentences = []
     if not (topology.get("driver") or {}).get("version"):
         sentences.append(
-            f"{VARIABLE}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer; ask npu-smi info."
+            f"{VARIABLE}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer; run npu-smi info."
         )
     entries = [entry for entry, _members in _by_npu(plan, wanted) if not is_lost(plan, entry)]
     states = [(title(entry), npu_of(topology, entry).get("device_share")) for entry in entries]
@@ -141,7 +141,7 @@ def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str
         if device_share is not True and (npus := [npu for npu, known in states if known is state]):
             sentences.append(
                 f"{VARIABLE}: device share of {' and '.join(npus)} {found}; while it is off, a second container cannot open the NPU. "
-                "npu_affinity_device_share_enabled: true switches it on, for the cards in npu_affinity_device_share_npus."
+                "npu_affinity_device_share_enabled: true switches it on for the cards in npu_affinity_device_share_npus."
             )
     return sentences
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import state_file
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import state_file
 
 FIELDS = {
     "published": ({"format", "file", "text"}, {"checksum_follows_rule", "valid"}),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 MACHINE = {"about", "node_cpus", "siblings", "cores_per_cache", "devices_per_node"}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import normalize
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import normalize
 
 FIELDS = {"argv", "product", "rc", "stdin", "user", "note"}
 KINDS_OF_STATUSES = {

@@ -11,8 +11,8 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import cpus as _cpus
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import pci as _pci
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from adaptors import _topology
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 

@@ -12,7 +12,7 @@ import pytest
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.filter.cpumask import cpumask
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_topo
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine, planner

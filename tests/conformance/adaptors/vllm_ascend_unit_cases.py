@@ -13,7 +13,7 @@ import pytest
 from adaptors import _topology
 
 from ansible_collections.npu.affinity.plugins.filter.cpumask import cpumask
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import parse_mapping, parse_topo
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, cpus_of, mask_of, text_in_order
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine, planner

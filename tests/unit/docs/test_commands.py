@@ -18,7 +18,7 @@ import yaml
 from ansible.cli.playbook import PlaybookCLI
 from ansible.parsing.splitter import parse_kv
 
-from ansible_collections.npu.affinity.plugins.module_utils._metrics.samples import METRICS
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs
 from tests import documents
 from tests.unit.docs.test_documents import PAGES

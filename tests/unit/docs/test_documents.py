@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import subprocess
 
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests import documents
@@ -27,6 +29,23 @@ def test_the_variables_to_start_with_have_their_defaults():
     start = (documents.REPOSITORY / "docs/settings.md").read_text().partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", start, re.MULTILINE)
     assert len(rows) == 10 and [name for name, default in rows if yaml.safe_load(default) != found[name]["default"]] == []
+
+
+def test_every_code_has_a_heading_and_alerts_link_to_headings():
+    text = (documents.REPOSITORY / "docs/troubleshooting.md").read_text()
+    found = [heading for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE) if re.search(r"\bNPU_", heading)]
+    assert sorted(found) == sorted(CODES)
+    rules = yaml.safe_load((documents.REPOSITORY / "docs/examples/monitoring/rules.yml").read_text())["groups"]
+    alerts = [rule for group in rules for rule in group["rules"] if "alert" in rule]
+    for rule in alerts:
+        page, _hash, heading = rule["annotations"]["runbook_url"].partition("/docs/")[2].partition("#")
+        code = rule["labels"].get("code")
+        if "npu_affinity_drifted_objects" in rule["expr"]:
+            assert (page, heading, code) == ("troubleshooting.md", "{{ $labels.code | toLower }}", None)
+        elif rule["alert"] in ("NpuAffinityVerifyFails", "NpuAffinityMetricsStale"):
+            assert (page, heading, code) == ("metrics.md", "rules-and-alerts", None)
+        else:
+            assert code in CODES and (page, heading) == ("troubleshooting.md", code.lower())
 
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -71,10 +90,9 @@ def test_the_example_of_every_role_is_a_play_that_runs_it(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("heading", ["Launch forms", "Tested versions"])
-def test_a_table_of_forms_has_each_of_them(heading):
+def test_the_table_of_launch_forms_has_each_of_them():
     text = (documents.REPOSITORY / "docs/workloads.md").read_text()
-    rows = re.findall(r"^\| (`.*?) \|", text.split(f"\n## {heading}\n")[1].partition("\n## ")[0], re.MULTILINE)
+    rows = re.findall(r"^\| (\[?`.*?) \|", text.split("\n## Launch forms\n")[1].partition("\n## ")[0], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(FORMS)
 
 
@@ -93,3 +111,16 @@ def test_a_release_is_called_by_one_version_everywhere():
     }
     assert max(tuple(map(int, version.split("."))) for version in added) <= tuple(map(int, galaxy["version"].split(".")))
     assert "0" not in {version.split(".")[0] for version in added}, "1.0.0 is the first release"
+
+
+def test_the_configuration_to_copy_prints_what_the_checkout_prints():
+    text = (documents.REPOSITORY / "docs/first-bind.md").read_text().partition("```ini\n")[2].partition("```")[0]
+    (copied, checkout) = (configparser.ConfigParser(inline_comment_prefixes=(";",)) for _file in range(2))
+    copied.read_string(text)
+    checkout.read(documents.REPOSITORY / "ansible.cfg")
+    of_output = {"callback_result_format", "display_ok_hosts", "display_skipped_hosts", "check_mode_markers", "interpreter_python"}
+    chosen = {name: value for name, value in checkout["defaults"].items() if name in of_output or "callback" in name}
+    assert chosen.pop("stdout_callback") == "ansible.builtin.default", "what ansible-core uses without a setting"
+    assert chosen.keys() == of_output
+    assert {name: copied["defaults"][name] for name in chosen} == chosen
+    assert set(copied["defaults"]) == {*of_output, "forks"} and copied["ssh_connection"]["pipelining"] == "true"

@@ -17,8 +17,8 @@ import pytest
 
 yaml = pytest.importorskip("yaml")
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand, from_mask
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, from_mask
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from tests.simulator import driver, npu_smi
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import generate, generate_fleet, load, merge

@@ -10,20 +10,20 @@ where the group around has none of it. So every thread is read afterwards, and w
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from ..._cpulist import compress, expand
-from ..._host import CommandError, Host
-from ..._kernel.machine import CGROUPS
-from ..._plan_file import Device
+from ..._base.cpulist import compress, expand
+from ..._host.host import CommandError, Host
+from ..._base.device import Device
 from ..._state.files import FileState
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
 from .choosing import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target, targets
+from .leaving import Leaving
 from .record import Record, identity
 
 if TYPE_CHECKING:
-    from ..._documents import NpuUser
+    from ..._base.documents import NpuUser
 
 KEEPS_MASKS = (6, 2)
 """The first Linux that gives threads what they had asked for when their cpuset widens (user_cpus_ptr, :mod:`_kernel.masks`)."""
@@ -34,9 +34,25 @@ def keeps_masks(host: Host) -> bool:
     return found is not None and tuple(map(int, found.groups())) >= KEEPS_MASKS
 
 
-def has_cpusets_of_systemd(host: Host) -> bool:
-    """Whether systemd confines units by cpusets: on cgroup v2."""
-    return host.exists(CGROUPS + "/cgroup.controllers")
+def _used(host: Host, targets: Sequence[Target]) -> set[str]:
+    """Return the keys by which the record has users of the plan's NPUs."""
+    keys = {key for target in targets for key in (target.unit, target.user["container"]) if key}
+    return keys.union(str(pid) for target in targets for pid in target.pids(host))
+
+
+def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the CPUs of services whose drop-in has those of an earlier plan, and that do not run now."""
+    host = record.host
+    pools = {(Device.of(npu).kind, npu["id"]): expand(npu["pool"]) for npu in plan["npus"]}
+    found_running = {target.unit for target in targets if target.way == SERVICE}
+    found = {}
+    for unit, entry in record.services.items():
+        keys = [tuple(key) for key in entry["npus"]]
+        cpus = compress({cpu for key in keys if key in pools for cpu in pools[key]})
+        stale = cpus and services.said(host, unit) not in (None, cpus)
+        if stale and unit not in found_running and not (host.live and Systemd(host).cgroup(unit)):
+            found[unit] = cpus
+    return found
 
 
 class Adoption:
@@ -49,10 +65,13 @@ class Adoption:
         self.host = host
         self.targets = targets(host, plan, users, expected)
         self.record = Record(host)
-        self.live = has_cpusets_of_systemd(host)
+        self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
         self.masks: dict[int, tasks.Masks] = {}
-        self.refreshed = self._stale(plan)
+        self.former: dict[int, set[int]] = {}
+        self.refreshed = _stale(self.record, self.targets, plan)
+        self.leaving = Leaving(host, plan, _used(host, self.targets))
+        self.leaving.look()
 
     @property
     def adopted(self) -> list[Target]:
@@ -60,20 +79,7 @@ class Adoption:
 
     @property
     def changed(self) -> bool:
-        return bool(self.adopted or self.refreshed)
-
-    def _stale(self, plan: Mapping[str, Any]) -> dict[str, str]:
-        """Return the CPUs of services whose drop-in has those of an earlier plan, and that do not run now."""
-        pools = {(Device.of(npu).kind, npu["id"]): expand(npu["pool"]) for npu in plan["npus"]}
-        found_running = {target.unit for target in self.targets if target.way == SERVICE}
-        found = {}
-        for unit, entry in self.record.services.items():
-            keys = [tuple(key) for key in entry["npus"]]
-            cpus = compress({cpu for key in keys if key in pools for cpu in pools[key]})
-            stale = services.said(self.host, unit) not in (None, cpus) and all(key in pools for key in keys)
-            if stale and unit not in found_running and Systemd(self.host).cgroup(unit) is None:
-                found[unit] = cpus
-        return found
+        return bool(self.adopted or self.refreshed or self.leaving.changed)
 
     def run(self) -> None:
         """Adopt what is to be adopted. What fails alone is undone and reported; raises what systemd raises."""
@@ -85,14 +91,22 @@ class Adoption:
         wanted = dict(self.refreshed, **{target.unit: compress(target.wanted) for target in by_way[SERVICE]})
         if wanted:
             self.drop_ins = {unit: FileState.of(self.host, services.drop_in(unit)) for unit in wanted}
-            services.write(self.host, wanted, self.live)
+            services.write(self.host, wanted)
         for target in by_way[CONTAINER]:
             self._attempt(target, engines.update, target.user["engine"], target.user["container"], compress(target.wanted))
-        for target in by_way[THREADS] + ([] if self.live else by_way[SERVICE]):
+        for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
             for pid in target.pids(self.host):
-                self._attempt(target, tasks.confine, pid, target.wanted)
+                self._attempt(target, tasks.confine, pid, target.wanted, self.former.get(pid, set()))
         for target in self.adopted:
             self._read_back(target)
+        if self.leaving.changed:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Give what has left the plan its CPUs back. What fails stays in the record, for the next run or an unbind."""
+        self.leaving.release()
+        if not self.leaving.outcome.failed:
+            self.record.drop(self.leaving.keys)
 
     def _attempt(self, target: Target, function: Any, *arguments: Any) -> None:
         try:
@@ -103,7 +117,8 @@ class Adoption:
     def _read_back(self, target: Target) -> None:
         """Give threads again what they had asked for within the new set, as far as the kernel forgot it, and see that all are inside."""
         for pid in target.pids(self.host):
-            own = {name: cpus for name, cpus in self.masks.get(pid, {}).items() if set(expand(cpus)) < target.wanted}
+            asked = {name: set(expand(cpus)) for name, cpus in self.masks.get(pid, {}).items()}
+            own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.former.get(pid)}
             tasks.restore(self.host, pid, own)
         found = {cpu for pid in target.pids(self.host) for cpus in tasks.masks(self.host, pid).values() for cpu in expand(cpus)}
         if target.text or not found <= target.wanted:
@@ -128,17 +143,24 @@ class Adoption:
                 self.record.services[target.unit] = dict(known, npus=npus, cpus=cpus)
             elif target.way == CONTAINER:
                 container = target.user["container"] or ""
-                first = {"engine": target.user["engine"], "name": target.user["name"], "before": target.engine_before}
+                first = {
+                    "engine": target.user["engine"],
+                    "name": target.user["name"],
+                    "before": target.engine_before,
+                    "group": target.user["group"],
+                }
                 self.record.containers[container] = dict(self.record.containers.get(container, first), npus=npus, cpus=cpus)
-            by_threads = target.way == THREADS or (target.way == SERVICE and not self.live)
+            by_threads = target.way == THREADS or (target.way == SERVICE and not self.follow)
             for pid in target.pids(self.host) if by_threads or not keeps_masks(self.host) else ():
                 self._note_process(target, pid, cpus if by_threads else "")
 
     def _note_process(self, target: Target, pid: int, cpus: str) -> None:
         started, self.masks[pid] = identity(self.host, pid), tasks.asked_for(self.host, pid)
         if started:
+            self.former[pid] = set(expand(self.record.processes.get(str(pid), {}).get("cpus", "")))
             first = {"start": started[0], "boot": started[1], "title": target.title, "threads": self.masks[pid]}
-            self.record.processes[str(pid)] = dict(self.record.processes.get(str(pid), first), cpus=cpus)
+            npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
+            self.record.processes[str(pid)] = dict(self.record.processes.get(str(pid), first), npus=npus, cpus=cpus)
 
     def _forget(self, target: Target) -> None:
         """Record of a user that was not adopted in the end what was recorded before."""
@@ -148,6 +170,10 @@ class Adoption:
     def undo(self) -> None:
         """Give back what this run changed, in the reverse order. Raises ``ValueError`` with what failed; then the record stays."""
         failed = []
+        try:
+            self.leaving.take_back()
+        except ValueError as error:
+            failed.append(str(error))
         for target in reversed(self.adopted):
             try:
                 self._undo(target)
@@ -157,7 +183,7 @@ class Adoption:
         for unit in left:
             self.drop_ins[unit].put(self.host, services.drop_in(unit))
         if left:
-            Systemd(self.host).reload()
+            services.reload(self.host)
         if failed:
             raise ValueError("running work could not all be given back its CPUs: " + "; ".join(failed))
         self.record.take_back()
@@ -174,7 +200,7 @@ class Adoption:
     def _undo_service(self, unit: str) -> None:
         before = self.drop_ins.pop(unit)
         if before.text is None:
-            services.take_away(self.host, {unit: self.record.services[unit]["folders"]}, self.live)
+            services.take_away(self.host, {unit: self.record.services[unit]["folders"]})
         else:
             said = before.text.rstrip("\n").rpartition("=")[2]
-            services.write(self.host, {unit: said}, self.live)
+            services.write(self.host, {unit: said})

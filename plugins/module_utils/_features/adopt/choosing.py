@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Sequence
 
-from ..._cpulist import compress, expand
-from ..._host import CommandError, Host
+from ..._base.cpulist import compress, expand
+from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
-from ..._plan_file import Device
-from ..._users.devices import owners
+from ..._base.device import Device
+from ..._state.systemd import Systemd
+from ..._users.finding import by_process, user_of
+from ..._users.groups import is_of_login
 from ..._users.sentences import title_of
 from . import engines, services, tasks
 from .record import Record
 
 if TYPE_CHECKING:
-    from ..._documents import NpuUser, UsedNpu, UserProcess
+    from ..._base.documents import NpuUser
 
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
 SERVICE, CONTAINER, THREADS = "service", "container", "threads"
@@ -53,6 +55,12 @@ class Target:
     @property
     def unit(self) -> str:
         return posixpath.basename(self.user["group"])
+
+    @property
+    def key(self) -> str:
+        """What tells it from every other: its group, or its process and when that was started."""
+        processes = [] if _is_whole(self.user) else self.user["processes"]
+        return "%(pid)d-%(start)d" % processes[0] if processes else self.user["group"]
 
     def pids(self, host: Host) -> list[int]:
         """Return its processes: all of a service or container; of a session, and of what users run, those alone that hold NPUs."""
@@ -84,7 +92,7 @@ class Target:
 
 def _is_whole(user: NpuUser) -> bool:
     """Whether a group is one piece of work: a service of the system, or a container. A user's manager has everything of that user."""
-    return bool(user["container"] or user["kind"] == "service") and not user["group"].startswith("/user.slice/")
+    return bool(user["container"] or user["kind"] == "service") and not is_of_login(user["group"])
 
 
 def _way(host: Host, user: NpuUser) -> str:
@@ -109,7 +117,9 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
     online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
     record = Record(host)
-    found = []
+    found: list[Target] = []
+    users = list(users)
+    users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
     for user in (part for whole in users for part in _parts(host, plan, whole)):
         npus = [entries[key] for key in sorted((npu["kind"], npu["id"]) for npu in user["npus"]) if key in entries]
         if not npus:
@@ -118,28 +128,39 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
         target = Target(host, user, npus, pools & online if online else pools)
         found.append(target)
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
-        if not (follows or target.before and target.before <= target.wanted):
+        is_inside = target.before and target.before <= target.wanted
+        if not follows and (not is_inside or _is_outdated(host, target, record)):
             target.state, target.after = ADOPTED, target.wanted
             _judge(host, target, record, expected)
     return found
 
 
-def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> list[NpuUser]:
-    """Return the processes of a session as users of their own where they hold different NPUs: each is confined by itself."""
-    if len(user["npus"]) < 2 or _is_whole(user):
-        return [user]
-    whose = owners(host, plan["npus"])
-    together: dict[tuple[str, ...], list[UserProcess]] = {}
-    for process in user["processes"]:
-        together.setdefault(tuple(process["devices"]), []).append(process)
-    parts: list[NpuUser] = []
-    for names, processes in sorted(together.items()):
-        keys = sorted({(whose[name].kind, whose[name].id) for name in names if name in whose})
-        npus: list[UsedNpu] = [{"kind": kind, "id": number} for kind, number in keys]
-        part = user.copy()
-        part.update({"devices": list(names), "npus": npus if names else user["npus"], "processes": processes})
-        parts.append(part)
-    return parts or [user]
+def _idle(host: Host, record: Record, found: Container[str]) -> Iterator[NpuUser]:
+    """Yield the adopted services that run and have no NPU open at the moment: they follow the plan, because they will open one again."""
+    missing = sorted(unit for unit in record.services if unit not in found) if host.live else []
+    for unit, shown in Systemd(host).show(["ControlGroup"], missing).items():
+        pids = tasks.members(host, shown["ControlGroup"]) if shown.get("ControlGroup") else []
+        if pids:
+            yield user_of(host, shown["ControlGroup"], pids, [Device(kind, number, "") for kind, number in record.services[unit]["npus"]])
+
+
+def _is_outdated(host: Host, target: Target, record: Record) -> bool:
+    """Whether a target was adopted by another plan: one that is inside its pool does not have all of it where the pool has grown."""
+    if target.way == CONTAINER:
+        known = [record.containers.get(target.user["container"] or "")]
+    elif target.way == SERVICE:
+        known = [record.services.get(target.unit)]
+    else:
+        known = [record.processes[str(pid)] for pid in target.pids(host) if str(pid) in record.processes and record.lives(str(pid))]
+    return any(entry and set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+
+
+def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUser]:
+    """Yield each process of a session as a user of its own, because each is confined by itself; other users as they are."""
+    if _is_whole(user) or not user["processes"]:
+        yield user
+        return
+    yield from by_process(host, plan["npus"], user)
 
 
 def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, set[int]]) -> None:
@@ -178,14 +199,25 @@ def _judge_place(host: Host, target: Target, expected: Mapping[str, set[int]]) -
         if "/%s/" % unit in folder:
             around &= cpus
     if not target.wanted <= around:
-        slices = " or ".join(sorted({npu["slice"] for npu in target.npus if npu.get("slice")})) or "the slice of its NPUs"
-        how = "with --cgroup-parent=%s" if target.user["container"] else "in %s (npu_affinity_services, docs/workloads.md)"
-        target.refuse("the group around it grants CPUs %s only; start it again %s" % (compress(around) or "(none)", how % slices))
+        target.refuse("the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", _way_out(target)))
+
+
+def _way_out(target: Target) -> str:
+    """Return what puts a target on the wanted CPUs, which the group around it does not grant."""
+    slices = " or ".join(sorted({npu["slice"] for npu in target.npus if npu.get("slice")})) or "the slice of its NPUs"
+    if target.way == SERVICE or not target.user["container"]:
+        return "start it again in %s (npu_affinity_services, docs/workloads.md)" % slices
+    if is_of_login(target.user["group"]):
+        return "a rootless container cannot start in %s, run it as root" % slices
+    return "start it again with --cgroup-parent=%s" % slices
 
 
 def _judge_container(host: Host, target: Target, record: Record) -> None:
     """Refuse a container that asked for CPUs itself, or whose engine does not answer."""
     container = target.user["container"] or ""
+    if not host.live:
+        target.refuse("its engine does not run below %s" % host.root)
+        return
     try:
         found = engines.cpus_of(host, target.user["engine"], container)
     except (CommandError, ValueError) as error:
@@ -199,7 +231,7 @@ def _judge_container(host: Host, target: Target, record: Record) -> None:
 
 
 def _cpuset_folder(host: Host, target: Target) -> str | None:
-    """Return the folder of the group whose cpuset confines a target: on v1 that of the cpuset hierarchy; None where there is none."""
+    """Return the folder of the group whose cpuset confines a target: on v1 that of the cpuset hierarchy; None if there is none."""
     if not host.exists(CGROUPS + _CPUSETS):
         return CGROUPS + target.user["group"] if host.exists(CGROUPS + "/cgroup.controllers") else None
     for line in (host.read("/proc/%d/cgroup" % target.pids(host)[0]) or "").splitlines():

@@ -9,8 +9,8 @@ that are not online.
 
 from __future__ import annotations
 
-from ..._cpulist import compress, expand
-from ..._host import CommandError, Host
+from ..._base.cpulist import compress, expand
+from ..._host.host import CommandError, Host
 from ..._kernel.masks import possible
 
 ENGINES = ("docker", "podman")

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from .step import Adopt
 
@@ -21,12 +22,13 @@ DROP_IN = "50-npu-affinity-adopt.conf"
 DROP_INS = "%s/*.service.d/%s" % (UNIT_FOLDER, DROP_IN)
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Adopt | None:
-    if not state["live"].get("adopt"):
+def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
+    plan = state["plan"]
+    if not (plan and state["live"].get("adopt")):
         return None
     from .step import Adopt
 
-    return Adopt(host, state["plan"], state["expected"])
+    return Adopt(host, plan, state["expected"])
 
 
 def _release() -> type[Release]:
@@ -41,10 +43,16 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _check(data: Any) -> None:
+    from .section import check
+
+    check(data)
+
+
 FEATURE = Feature(
     "adopt",
     owned=(UNIT_FOLDER + "/" + ADOPT_SERVICE, DROP_INS),
-    sections=(SECTION,),
+    sections={SECTION: _check},
     programs=(ADOPT_SERVICE,),
     step=_step,
     release=_release,

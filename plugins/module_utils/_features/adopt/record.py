@@ -3,16 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What adopted work was like before: a section of previous.json, by which everything is given back.
 
-Its shape is in :mod:`_state.sections`. ``npus`` are pairs of kind and logic id; ``cpus`` is what was written and ``before`` what was there,
+Its shape is in :mod:`.section`. ``npus`` are pairs of kind and logic id; ``cpus`` is what was written and ``before`` what was there,
 as cpulists; ``folders`` were made for the drop-in of a service. ``threads`` has the CPUs that each thread had asked for, by its id. A
 process whose ``cpus`` are empty was confined by its group alone, on a kernel that forgets what threads asked for.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Iterable, Mapping
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._kernel.processes import BOOT, START, stat_fields
 from ..._state import previous
 from . import engines
@@ -31,6 +31,13 @@ class Record:
         self.services: Entries = dict(found.get("services", {}))
         self.containers: Entries = dict(found.get("containers", {}))
         self.processes: Entries = dict(found.get("processes", {}))
+
+    def drop(self, keys: Mapping[str, Iterable[str]]) -> None:
+        """Remove entries, ``{kind: keys}``, and store the rest."""
+        for kind, names in keys.items():
+            for name in names:
+                getattr(self, kind).pop(name, None)
+        self.store()
 
     def store(self) -> None:
         sections = {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind)}
@@ -63,6 +70,6 @@ class Record:
 
 
 def identity(host: Host, pid: int) -> tuple[int, str] | None:
-    """Return when a process was started, in clock ticks since the boot that follows; None where there is none."""
+    """Return when a process was started, in clock ticks since the boot that follows; None if there is none."""
     fields = stat_fields(host, "/proc/%d" % pid)
     return (int(fields[START]), host.read(BOOT) or "") if len(fields) > START else None

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..._cpulist import compress, expand
-from ..._diffs import diffs
-from ..._host import CommandError
-from ..._kernel.masks import possible
+from ..._base.cpulist import compress, expand
+from ..._state.diffs import diffs
+from ..._host.host import CommandError
+from ..._kernel.masks import cpuset, possible
 from ..._state import release
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
-from .adopting import has_cpusets_of_systemd
 from .feature import SECTION
 from .record import Record, identity
 
@@ -42,7 +41,6 @@ class Release(release.Release):
 
     def __init__(self, *arguments: Any) -> None:
         release.Release.__init__(self, *arguments)
-        self.live = has_cpusets_of_systemd(self.host)
         self.services: dict[str, list[str]] = {}
         self.left: dict[str, list[str]] = {}
         self.containers: list[tuple[str, Mapping[str, Any]]] = []
@@ -53,9 +51,9 @@ class Release(release.Release):
     def look(self) -> None:
         self.report = None
         self.services, self.left, self.containers, self.processes, self.started = {}, {}, [], [], {}
-        if not self.host.live or SECTION not in self.outcome.recorded:
+        if SECTION not in self.outcome.recorded:
             return
-        self.report, record = GivenBack(), Record(self.host)
+        self.report, record = GivenBack(), self._given_back()
         for unit, entry in record.services.items():
             self._look_at_service(unit, entry)
             self._look_at_started(unit, entry["cpus"], record)
@@ -64,6 +62,10 @@ class Release(release.Release):
         for pid, entry in record.processes.items():
             if record.lives(pid):
                 self._look_at_process(int(pid), entry)
+
+    def _given_back(self) -> Record:
+        """Return the record of what gets its CPUs back."""
+        return Record(self.host)
 
     def _add(self, name: str, before: str, after: str) -> None:
         if self.report is not None:
@@ -86,7 +88,7 @@ class Release(release.Release):
 
     def _look_at_started(self, unit: str, cpus: str, record: Record) -> None:
         """Find what was started on the CPUs of a drop-in where no cpuset widens it: on cgroup v1."""
-        if self.live or unit not in self.services:
+        if not self.host.live or services.has_cpusets(self.host) or unit not in self.services:
             return
         group = Systemd(self.host).show(["ControlGroup"], [unit]).get(unit, {}).get("ControlGroup")
         for pid in tasks.members(self.host, group) if group else ():
@@ -97,13 +99,19 @@ class Release(release.Release):
 
     def _look_at_container(self, container: str, entry: Mapping[str, Any]) -> None:
         found = engines.cpus_of(self.host, entry["engine"], container)
-        if found is None or found == entry["before"] or (not entry["before"] and engines.are_all(self.host, found)):
+        if found is None:
             return
-        if found == entry["cpus"]:
+        is_as_before = found == entry["before"] or (not entry["before"] and engines.are_all(self.host, found))
+        if found == entry["cpus"] or (is_as_before and self._is_confined(entry)):
             self.containers.append((container, entry))
             self._add(entry["name"], entry["cpus"], entry["before"])
-        else:
+        elif not is_as_before:
             self._warn(entry["name"], entry["cpus"])
+
+    def _is_confined(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a container has the CPUs that it was given although its engine says otherwise: Podman 4 does not write updates down."""
+        pids = tasks.members(self.host, entry["group"]) if entry.get("group") else []
+        return any(cpuset(self.host, pid) == set(expand(entry["cpus"])) for pid in pids)
 
     def _look_at_process(self, pid: int, entry: Mapping[str, Any]) -> None:
         cpus, recorded = set(expand(entry["cpus"])), entry["threads"]
@@ -137,8 +145,8 @@ class Release(release.Release):
 
     def _release_services(self) -> None:
         wanted = {unit: services.said(self.host, unit) or "" for unit in self.services}
-        self.again.append(lambda: services.write(self.host, wanted, self.live))
-        services.take_away(self.host, self.services, self.live)
+        self.again.append(lambda: services.write(self.host, wanted))
+        services.take_away(self.host, self.services)
 
     def _release_started(self, pid: int, threads: tasks.Masks) -> None:
         self.again.append(lambda: tasks.restore(self.host, pid, threads))

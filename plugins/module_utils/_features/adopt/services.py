@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The CPU set of a running service: a drop-in, which lasts, and the same set at once.
+"""The CPU set of a running service: a drop-in, which lasts, and on cgroup v2 the same set at once.
 
 Seen on systemd 247 to 257: on cgroup v2 a reload alone need not change a running unit, ``set-property`` does; the drop-ins of a unit add up
 unless the later one resets the key first. On cgroup v1 systemd has no CPU sets; ``CPUAffinity=`` counts from the next start on.
@@ -11,13 +11,25 @@ from __future__ import annotations
 
 from typing import Mapping
 
-from ..._cpulist import compress
-from ..._host import Host
+from ..._base.cpulist import compress
+from ..._host.host import Host
+from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import possible
+from ..._state import labels
 from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
 from ..._state.systemd import RUNTIME_CONTROLS, UNIT_FOLDER, Systemd
 from ..._state.unit_files import numbers, values
 from .feature import DROP_IN
+
+
+def has_cpusets(host: Host) -> bool:
+    """Whether systemd confines units by cpusets: on cgroup v2."""
+    return host.exists(CGROUPS + "/cgroup.controllers")
+
+
+def follow_at_once(host: Host) -> bool:
+    """Whether services that run get the set of a changed drop-in; below another root no systemd runs."""
+    return host.live and has_cpusets(host)
 
 
 def drop_in(unit: str) -> str:
@@ -38,24 +50,30 @@ def by_hand(host: Host, unit: str) -> list[str]:
     return Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS)
 
 
-def write(host: Host, wanted: Mapping[str, str], live: bool) -> None:
-    """Give services CPUs: ``{unit: cpulist}``; with ``live`` also to those that run, which takes cgroup v2. Raises ``ValueError``."""
-    systemd = Systemd(host)
+def write(host: Host, wanted: Mapping[str, str]) -> None:
+    """Give services CPUs, ``{unit: cpulist}``, where they can follow at once also those that run. Raises ``ValueError``."""
+    key = "AllowedCPUs" if has_cpusets(host) else "CPUAffinity"
     for unit, cpus in wanted.items():
-        FileState(text(cpus, "AllowedCPUs" if live else "CPUAffinity"), 0o644).put(host, drop_in(unit))
-    systemd.reload()
-    if live:
-        _set(systemd, {unit: set(numbers(cpus) or ()) for unit, cpus in wanted.items()})
+        FileState(text(cpus, key), 0o644).put(host, drop_in(unit))
+    labels.restore(host, map(drop_in, wanted))
+    reload(host)
+    if follow_at_once(host):
+        _set(Systemd(host), {unit: set(numbers(cpus) or ()) for unit, cpus in wanted.items()})
 
 
-def take_away(host: Host, made: Mapping[str, list[str]], live: bool) -> None:
+def reload(host: Host) -> None:
+    if host.live:
+        Systemd(host).reload()
+
+
+def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
     """Remove the drop-ins of services, ``{unit: folders made for it}``, and widen those that run: without its setting a set stays."""
     systemd = Systemd(host)
-    running = [unit for unit in made if live and systemd.effective(unit, "cpus") is not None]
+    running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
     _set(systemd, dict.fromkeys(running, possible(host)), reload=False)
     for unit, its_folders in made.items():
         forget(host, unit, its_folders)
-    systemd.reload()
+    reload(host)
     others = {unit: [numbers(value) or set() for _path, value in values(host, unit).get("AllowedCPUs", ())] for unit in running}
     _set(systemd, {unit: set().union(*sets) for unit, sets in others.items() if any(sets)})
 
@@ -83,13 +101,13 @@ def _set(systemd: Systemd, sets: Mapping[str, set[int]], reload: bool = True) ->
 
 def is_as_written(host: Host, unit: str, cpus: str) -> bool:
     """Whether a unit has the set that was written, or all CPUs from a removal that was interrupted; also where it does not run."""
-    folder = Systemd(host).cgroup(unit)
+    folder = Systemd(host).cgroup(unit) if host.live else None
     own = host.read(folder + "/cpuset.cpus") if folder else None
     return said(host, unit) in (None, cpus) and (not own or numbers(own) in (numbers(cpus), possible(host)))
 
 
 def said(host: Host, unit: str) -> str | None:
-    """Return the CPUs that the drop-in of a unit says, None where there is none of ours."""
+    """Return the CPUs that the drop-in of a unit says, None if there is none of ours."""
     found = FileState.of(host, drop_in(unit)).text
     if found is None or not is_ours(found):
         return None

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
-from ..._cpulist import expand
-from ..._diffs import diffs
-from ..._host import Host
+from ..._base.cpulist import expand
+from ..._state.diffs import diffs
+from ..._host.host import Host
 from ..._state.step import LiveStep
 from ..._users.finding import users
 from .adopting import Adoption
 from .choosing import FAILED, REFUSED
+
+if TYPE_CHECKING:
+    from ..._base.documents import UnitSets
 
 
 class Adopt(LiveStep):
@@ -27,7 +30,7 @@ class Adopt(LiveStep):
     key = "adopt"
     disruptive = False
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[UnitSets]) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.plan = plan
@@ -39,9 +42,8 @@ class Adopt(LiveStep):
         return self.adoption is not None and self.adoption.changed
 
     def look(self, check: bool) -> None:
-        if self.host.live:
-            self.adoption = Adoption(self.host, self.plan, users(self.host, self.plan["npus"]), self.expected)
-            self._warn()
+        self.adoption = Adoption(self.host, self.plan, users(self.host, self.plan["npus"]), self.expected)
+        self._warn()
 
     def run(self) -> None:
         """Look again, because what grants CPUs has changed, and adopt."""
@@ -56,12 +58,15 @@ class Adopt(LiveStep):
 
     def _warn(self) -> None:
         targets = self.adoption.targets if self.adoption else []
-        self.warnings = [target.sentence for target in targets if target.state in (REFUSED, FAILED)]
+        left = self.adoption.leaving.sentences() if self.adoption else []
+        self.warnings = list(dict.fromkeys([*(target.sentence for target in targets if target.state in (REFUSED, FAILED)), *left]))
 
     def result(self) -> dict[str, Any]:
         """Return ``{changed, users}``; a user is what :meth:`Target.row` returns."""
         return {"changed": self.changed, "users": [target.row() for target in self.adoption.targets] if self.adoption else []}
 
     def lines(self) -> dict[str, list[str]]:
-        later = self.adoption.refreshed if self.adoption else {}
-        return {diffs.WORK: diffs.work(self.result()["users"]) + ["~ %s: CPUs %s at its next start" % found for found in later.items()]}
+        if not self.adoption:
+            return {diffs.WORK: []}
+        later = ["~ %s: CPUs %s at its next start" % found for found in self.adoption.refreshed.items()]
+        return {diffs.WORK: diffs.work(self.result()["users"]) + later + self.adoption.leaving.lines()[diffs.WORK]}

@@ -12,8 +12,8 @@ from __future__ import annotations
 import errno
 from typing import Dict, Mapping
 
-from ..._cpulist import compress, expand
-from ..._host import GONE, Host
+from ..._base.cpulist import compress, expand
+from ..._host.host import GONE, Host
 from ..._kernel import processes
 from ..._kernel.interrupts import Thread
 
@@ -39,14 +39,18 @@ def asked_for(host: Host, pid: int) -> Masks:
     return {name: Thread.of_process(pid, int(name), name).to_record(host, cpus) for name, cpus in masks(host, pid).items()}
 
 
-def confine(host: Host, pid: int, cpus: set[int]) -> None:
-    """Keep all threads of a process on some CPUs. One with a mask of its own keeps the part of it that lies there. Raises ``OSError``."""
+def confine(host: Host, pid: int, cpus: set[int], former: set[int]) -> None:
+    """Keep all threads of a process on some CPUs. One with a mask of its own keeps the part of it that lies there. Raises ``OSError``.
+
+    ``former`` are the CPUs on which the process was kept before, which are no mask of a thread's own.
+    """
     for _pass in range(_PASSES):
-        outside = {name: found for name, text in masks(host, pid).items() for found in [set(expand(text))] if found - cpus}
-        if not outside:
+        found = {name: set(expand(text)) for name, text in masks(host, pid).items()}
+        wrong = {name: own for name, own in found.items() if own - cpus or own == former != cpus}
+        if not wrong:
             return
-        for name, found in outside.items():
-            _write(host, pid, name, compress(found & cpus or cpus))
+        for name, own in wrong.items():
+            _write(host, pid, name, compress(cpus if own == former else own & cpus or cpus))
 
 
 def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | None = None) -> None:

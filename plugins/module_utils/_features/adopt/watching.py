@@ -17,23 +17,21 @@ import select
 import time
 from typing import Iterable, Iterator, Sequence
 
-from ..._diffs import diffs
-from ..._host import CommandError, Host
+from ..._state.diffs import diffs
+from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES
-from ..._outside import say
-from ..._plan_file import PATH as PLAN
-from ..._plan_file import read
+from ..._base.outside import say
+from ..._state.plan_file import PATH as PLAN
+from ..._state.plan_file import read
 from ..._state.lock import changing
 from ..._state.log import log_change
-from ..._table import count
+from ..._base.table import count
 from ..._users.finding import users
 from . import services
 from .adopting import Adoption
-from .choosing import CONTAINER, FAILED, REFUSED, SERVICE, THREADS, Target
+from .choosing import CONTAINER, FAILED, REFUSED, SERVICE, Target
 
 PROGRAM = "npu_affinity adopt"
-LIMIT = 4
-"""How often within an hour an object is adopted again; the default of npu_affinity_irq_rebind_limit."""
 WITHIN = 3600.0
 AFTER_WAKE = (1.0, 5.0, 30.0)
 EVERY = 60.0
@@ -108,16 +106,16 @@ class Schedule:
 
 
 class Tries:
-    """How often each object was adopted. One whose CPUs somebody changes back each time is left alone."""
+    """How often each object was given its CPUs. One that does not keep them is left alone; with a limit of 0 none is."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._times: dict[str, list[float]] = {}
 
     def are_over(self, key: str) -> bool:
-        """Whether an object was adopted so often within an hour that it is left alone, which it is until it ends."""
+        """Whether an object was given its CPUs so often within an hour that it is left alone, which it is until it ends."""
         times = self._times.get(key, [])
-        return len(times) >= self.limit and times[-1] - times[-self.limit] < WITHIN
+        return 0 < self.limit <= len(times) and times[-1] - times[-self.limit] < WITHIN
 
     def note(self, key: str, now: float) -> None:
         self._times[key] = (self._times.get(key, []) + [now])[-self.limit :]
@@ -125,13 +123,6 @@ class Tries:
     def keep(self, keys: set[str]) -> None:
         """Forget what has ended."""
         self._times = {key: times for key, times in self._times.items() if key in keys}
-
-
-def key_of(target: Target) -> str:
-    """Return what tells a user of NPUs from every other, and its processes from later ones of their numbers."""
-    if target.way != THREADS:
-        return target.user["group"]
-    return " ".join(["%(pid)d-%(start)d" % process for process in target.user["processes"]])
 
 
 def culprit(host: Host, target: Target) -> str:
@@ -147,7 +138,7 @@ def culprit(host: Host, target: Target) -> str:
 class Watcher:
     """Looks, adopts and reports; what it has said once, it says again only when it has changed."""
 
-    def __init__(self, host: Host, plan: str, limit: int = LIMIT) -> None:
+    def __init__(self, host: Host, plan: str, limit: int) -> None:
         self.host = host
         self.plan = plan
         self.tries = Tries(limit)
@@ -175,27 +166,27 @@ class Watcher:
         if plan is None:
             return None
         adoption = Adoption(self.host, plan, users(self.host, plan["npus"]), {})
-        self.tries.keep({key_of(target) for target in adoption.targets})
+        self.tries.keep({target.key for target in adoption.targets})
         for target in adoption.adopted:
-            if self.tries.are_over(key_of(target)):
-                text = "it was adopted %d times within an hour, its CPUs were changed again each time, and it is left alone; %s"
+            if self.tries.are_over(target.key):
+                text = "it was given these CPUs %d times within an hour, did not keep them, and is left alone; %s"
                 target.refuse(text % (self.tries.limit, culprit(self.host, target)))
                 self._leave(target)
         return adoption
 
     def _leave(self, target: Target) -> None:
-        if key_of(target) not in self._left:
-            self._left.add(key_of(target))
+        if target.key not in self._left:
+            self._left.add(target.key)
             log_change(self.host, "stop", PROGRAM, target.sentence)
 
     def _adopt(self, adoption: Adoption) -> None:
+        for target in adoption.adopted:
+            self.tries.note(target.key, time.monotonic())
         try:
             adoption.run()
         except (CommandError, OSError, ValueError):
             adoption.undo()
             raise
-        for target in adoption.adopted:
-            self.tries.note(key_of(target), time.monotonic())
 
     def _report(self, adoption: Adoption) -> None:
         lines = diffs.work([target.row() for target in adoption.adopted])
@@ -216,10 +207,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Watch until the plan is gone, and then return 0."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine what holds NPUs to the CPUs of these NPUs, and what starts later.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
+    parser.add_argument("--rebind-limit", type=int, default=0, help="how often to adopt an object within an hour (default: without limit)")
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     options = parser.parse_args(argv)
     host = Host(options.root)
-    watcher, wakes, schedule = Watcher(host, options.plan), Wakes(host), Schedule(time.monotonic())
+    watcher, wakes, schedule = Watcher(host, options.plan, options.rebind_limit), Wakes(host), Schedule(time.monotonic())
     while True:
         pause = schedule.pause(time.monotonic())
         if pause > 0:

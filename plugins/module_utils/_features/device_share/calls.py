@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Any, Container, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from ..._cpulist import compress
+from ..._base.cpulist import compress
 
 _RECORD = re.compile(r"^npu-smi set -t device-share -i (\d+)(?: -c (\d+))? -d ([01])\Z")
 _START, _END = "[device-share-config start]", "[device-share-config end]"

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
+from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from .step import DeviceShare
 
@@ -19,7 +21,7 @@ SECTION = "device_share"
 DEVICE_SHARE_SERVICE = "npu-affinity-device-share.service"
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> DeviceShare | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> DeviceShare | None:
     wanted = state["live"].get("device_share")
     if not wanted:
         return None
@@ -40,10 +42,23 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _check(data: dict[str, Any]) -> None:
+    if not isinstance(data.get("recover"), (bool, type(None))):
+        raise ValueError("recover is %r" % data["recover"])
+    for card, chips in data["chips"].items():
+        if not all(sections.is_number(number) for number in [card] + list(chips)):
+            raise ValueError("'%s' is not a card with chips" % card)
+        if not all(isinstance(enabled, (bool, type(None))) for enabled in chips.values()):
+            raise ValueError("card %s has chips that are neither on nor off" % card)
+    files = data.get("files", {})
+    sections.check_paths(list(files))
+    sections.check_files({path: record for path, record in files.items() if record is not None})
+
+
 FEATURE = Feature(
     "device_share",
     owned=(UNIT_FOLDER + "/" + DEVICE_SHARE_SERVICE,),
-    sections=(SECTION,),
+    sections={SECTION: _check},
     programs=("npu-affinity-device-share*",),
     step=_step,
     release=_release,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..._host import Host
+from ..._host.host import Host
 from typing import TYPE_CHECKING
 
 from .calls import Change, State, damages, parse_recovery_file, plan_changes, recorded_state, recovery_limits
@@ -69,7 +69,7 @@ class Recovery:
         if not self.on or self.wanted is False or not damages(changes, report.before, recorded):
             return changes
         if self.wanted is None:
-            report.warnings.append("recording this change will damage %s: set recover to on, which records anew, or to off" % FILE)
+            report.warnings.append("recording this change will damage %s: set recover to on, which records it again, or to off" % FILE)
             return changes
         every = dict(report.wanted)
         for card, state in recorded.items():

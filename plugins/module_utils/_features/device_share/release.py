@@ -1,12 +1,12 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Device share put back to what it was on each chip before the first bind."""
+"""Device share restored to what it was on each chip before the first bind."""
 
 from __future__ import annotations
 
-from ..._host import CommandError
-from ..._diffs import diffs
+from ..._host.host import CommandError
+from ..._state.diffs import diffs
 from ..._state import release
 from . import switching
 from .feature import SECTION
@@ -32,7 +32,7 @@ class Release(release.Release):
             self.begun = switching.Report()
             self.report = switching.restore(self.host, tool, cards, section, check, self.begun)
         except (CommandError, OSError, Refusal, ValueError) as error:
-            self.outcome.failed.append("device share could not be put back: %s" % error)
+            self.outcome.failed.append("device share could not be restored: %s" % error)
             self.outcome.kept.add(SECTION)
         if self.report is not None and self.report.failed:
             self.outcome.kept.add(SECTION)

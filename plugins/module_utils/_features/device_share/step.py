@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..._host import CommandError, Host
-from ..._diffs import diffs
+from ..._host.host import CommandError, Host
+from ..._state.diffs import diffs
 from ..._smi.driver import installed_version
 from ..._state.step import LiveStep
 from . import switching
 from .calls import OLDEST_DRIVER
 from .switching import RECOVER, Choice, Report
 from .tool import Cards, Refusal, ShareTool
+
+if TYPE_CHECKING:
+    from ..._base.documents import DeviceShareLive
 
 
 class DeviceShare(LiveStep):
@@ -27,7 +30,7 @@ class DeviceShare(LiveStep):
     title = "device share settings"
     key = "device_share"
 
-    def __init__(self, host: Host, wanted: Mapping[str, Any], npu_smi: str | None = None) -> None:
+    def __init__(self, host: Host, wanted: DeviceShareLive, npu_smi: str | None = None) -> None:
         LiveStep.__init__(self)
         self.host = Host(host.root, wanted.get("timeout", 60))
         self.wanted = wanted

@@ -12,10 +12,10 @@ import argparse
 import time
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
-from ..._outside import say
-from ..._table import count
-from ..._cpulist import compress
-from ..._host import Host
+from ..._base.outside import say
+from ..._base.table import count
+from ..._base.cpulist import compress
+from ..._host.host import Host
 from ..._users.finding import users
 from ..._users.sentences import holders
 from ..._kernel.pci import accelerators

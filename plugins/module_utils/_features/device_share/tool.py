@@ -13,7 +13,7 @@ import re
 import time
 from typing import Any, Callable, Iterable, Mapping, TypeVar
 
-from ..._host import CommandError, Host, Result
+from ..._host.host import CommandError, Host, Result
 from ..._npu_smi import find_error, parse_device_share, parse_info, parse_mapping, parse_recover
 from ..._smi.driver import NPU_SMI_FOLDERS
 from ..._smi.tool import find
@@ -21,7 +21,7 @@ from .calls import Change, Chips, State
 
 T = TypeVar("T")
 BUDGET = 5
-"""The calls of a run take at most so many time limits together, so that a boot goes on whatever npu-smi does."""
+"""The calls of a run take at most so many time limits together, so a boot goes on whatever npu-smi does."""
 _FAILED = re.compile(r"^\s*Status\s*:\s*Fail", re.MULTILINE | re.IGNORECASE)
 
 

@@ -14,11 +14,11 @@ import errno
 import time
 from typing import Any, Callable, Iterable, Mapping
 
-from ..._cpulist import compress, expand
-from ..._host import FORBIDDEN, GONE, Host
+from ..._base.cpulist import compress, expand
+from ..._host.host import FORBIDDEN, GONE, Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import KINDS, Target, Thread
-from ..._outside import require_shape
+from ..._base.outside import require_shape
 
 ELSEWHERE = ("managed", "full", "pending", "replaced")
 """The states of what is not on its CPU, or not yet, though nothing failed."""
@@ -46,7 +46,7 @@ class Step:
         self.count: int | None = None
         self.effective: str | None = None
         self.why_left: Callable[[], str] = lambda: ""
-        """Says why it is not put back when it was moved, or ''."""
+        """Says why it is not restored when it was moved, or ''."""
 
     def look(self, host: Host, online: set[int]) -> bool:
         """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
@@ -164,7 +164,7 @@ def require_memory(known: Any, title: str) -> None:
     """Raise ``ValueError`` where something is not what :meth:`Step.memory` returns."""
     require_shape(known, _KNOWN, title)
     if "count" not in known and known.keys() != {"wanted", "after", "state", "text"}:
-        raise ValueError("%s does not say what became of it" % title)
+        raise ValueError("%s does not report the result" % title)
 
 
 def settle(host: Host, steps: Iterable[Step], check: bool = False, before_first_write: Callable[[], object] = lambda: None) -> None:

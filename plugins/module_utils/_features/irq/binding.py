@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bind the interrupts, workqueues and kernel threads of NPUs to the CPUs of the plan, and put them back.
+"""Bind the interrupts, workqueues and kernel threads of NPUs to the CPUs of the plan, and restore them.
 
 The same code runs in the module and, installed on the host, in the boot units: ``python3 -m npu_affinity irq``.
 
@@ -14,14 +14,12 @@ read from the mailbox interrupt's name; the plan's physical id, else its logic i
 from __future__ import annotations
 
 import argparse
-import functools
-import json
 import time
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 
-from ..._table import count
-from ..._cpulist import compress, expand
-from ..._host import Host
+from ..._base.table import count
+from ..._base.cpulist import compress, expand
+from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.devices import SQ, share_out
 from ..._kernel.interrupts import (
@@ -32,20 +30,20 @@ from ..._kernel.interrupts import (
     Vector,
     Workqueue,
     base_name,
-    interrupt_counts,
     interrupt_names,
     kernel_threads,
-    vectors,
+    requested,
 )
 from ..._kernel.pci import DEVICE_FOLDER
-from ..._outside import json_of, require_shape, say
-from ..._plan_file import PATH as PLAN
-from ..._plan_file import plan_npus, read
+from ..._base.outside import say
+from ..._state.plan_file import PATH as PLAN
+from ..._state.plan_file import plan_npus, read
 from ..._state.lock import changing
 from ..._state.log import log_change
 from . import counters
 from .feature import REBINDS, SECTION, UNCHANGEABLE
-from .affinity import Report, Row, Step, grouped, require_memory, settle, subject
+from .affinity import Report, Row, Step, grouped, settle, subject
+from .placing import place, remembered, rows_of_record, vector_key
 from .rebinds import Rebinds, forget
 
 CQ = "cq_update_irq"
@@ -63,7 +61,7 @@ _CQ_OF_A_PHYSICAL_FUNCTION = 16
 def choices(npu: Mapping[str, Any], online: Container[int], turn: int = 0) -> dict[str, list[int]]:
     """Return ``{interrupt name: CPUs}`` of an entry of the plan, best first, of the set of CPUs that are online.
 
-    SQ goes to the first IRQ CPU, CQ to the second (the first where there is one only); of more than two, each CQ whose ``turn`` it is
+    SQ goes to the first IRQ CPU, CQ to the second (the first if there is one only); of more than two, each CQ whose ``turn`` it is
     goes to another than the one before. The other IRQ CPUs and then the rest of the pool stand in for a CPU that is offline or full.
     """
     role, pool = (expand(npu[key], "%s of NPU %s" % (key, npu["id"])) for key in ("irq", "pool"))
@@ -88,7 +86,7 @@ class _Survey:
 
     def __init__(self, host: Host, plan: Mapping[str, Any], pci: str | None = None) -> None:
         self.host = host
-        self.memory = _memory(host)
+        self.memory = remembered(host)
         self.online = read_list(host, CPU_FOLDER + "/online")
         self.rows = []
         self.warnings: list[str] = []
@@ -105,7 +103,7 @@ class _Survey:
                 functions.setdefault(row.pci, []).append((row, npu))
         names = interrupt_names(host) if functions else {}
         for address, members in functions.items():
-            found = vectors(host, address, names)
+            found = requested(host, address, names)
             for (row, npu), (_npu, device, own) in zip(members, share_out([npu for _row, npu in members], found)):
                 self._place(row, npu, device, own, bool(found))
         self._threads()
@@ -148,7 +146,7 @@ class _Survey:
         cpus = wanted(npu, found, online)
         for vector in found:
             if vector.irq in cpus:
-                key = _vector_key(vector)
+                key = vector_key(vector)
                 order = [str(cpu) for cpu in cpus[vector.irq]]
                 row.steps["interrupts"].append(Step(Interrupt(vector.irq, vector.name), order, key, known.get(key)))
         if driver:
@@ -192,9 +190,9 @@ def bind(
 ) -> Report:
     """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :class:`Report`.
 
-    ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so that a later
-    check expects no better. ``rebinds``: counts what is put back, and names what is left where another program moves it; without it
-    everything is put back. States of an entry: bound (was right), changed,
+    ``pci``: only the NPUs of this PCI function. ``check``: read and predict only. ``tolerant``: what fails is remembered, so a later
+    check expects no better. ``rebinds``: counts what is restored, and names what is left where another program moves it; without it
+    everything is restored. States of an entry: bound (was right), changed,
     pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
     (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), fought over (left
     where it is), busy and failed.
@@ -202,20 +200,7 @@ def bind(
     row has them (:data:`HOST`). Before the first write what was there is recorded in previous.json, where it is not yet.
     """
     survey = _Survey(host, plan, pci)
-    steps = [step for row in survey.rows for step in row.all_steps()]
-    if rebinds is not None:
-        for row in survey.rows:
-            for step in row.all_steps():
-                step.why_left = functools.partial(rebinds.why_left, row.pci, step.key)
-    settle(host, steps, check, lambda: _record(host, survey))
-    pending = {step.target.irq: step for step in steps if step.state == "pending" and step.target.irq is not None}
-    counts = interrupt_counts(host, pending) if pending else {}
-    for irq, step in pending.items():
-        step.compare_count(host, counts.get(irq))
-    if not check:
-        _remember(host, survey, tolerant)
-        if rebinds is not None:
-            rebinds.note(survey.rows)
+    place(host, survey.rows, lambda: _record(host, survey), check, tolerant, rebinds)
     return Report(survey.rows, survey.warnings, survey.failed)
 
 
@@ -223,37 +208,6 @@ def _record(host: Host, survey: _Survey) -> None:
     from ..._state import previous as _previous  # needed by a run that changes something only
 
     _previous.record(host, SECTION, _places(survey))
-
-
-def _vector_key(vector: Vector) -> str:
-    return "%d %s" % (vector.ordinal, vector.name)
-
-
-def _memory(host: Host) -> dict[str, Any]:
-    """Return what :data:`UNCHANGEABLE` says; nothing where it is none of ours, because the next bind writes it again."""
-    try:
-        found: dict[str, Any] = json_of(host.read(UNCHANGEABLE) or "{}")
-        require_shape(found, {str: {str: dict}}, "it")
-        for entries in found.values():
-            for key, known in entries.items():
-                require_memory(known, key)
-    except ValueError:
-        return {}
-    return found
-
-
-def _remember(host: Host, survey: _Survey, tolerant: bool) -> None:
-    looked_at = {row.pci for row in survey.rows}
-    after = {pci: known for pci, known in survey.memory.items() if pci not in looked_at}
-    for row in survey.rows:
-        for step in row.all_steps():
-            known = step.memory(tolerant)
-            if known:
-                after.setdefault(row.pci, {})[step.key] = known
-    if after != survey.memory:
-        from ..._state.files import atomic_write  # seldom needed, and what it imports costs a third of a start
-
-        atomic_write(host, UNCHANGEABLE, json.dumps(after, indent=1, sort_keys=True) + "\n")
 
 
 def previous(host: Host, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,19 +240,11 @@ def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report
     Vectors are found by their place in the function and their name. What is no longer there needs nothing.
     """
     online = read_list(host, CPU_FOLDER + "/online")
-    names = interrupt_names(host)
-    rows = []
 
     def step(target: Target, cpus: str, key: str) -> Step:
         return Step(target, [target.restored(host, cpus, online)], key)
 
-    for pci, recorded in sorted(state["functions"].items()):
-        row = Row(pci)
-        rows.append(row)
-        for vector in vectors(host, pci, names):
-            cpus = recorded.get(_vector_key(vector))
-            if cpus:
-                row.steps["interrupts"].append(step(Interrupt(vector.irq, vector.name), cpus, _vector_key(vector)))
+    rows = rows_of_record(host, state["functions"])
     driver = Row("driver")
     for name, cpus in sorted(state["workqueues"].items()):
         if cpus and host.exists(Workqueue(name).path):
@@ -330,7 +276,7 @@ def await_vectors(host: Host, plan: Mapping[str, Any], seconds: float, pci: str 
     while waiting:
         names = interrupt_names(host)
         for address, before in sorted(waiting.items()):
-            found = [vector.name for vector in vectors(host, address, names) if vector.name in (SQ, CQ)]
+            found = [vector.name for vector in requested(host, address, names) if vector.name in (SQ, CQ)]
             complete = SQ in found and found.count(CQ) >= _CQ_OF_A_PHYSICAL_FUNCTION
             if complete or (len(set(found)) == 2 and len(found) == before):
                 del waiting[address]
@@ -365,7 +311,7 @@ def moves(npus: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _left(rows: Iterable[Row], stopped: Container[tuple[str, str]]) -> list[str]:
-    """Return sentences on those that are put back no more, given by PCI function and key."""
+    """Return sentences on those that are restored no more, given by PCI function and key."""
     sentences = []
     for row in rows:
         for kind in KINDS:
@@ -385,7 +331,7 @@ def _moved_interrupts(bound: Report) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
 
-    Returns 0 when everything is bound but for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI
+    Returns 0 when everything is bound except for what the kernel manages itself, and when there is no plan, or no NPU of it at the PCI
     function, for then nothing is wanted; 1 otherwise, unless ``--failure warn`` says that this is not a failure.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Bind the interrupts of NPUs to the CPUs of the plan.")
@@ -425,7 +371,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_change(host, "rebind", PROGRAM, count(len(moved), "change") + " of interrupts", moved)
     if rebinds and rebinds.stopped:
         left = _left(bound.rows, rebinds.stopped)
-        log_change(host, "stop", PROGRAM, "%d objects are put back no more" % len(rebinds.stopped), left, rebinds.who)
+        log_change(host, "stop", PROGRAM, "%d objects are no longer restored" % len(rebinds.stopped), left, rebinds.who)
     for line in lines(bound):
         say(line)
     return 1 if bound.failed and not tolerant else 0

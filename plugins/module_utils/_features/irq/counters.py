@@ -3,15 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How often our units had to put interrupts back since the host booted: counters for metrics.
 
-They lie in ``/run``, because counters of Prometheus begin anew at a boot like those of the kernel.
+They lie in ``/run``, because counters of Prometheus begin again at a boot like those of the kernel.
 """
 
 from __future__ import annotations
 
 import json
 
-from ..._host import Host
-from ..._outside import json_of
+from ..._host.host import Host
+from ..._base.outside import json_of
 from .feature import COUNTERS
 
 PATH = COUNTERS

@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
+from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from .step import Interrupts
 
 SECTION = "interrupts"
 """The section of previous.json: ``{functions, workqueues, threads}``, affinities by name."""
 UNCHANGEABLE = "/run/npu-affinity/unchangeable.json"
-"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so that a check, which never writes, does not call it drift."""
+"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so a check, which never writes, does not call it drift."""
 COUNTERS = "/run/npu-affinity/counters.json"
 REBINDS = "/run/npu-affinity/rebinds.json"
-"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was put back, ``{pci: {key: {since, count, who}}}`` of what is
+"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was restored, ``{pci: {key: {since, count, who}}}`` of what is
 left alone."""
 IRQBALANCE = "irqbalance.service"
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
@@ -37,7 +39,7 @@ RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Interrupts | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> Interrupts | None:
     if not (state["live"].get("irq") and state["plan"]):
         return None
     from .step import Interrupts
@@ -57,6 +59,19 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _check(data: dict[str, Any]) -> None:
+    from ..._base.cpulist import expand
+
+    for member in [data["functions"], data["workqueues"], data["threads"], *data["functions"].values()]:
+        if not isinstance(member, dict):
+            raise ValueError("it has no affinities by name")
+    for member in [data["workqueues"], data["threads"], *data["functions"].values()]:
+        for name, cpus in member.items():
+            if not isinstance(cpus, (str, type(None))):
+                raise ValueError("%s was on %r" % (name, cpus))
+            expand(cpus or "", name)
+
+
 FEATURE = Feature(
     "irq",
     owned=IRQBALANCE_FILES
@@ -66,7 +81,7 @@ FEATURE = Feature(
         UNIT_FOLDER + "/" + IRQ_TIMER,
         RULES,
     ),
-    sections=(SECTION, IRQBALANCE),
+    sections={SECTION: _check, IRQBALANCE: sections.check_unit},
     programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
     leftovers=(UNCHANGEABLE, REBINDS, COUNTERS),
     restarted=((IRQBALANCE, IRQBALANCE_FILES),),

@@ -11,13 +11,12 @@ is on (fedora-selinux/selinux-policy issue 1582, pull requests 2552 and 2741).
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 import shlex
 import time
-from typing import Any, Callable, Container, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
 from ..._kernel.processes import START, stat_fields
 from ..._state.systemd import UNIT_FOLDERS
@@ -58,7 +57,7 @@ def irqbalance(host: Host) -> dict[str, Any]:
 
 
 def _settings(host: Host, unit: str) -> dict[str, list[str]]:
-    """Return ``{key: [value]}`` of irqbalance's unit and its drop-ins but for ours; an empty value takes away those before it."""
+    """Return ``{key: [value]}`` of irqbalance's unit and its drop-ins except for ours; an empty value takes away those before it."""
     drop_ins: dict[str, str] = {}
     for folder in UNIT_FOLDERS:
         for name in host.names("%s/%s.d" % (folder, UNIT), "*.conf"):
@@ -140,14 +139,6 @@ def _place(host: Host) -> tuple[str, str]:
     if not boolean.startswith("1"):
         return POLICY, "SELinux is enforcing, and %s is off ('setsebool -P %s on' switches it on)" % (_BOOLEAN, _BOOLEAN)
     return CONFINED_POLICY, ""
-
-
-def label(host: Host, paths: Container[str]) -> None:
-    """Give a policy script of ours among the written files the SELinux type of its place. Raises ``ValueError`` or ``CommandError``."""
-    if CONFINED_POLICY in paths and host.read(_SELINUX + "enforce") is not None and host.exists(CONFINED_POLICY):
-        result = host.run(["restorecon", posixpath.dirname(CONFINED_POLICY), CONFINED_POLICY])
-        if result.rc != 0:
-            raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()))
 
 
 def until_first_pass(host: Host) -> float:

@@ -15,7 +15,7 @@ import posixpath
 import re
 from typing import Callable, Iterator, Sequence
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._state.systemd import UNIT_FOLDER, UNIT_FOLDERS
 from .irqbalance import freedom, processes
 

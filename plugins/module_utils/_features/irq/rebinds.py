@@ -1,10 +1,10 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How often the units of a host put each interrupt, workqueue and thread back, and which of them they put back no more.
+"""How often the units of a host put each interrupt, workqueue and thread back, and which of them they restored no more.
 
 Where another program moves an object each time, putting it back for ever helps nobody and hides that program. So the units stop after some
-times within an hour, and say who it is. A bind by hand, a driver that is loaded again, and a boot each begin anew: the counts lie
+times within an hour, and say who it is. A bind by hand, a driver that is loaded again, and a boot each begin again: the counts lie
 below ``/run``, because after a boot everything has to be bound, whatever happened before. Times are those since the boot, which no step of
 the wall clock changes.
 """
@@ -15,9 +15,9 @@ import json
 import time
 from typing import Any, Callable, Iterable, Mapping
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._kernel.processes import BOOT
-from ..._outside import json_of, require_shape
+from ..._base.outside import json_of, require_shape
 from .affinity import Row
 from .feature import REBINDS
 
@@ -36,14 +36,14 @@ class Rebinds:
         self.now = int(time.clock_gettime(time.CLOCK_BOOTTIME))
         self.boot = host.read(BOOT) or ""
         self.stopped: list[tuple[str, str]] = []
-        """``(pci, key)`` of what this run is the first one not to put back, and ``who`` moves it."""
+        """``(pci, key)`` of what this run is the first one not to restore, and ``who`` moves it."""
         self.who = ""
         self._movers: Callable[[str], str] | None = None
         self._text = host.read(PATH) or "{}"
         self._known = _parsed(self._text)
 
     def why_left(self, pci: str, key: str) -> str:
-        """Return why an object that was moved is not put back, or '' where it is."""
+        """Return why an object that was moved is not restored, or '' where it is."""
         entry = self._known.get(pci, {}).get(key, {})
         times = self._times(entry)
         if self.limit and len(times) >= self.limit and self.now - times[-1] < WITHIN:
@@ -53,11 +53,11 @@ class Rebinds:
         if "since" not in entry:
             return ""
         since = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(entry["since"]))
-        text = "was bound %d times within an hour, moved again each time, and is left alone since %s; who moves it is %s"
+        text = "was bound %d times within an hour, moved again each time, and is left alone since %s; the program that moves it is %s"
         return text % (entry["count"], since, entry["who"])
 
     def _times(self, entry: Mapping[str, Any]) -> list[int]:
-        """Return when an object was put back, by what was counted since the boot."""
+        """Return when an object was restored, by what was counted since the boot."""
         times: list[int] | None = entry.get("times") if entry.get("boot") == self.boot else None
         return times or []
 
@@ -69,7 +69,7 @@ class Rebinds:
         return self._movers(pci)
 
     def note(self, rows: Iterable[Row]) -> None:
-        """Count what a run put back, and write the counts where they changed."""
+        """Count what a run restored, and write the counts where they changed."""
         for row in rows:
             for step in row.all_steps():
                 if step.before != step.after:
@@ -83,7 +83,7 @@ class Rebinds:
 
 
 def forget(host: Host, pci: str | None = None) -> None:
-    """Begin to count anew, for one PCI function or for all."""
+    """Begin to count again, for one PCI function or for all."""
     known = _parsed(host.read(PATH) or "{}")
     left = {function: entries for function, entries in known.items() if pci is not None and function != pci.lower()}
     if left and left != known:

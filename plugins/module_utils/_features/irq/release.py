@@ -1,11 +1,11 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Interrupts, workqueues and threads of the driver put back where they were before the first bind."""
+"""Interrupts, workqueues and threads of the driver restored where they were before the first bind."""
 
 from __future__ import annotations
 
-from ..._diffs import diffs
+from ..._state.diffs import diffs
 from ..._state import release
 from . import affinity, binding
 from .feature import SECTION

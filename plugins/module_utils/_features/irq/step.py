@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..._diffs import diffs
-from ..._host import Host
+from ..._state.diffs import diffs
+from ..._host.host import Host
 from ..._kernel.interrupts import KINDS
 from ..._state import previous
 from ..._state.lock import changing
@@ -22,7 +22,7 @@ from .rebinds import forget
 class Interrupts(LiveStep):
     """Binds what a plan says, when all else has succeeded.
 
-    The files stay where something cannot be bound, so that the units that they describe try again. ``tolerant``: that is a warning then,
+    The files stay where something cannot be bound, so the units that they describe try again. ``tolerant``: that is a warning then,
     and no failure.
     """
 

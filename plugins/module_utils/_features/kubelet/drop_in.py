@@ -4,23 +4,24 @@
 """Change the kubelet's CPU settings by a drop-in of ours, in the only order that works: stop, change, remove the state, start.
 
 A kubelet whose CPU manager policy or reservation differs from its state file refuses to start (kubernetes issues 84333 and 79823). So a
-drop-in is never left lying beside a running kubelet that does not know it: either the whole order is gone through, or nothing is written
+drop-in is never left lying next to a running kubelet that does not know it: either the whole order is gone through, or nothing is written
 and what is pending is reported. A run that is killed on the way leaves a note that the kubelet is stopped, and files with which it starts:
 the state goes before the drop-in changes. Draining the node before, and uncordoning it afterwards, is done where kubectl is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import time
 from typing import Any, Mapping, NoReturn
 
-from ..._host import CommandError, Host
-from ..._state import journal, previous
+from ..._host.host import CommandError, Host
+from ..._state import journal, labels, previous
 from ..._state.files import FileState, is_ours, missing_folders, remove_empty
 from ..._state.systemd import Systemd
 from .feature import SECTION
-from ..._kubelet import settings, state_file
+from . import settings, state_file
 
 STATES = (state_file.FILE, "memory_manager_state")
 _RENEWING = ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs")
@@ -62,7 +63,7 @@ def look(host: Host, path: str, content: str | None) -> Change:
     """
     before = FileState.of(host, path)
     if before.text is not None and not is_ours(before.text):
-        raise ValueError("%s is not ours: move it away, or name another file with npu_affinity_kubelet_file" % path)
+        raise ValueError("%s exists and is not managed by npu.affinity; remove or rename it" % path)
     change = Change(path, before, FileState(None, None) if content is None else FileState(content, 0o644))
     for earlier in installed(host):
         found = FileState.of(host, earlier)
@@ -112,7 +113,7 @@ def _told(value: object) -> str:
 
 
 def _state(host: Host, root: str) -> state_file.State | None:
-    """Return the state that the kubelet wrote, or None where there is none or it cannot be read."""
+    """Return the state that the kubelet wrote, or None if there is none or it cannot be read."""
     text = host.read("%s/%s" % (root, state_file.FILE))
     try:
         return state_file.parse(text) if text is not None else None
@@ -136,6 +137,7 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
         if running:
             _stop(host, systemd)
         _put(host, change, 1)
+        _label(host, change)
         if running:
             _start(host, systemd, change, wait)
     except (OSError, ValueError, CommandError) as error:
@@ -158,6 +160,11 @@ def _put(host: Host, change: Change, which: int) -> None:
         states[which].put(host, path)
 
 
+def _label(host: Host, change: Change) -> None:
+    """Label the drop-ins, and the folders that were made for them, before the kubelet reads them."""
+    labels.restore(host, [*previous.recorded(host).get(SECTION, {}).get("folders", []), *change.files])
+
+
 def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
     journal.start(host, systemd, settings.UNIT)
     root = settings.settings(host)[1]["root"]
@@ -178,6 +185,8 @@ def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, record
         if running:
             journal.stop(host, systemd, settings.UNIT)
         _put(host, change, 0)
+        with contextlib.suppress(ValueError, CommandError):  # the change has failed already
+            _label(host, change)
         _settle_record(host, recorded)
         if running:
             journal.start(host, systemd, settings.UNIT)

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any
 
+from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from .step import Kubelet
 
@@ -18,7 +20,7 @@ SECTION = "kubelet"
 """The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Kubelet | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> Kubelet | None:
     presence = state["features"].get("kubelet")
     if presence == "absent":
         from ..._state import previous
@@ -37,4 +39,10 @@ def _release() -> type[Release]:
     return Release
 
 
-FEATURE = Feature("kubelet", sections=(SECTION,), step=_step, release=_release, undone_by_step=True)
+def _check(data: dict[str, Any]) -> None:
+    sections.check_path(data["path"])
+    sections.check_paths(data["folders"])
+    sections.check_paths(data.get("renamed", []))
+
+
+FEATURE = Feature("kubelet", sections={SECTION: _check}, step=_step, release=_release, undone_by_step=True)

@@ -9,11 +9,14 @@ change, and restores it if the kubelet does not start.
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._state.step import LiveStep
 from . import drop_in
+
+if TYPE_CHECKING:
+    from ..._base.documents import KubeletLive
 
 
 class Kubelet(LiveStep):
@@ -23,7 +26,7 @@ class Kubelet(LiveStep):
     title = "kubelet settings"
     key = "kubelet"
 
-    def __init__(self, host: Host, wanted: Mapping[str, Any] | None, present: bool) -> None:
+    def __init__(self, host: Host, wanted: KubeletLive | None, present: bool) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.wanted = wanted
@@ -52,7 +55,7 @@ class Kubelet(LiveStep):
         return self.change.differences if self.change else []
 
     def result(self) -> dict[str, Any]:
-        """Return ``{path, pending, removed}`` as module ``kubelet_config`` documents them."""
+        """Return ``{path, pending, removed}`` as module ``kubelet_config`` has them."""
         change = self.change
         return {
             "path": change.path if change else None,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
+from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from .textfile import Place
 
 SETTINGS = "/etc/npu-affinity/metrics.json"
@@ -20,7 +22,7 @@ SECTION = "metrics"
 METRICS_SERVICE, METRICS_TIMER = "npu-affinity-metrics.service", "npu-affinity-metrics.timer"
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Place | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> Place | None:
     wanted = state["live"].get("metrics")
     if wanted is None:
         return None
@@ -44,7 +46,7 @@ FEATURE = Feature(
         UNIT_FOLDER + "/" + METRICS_SERVICE,
         UNIT_FOLDER + "/" + METRICS_TIMER,
     ),
-    sections=(SECTION,),
+    sections={SECTION: sections.check_paths},
     programs=("npu-affinity-metrics*",),
     step=_step,
     written=_written,

@@ -10,8 +10,8 @@ import posixpath
 import re
 from typing import Any, Mapping
 
-from ..._outside import json_of
-from ..._host import Host
+from ..._base.outside import json_of
+from ..._host.host import Host
 from ..._state import previous
 from ..._state.files import MARKER, atomic_write, is_ours, remove_file
 from ..._state.step import Check
@@ -66,7 +66,9 @@ def place(host: Host, textfile: str) -> tuple[str | None, str]:
         return None, "No metrics are written: there is no folder %s. %s" % (folder, _ADVICE)
     path = textfile or "%s/%s" % (folder, NAME)
     if host.exists(path) and not is_ours(host.read(path) or ""):
-        raise ValueError("%s is there, and is none of ours: remove it, or set npu_affinity_metrics_textfile to another file" % path)
+        raise ValueError(
+            "%s exists and is not managed by npu.affinity: remove it, or set npu_affinity_metrics_textfile to another file" % path
+        )
     return path, ""
 
 
@@ -100,7 +102,7 @@ def write(host: Host, path: str, text: str) -> None:
 
 
 def written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
-    """Return the files of ours that are there, by the sections of previous.json."""
+    """Return the managed files that are there, by the sections of previous.json."""
     return [path for path in recorded.get(SECTION, []) if is_ours(host.read(path) or "")]
 
 

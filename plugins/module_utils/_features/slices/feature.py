@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from .step import Prerequisites
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Prerequisites | None:
-    wanted = state["live"].get("slices") or {}
-    if not state.get("programs") and not wanted.get("vnpus"):
+def _step(host: Host, state: AppliedState, choices: Choices) -> Prerequisites | None:
+    wanted = state["live"].get("slices")
+    if not state.get("programs") and not (wanted and wanted.get("vnpus")):
         return None
     from .step import Prerequisites
 

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import TYPE_CHECKING
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._state.step import Check
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
 
 
 class Prerequisites(Check):
     """The programs that the units of a desired state start. In check mode those that role vnpu would place first are not missed."""
 
-    def __init__(self, host: Host, state: Mapping[str, Any]) -> None:
+    def __init__(self, host: Host, state: AppliedState) -> None:
         Check.__init__(self)
         self.host = host
         self.state = state

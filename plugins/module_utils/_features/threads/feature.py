@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Sequence
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from .step import Threads
 
@@ -21,13 +22,13 @@ PROGRESS = "/run/npu-affinity/migration.json"
 THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> Threads | None:
-    wanted = state["live"].get("threads")
-    if not wanted:
+def _step(host: Host, state: AppliedState, choices: Choices) -> Threads | None:
+    plan, wanted = state["plan"], state["live"].get("threads")
+    if not (plan and wanted):
         return None
     from .step import Threads
 
-    return Threads(host, state["plan"], wanted)
+    return Threads(host, plan, wanted)
 
 
 def _release() -> type[Release]:

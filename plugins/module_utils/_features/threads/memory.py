@@ -18,10 +18,10 @@ import re
 import time
 from typing import Any, Iterable, Mapping
 
-from ..._table import count
-from ..._cpulist import compress, expand
-from ..._plan_file import memory_nodes
-from ..._host import GONE, CommandError, Host
+from ..._base.table import count
+from ..._base.cpulist import compress, expand
+from ..._state.plan_file import memory_nodes
+from ..._host.host import GONE, CommandError, Host
 from ..._state.files import atomic_write, remove_file
 from .feature import PROGRESS
 from .tasks import Process

@@ -18,14 +18,14 @@ import errno
 import fnmatch
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
-from ..._outside import json_of, say
-from ..._table import count
-from ..._cpulist import compress, expand
-from ..._host import FORBIDDEN, GONE, Host
+from ..._base.outside import json_of, say
+from ..._base.table import count
+from ..._base.cpulist import compress, expand
+from ..._host.host import FORBIDDEN, GONE, Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import Thread
 from ..._kernel.masks import cpuset
-from ..._plan_file import PATH as PLAN
+from ..._state.plan_file import PATH as PLAN
 from ..._state.lock import changing
 from ..._state.log import log_change
 from . import torch_npu
@@ -68,7 +68,7 @@ def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]],
         if not all(isinstance(name, str) for names in patterns.values() for name in names or ()):
             raise ValueError("patterns are not lists of names")
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError("%s is not what role threads writes (%s); bind the host again, and it is written anew" % (path, error))
+        raise ValueError("%s is not what role threads writes (%s); bind the host again to write it" % (path, error))
     return processes, patterns
 
 

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
-from ..._diffs import diffs
+from ..._state.diffs import diffs
 from ..._state import release
 from . import placing
 from .feature import SETTINGS
 from .tasks import plan_in_force
 
-Placed = Tuple[Dict[str, Any], List[Dict[str, Any]], Dict[str, Any]]
+if TYPE_CHECKING:
+    from ..._base.documents import Plan
+
+Placed = Tuple["Plan", List[Dict[str, Any]], Dict[str, Any]]
 """The plan, the processes and the patterns by which threads were placed."""
 
 

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
-from ..._host import Host
-from ..._diffs import diffs
+from ..._host.host import Host
+from ..._state.diffs import diffs
 from ..._state.step import LiveStep
 from . import placing
 from .memory import Migration, tables
 from .tasks import Found, find, groups_of
+
+if TYPE_CHECKING:
+    from ..._base.documents import ThreadsLive
 
 
 class Threads(LiveStep):
@@ -26,7 +29,7 @@ class Threads(LiveStep):
     key = "threads"
     disruptive = False
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    def __init__(self, host: Host, plan: Mapping[str, Any], wanted: ThreadsLive) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.plan = plan

@@ -12,13 +12,17 @@ cgroups(7), and systemd's ``docs/CGROUP_DELEGATION.md`` for the paths.
 from __future__ import annotations
 
 import sys
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from ..._cpulist import expand
-from ..._host import Host
-from ..._plan_file import PATH as PLAN
-from ..._plan_file import Device, plan_npus, read
+from ..._base.cpulist import expand
+from ..._host.host import Host
+from ..._state.plan_file import PATH as PLAN
+from ..._base.device import Device
+from ..._state.plan_file import plan_npus, read
 from ..._users.devices import numbers, opened, owners
+
+if TYPE_CHECKING:
+    from ..._base.documents import Plan
 
 ROLES = ("main", "acl", "release", "kv")
 
@@ -45,8 +49,8 @@ class Found:
         self.warnings = warnings
 
 
-def plan_in_force(host: Host, path: str = PLAN) -> dict[str, Any]:
-    """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence where there is none, or a broken one."""
+def plan_in_force(host: Host, path: str = PLAN) -> Plan:
+    """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence if there is none, or a broken one."""
     plan = read(host, path)
     if plan is None:
         raise ValueError("there is no %s: this host was never bound; bind it, or give a plan" % path)

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
-from ..._installed import UNIT_FOLDER
+from ..._host.installed import UNIT_FOLDER
+from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from .step import HostSettings
 
@@ -21,7 +23,7 @@ FILE = "/etc/npu-affinity/tuning.json"
 TUNING_SERVICE = "npu-affinity-tuning.service"
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> HostSettings | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> HostSettings | None:
     wanted = state["live"].get("tuning")
     if wanted is None:
         return None
@@ -42,10 +44,17 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _check(data: dict[str, Any]) -> None:
+    for path, value in data.items():
+        sections.check_path(path)
+        if not path.startswith(("/proc/sys/", "/sys/")) or not isinstance(value, str):
+            raise ValueError("'%s' is not a setting" % path)
+
+
 FEATURE = Feature(
     "tuning",
     owned=(FILE, UNIT_FOLDER + "/" + TUNING_SERVICE),
-    sections=(SECTION,),
+    sections={SECTION: _check},
     programs=("npu-affinity-tuning*",),
     step=_step,
     first=True,  # what is dropped is known by the file of the last run

@@ -15,10 +15,10 @@ import os
 import re
 from typing import Any, Dict, Iterable, Mapping, Sequence
 
-from ..._table import count
-from ..._host import Host
-from ..._outside import json_of, say
-from ..._diffs import diffs
+from ..._base.table import count
+from ..._host.host import Host
+from ..._base.outside import json_of, say
+from ..._state.diffs import diffs
 from ..._state import previous, release
 from ..._state.files import MARKER
 from ..._state.lock import changing
@@ -111,7 +111,7 @@ def look(host: Host, wanted: Mapping[str, Any]) -> list[Step]:
 
 
 def restore(host: Host, recorded: Mapping[str, str], check: bool = False) -> tuple[list[Step], list[str]]:
-    """Put back what the section of previous.json holds and return ``(steps, sentences on what could not be put back)``."""
+    """Restore what the section of previous.json holds and return ``(steps, sentences on what could not be restored)``."""
     failed = []
     steps = _differing(host, {path: value for path, value in sorted(recorded.items()) if host.exists(path)})
     for step in steps if not check else ():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..._diffs import diffs
-from ..._host import Host
+from ..._state.diffs import diffs
+from ..._host.host import Host
 from ..._state.step import LiveStep
 from . import host_settings
 

@@ -5,24 +5,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+import re
+from typing import TYPE_CHECKING, Any
 
+from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._host import Host
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
     from ..._state.release import Release
     from ..._state.step import LiveStep
 
 SECTION = "vnpu"
+_MODE = re.compile(r"[0-7]{1,4}\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
-def _step(host: Host, state: Mapping[str, Any], choices: Choices) -> LiveStep | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
     if state["live"].get("vnpu"):
         from .layout import SoftSplit
 
         return SoftSplit(host, state["live"]["vnpu"])
-    if (state["live"].get("slices") or {}).get("vnpus") and state.get("soft_split"):
+    slices = state["live"].get("slices")
+    if slices and slices.get("vnpus") and state.get("soft_split"):
         from .presence import Presence
 
         return Presence(host, state["soft_split"])
@@ -35,4 +41,16 @@ def _release() -> type[Release]:
     return Release
 
 
-FEATURE = Feature("vnpu", sections=(SECTION,), step=_step, first=True, release=_release)
+def _check(data: dict[str, Any]) -> None:
+    sections.check_paths(data["folders"])
+    for path, mode in data["modes"].items():
+        sections.check_path(path)
+        if not _MODE.match(mode):
+            raise ValueError("'%s' has the permissions %r" % (path, mode))
+    for path, digests in data["files"].items():
+        sections.check_path(path)
+        if not isinstance(digests, list) or not all(_DIGEST.match(digest) for digest in digests):
+            raise ValueError("'%s' has no checksums" % path)
+
+
+FEATURE = Feature("vnpu", sections={SECTION: _check}, step=_step, first=True, release=_release)

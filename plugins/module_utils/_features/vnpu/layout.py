@@ -17,15 +17,18 @@ import hashlib
 import os
 import posixpath
 import stat
-from typing import Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from ..._host import Host
-from ..._diffs import diffs
+from ..._host.host import Host
+from ..._state.diffs import diffs
 from ..._state import previous, release
 from ..._state.files import atomic_write, make_folder, missing_folders, remove_empty
 from ..._state.snapshot import Snapshot
 from ..._state.step import LiveStep
 from .feature import SECTION
+
+if TYPE_CHECKING:
+    from ..._base.documents import LayoutLive
 
 FOLDER_MODE = 0o775
 PRELOAD = "ld.so.preload"
@@ -67,7 +70,7 @@ class Report:
         return bool(self.folders or self.missing or self.written or self.removed)
 
 
-def layout_of(params: Mapping[str, Any]) -> Layout:
+def layout_of(params: LayoutLive) -> Layout:
     """Return the :class:`Layout` of a module's options."""
     files = {entry["name"]: entry["sha256"] for entry in params["files"]}
     return Layout(params["folder"], params["shared_region"], int(params["shared_mode"], 8), files)
@@ -86,7 +89,7 @@ def checksum(host: Host, path: str) -> str | None:
 
 
 def complete(layout: Layout) -> Layout:
-    """Return the layout with a preload file of ours, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
+    """Return the layout with a managed preload file, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
     for title, path in (("the directory of hami-vnpu-core", layout.folder), ("the shared region", layout.shared_region)):
         _refuse_system(title, path, path)
         if path != posixpath.normpath(path) or path.count("/") < 2:
@@ -123,12 +126,12 @@ def look(host: Host, layout: Layout) -> Report:
             report.folders[path] = (before, mode)
         elif _NEEDED[key] & ~before:
             raise ValueError(
-                "%s has permissions %04o, needs %04o, and was not made here, so that they stay: if it is there for soft split, "
+                "%s has permissions %04o, needs %04o, and was not made here. They stay: if it is there for soft split, "
                 "'chmod %04o %s'; if not, name another place" % (path, before, mode, mode, path)
             )
         elif before & 0o1002 != mode & 0o1002:
             report.warnings.append(
-                "%s has permissions %04o, not %04o; it was not made here, so that they stay: 'chmod %04o %s' sets them"
+                "%s has permissions %04o, not %04o; it was not made here, and they stay: 'chmod %04o %s' sets them"
                 % (path, before, mode, mode, path)
             )
     ours = recorded.get("files", {})
@@ -180,7 +183,7 @@ def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
 
 
 def apply(host: Host, layout: Layout, check: bool = False) -> Report:
-    """Make the directories, write the preload file where it is ours, remove files of ours that are not wanted any more; return the report.
+    """Make the directories, write the preload file where it is ours, remove managed files that are not wanted any more; return the report.
 
     Files in ``missing`` are to be copied by the caller; that they are ours is recorded here, before.
     """
@@ -208,7 +211,7 @@ def apply(host: Host, layout: Layout, check: bool = False) -> Report:
 
 
 def leavings(host: Host, recorded: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return ``(paths of files of ours, paths of files that someone else changed since)`` of a section of previous.json."""
+    """Return ``(paths of managed files, paths of files that someone else changed since)`` of a section of previous.json."""
     there = {path: checksum(host, path) for path in sorted(recorded["files"])}
     mine = [path for path, digest in there.items() if digest in recorded["files"][path]]
     return mine, [path for path, digest in there.items() if digest is not None and path not in mine]
@@ -260,7 +263,7 @@ class SoftSplit(LiveStep):
     title = "directories of soft split"
     key = "vnpu"
 
-    def __init__(self, host: Host, wanted: Mapping[str, Any]) -> None:
+    def __init__(self, host: Host, wanted: LayoutLive) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.layout = complete(layout_of(wanted))

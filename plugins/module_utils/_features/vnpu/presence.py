@@ -9,7 +9,7 @@ Every process of such a container loads hami-vnpu-core's library, by the preload
 
 from __future__ import annotations
 
-from ..._host import Host
+from ..._host.host import Host
 from ..._state.step import Check
 from .layout import IN_CONTAINER, LIBRARY, PRELOAD
 

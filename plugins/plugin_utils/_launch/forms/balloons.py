@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.devices import SQ
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The part of a kubelet configuration that keeps pods off a workload that runs beside Kubernetes.
+"""The part of a kubelet configuration that keeps pods off a workload that runs next to Kubernetes.
 
 Never AllowedCPUs= on kubepods.slice or below, and never a change of the CPU manager's state file (kubernetes issues 104147, 84333).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import gates
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import whole_cores
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options

@@ -9,7 +9,7 @@ Exclusive CPUs go to pods of the class Guaranteed with whole CPUs: requests equa
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import pod
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options

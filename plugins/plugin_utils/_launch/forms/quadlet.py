@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A container unit of Podman's Quadlet. It runs with --cgroups=split inside its service, so that the service is put into the slice."""
+"""A container unit of Podman's Quadlet. It runs with --cgroups=split inside its service, so the service is put into the slice."""
 
 from __future__ import annotations
 

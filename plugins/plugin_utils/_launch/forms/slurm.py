@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import container
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import numbered, whole_cores
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options, release

@@ -10,7 +10,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host, 
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
 
-OPTIONS = frozenset({"visible_devices", "engine"})
+OPTIONS = frozenset({"visible_devices", "engine", "environment"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:

@@ -10,12 +10,12 @@ and the HCCL watchdog, one each, and the rest to all others. ``npu<N>`` counts v
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options, release
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Card, Recipe, Workload
 
-OPTIONS = frozenset({"torch_npu_version", "visible_devices", "engine"})
+OPTIONS = frozenset({"torch_npu_version", "visible_devices", "engine", "environment"})
 JOINS_RANGES = (26, 1)
 """The first release that takes several ranges of an NPU together."""
 MOST_DEVICES = 100

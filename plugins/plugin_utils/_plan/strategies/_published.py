@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 
 
@@ -36,4 +36,5 @@ def candidates(machine: Machine, asked: Collection[Card]) -> Iterator[tuple[Card
 
 def as_printed(card: Card, cpus: int) -> list[int]:
     """Return those CPUs of a card's affinity in the order in which npu-smi prints them."""
-    return [cpu for cpu in expand(card.affinity or "", f"affinity of {card.name}") if cpus >> cpu & 1]
+    text = card.affinity or ""
+    return [cpu for cpu in expand(text, f"affinity of {card.name}") if cpus >> cpu & 1] if "," in text else cpus_of(cpus)

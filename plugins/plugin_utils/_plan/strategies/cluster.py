@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Clusters of eight cores on the NUMA node of the NPU, beside the CPUs of the poll threads.
+"""Clusters of eight cores on the NUMA node of the NPU, next to the CPUs of the poll threads.
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A5 (Ascend 950).
 

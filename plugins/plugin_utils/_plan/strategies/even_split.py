@@ -6,7 +6,7 @@
 Source: Hao Liang, "Customize Kubernetes cpuset strategy in GPU container task" (2024-12-08), with whole cores in place of the literal
 id slices, which put two cards on the threads of the same cores; ``smt: threads`` gives those slices.
 
-1. All cards of a node count, asked for or not, so that a share never moves when neighbours come and go.
+1. All cards of a node count, asked for or not, so a share never moves when neighbours come and go.
 2. Reserved CPUs have been taken away before, as whole cores.
 3. Cores are ordered by last-level cache, then lowest thread; left-over cores go to the lowest ids.
 4. A card without NUMA node has no share, and neither has one on a node with fewer cores than cards.

@@ -33,7 +33,7 @@ def test_wrong_arguments(name):
         ("cpumask", [True], "cpulist: expected a cpulist such as 0-3,8"),
         ("plan", [{}], "topology: "),
         ("compare", [{}], "topology: "),
-        ("plan_tables", [{"a": {"npu_affinity_state": {"plan": {"npus": []}}}}, ["a"]], "the input has an unexpected form (KeyError: "),
+        ("fleet_table", [[{}]], "the input has an unexpected form (KeyError: "),
     ],
 )
 def test_sentences(name, arguments, sentence):

@@ -119,7 +119,10 @@ def test_the_configuration_of_every_chip_is_what_the_scheduler_reads(chip):
 
 
 REFUSED = [
-    ((host(), "node7", [A, {**B, "core": 90}, {**B, "name": "c", "core": 90}]), "c does not fit on the node beside those named before it"),
+    (
+        (host(), "node7", [A, {**B, "core": 90}, {**B, "name": "c", "core": 90}]),
+        "c does not fit on the node together with those named before it",
+    ),
     ((host(), "node7", [A], "hard"), "infer-a: huawei.com/Ascend910B3-core is only supported in hami-core"),
     ((host(), "node7", [{**A, "memory_mib": "28Gi"}]), "infer-a: memory: 28Gi is"),
     ((host(), "node7", [{**A, "memory": 5}]), "infer-a has unknown settings memory; there are name, count, memory_mib, core"),

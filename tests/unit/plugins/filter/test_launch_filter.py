@@ -13,7 +13,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter import launch as filter_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
-from ansible_collections.npu.affinity.plugins.module_utils._engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 

@@ -9,7 +9,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.plan import FilterModule as Plan
 from ansible_collections.npu.affinity.plugins.filter.workloads import FilterModule as Workloads
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from tests.simulator.generate import generate
 

@@ -12,7 +12,8 @@ import sys
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
 TOOL = """import json, sys, time
 with open(__file__ + ".calls", "a") as calls:

@@ -12,15 +12,18 @@ import pytest
 from test_unbind import Killed, Machine, Steps
 from workers import npu
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import choosing, services
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SECTION
-from ansible_collections.npu.affinity.plugins.module_utils._host import Result
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
-from ansible_collections.npu.affinity.plugins.module_utils._state import previous, sections
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff, unbind
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._users import finding
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 
 CGROUPS = "/sys/fs/cgroup"
 PLAN = {
@@ -36,7 +39,8 @@ SESSION = "/user.slice/user-0.slice/session-1.scope"
 class Working(Machine):
     """A machine with processes whose threads get what their cpuset grants, and with container engines.
 
-    ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``engines`` has the sets that engines wrote down.
+    ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``engines`` has the sets that engines wrote down,
+    which Podman 4 does not do (``writes_down``).
     """
 
     def __init__(self, root, keeps=True, online="0-7"):
@@ -45,6 +49,7 @@ class Working(Machine):
         self.groups = {}
         self.keeps = keeps
         self.deaf = False
+        self.writes_down = True
         Machine.__init__(self, root)
         self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
         self.put("/sys/devices/system/cpu/possible", online)
@@ -115,7 +120,7 @@ class Working(Machine):
         if not set(expand(cpus)) <= self.online:
             return Result(argv, 1, "Requested CPUs are not available")
         if cpus and not self.deaf:
-            self.engines[argv[-1]] = cpus
+            self.engines[argv[-1]] = cpus if self.writes_down else self.engines[argv[-1]]
             self.confine(DOCKER if argv[0] == "docker" else PODMAN, cpus)
         return Result(argv, 0, "")
 
@@ -262,11 +267,58 @@ def test_another_plan_moves_what_was_adopted_and_unbind_still_knows_the_first_st
     assert all_cpus(machine) == before
 
 
+def test_adopted_work_follows_a_pool_that_grows(machine):
+    found = everything(machine)
+    before = all_cpus(machine)
+    adopt(machine, found())
+    adopted = all_cpus(machine)
+    other = {"npus": [dict(PLAN["npus"][0], pool="0-3"), dict(PLAN["npus"][1], pool="3-7")]}
+    grown = adopt(machine, found(), other)
+    assert set(states(grown).values()) == {"adopted"}
+    assert (machine.cpus(100), machine.cpus(200), machine.cpus(300)) == ("3-7", "3-7", "0-3")
+    assert (machine.cpus(102), machine.cpus(201), machine.engines) == ("5", "6", {ID: "3-7"})
+    assert services.said(machine, "outside.service") == "3-7"
+    assert not adopt(machine, found(), other).changed
+    grown.undo()
+    assert all_cpus(machine) == adopted
+    adopt(machine, found(), other)
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == before
+
+
+@pytest.mark.parametrize("npus", [(1,), (0, 1)], ids=["held one NPU", "held one that left the plan, too"])
+def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus):
+    machine.process(100, SERVICE, (None, "6"))
+    before = all_cpus(machine)
+    adopt(machine, [user(machine, SERVICE, *npus)])
+    other = {"npus": [dict(PLAN["npus"][1], pool="6-7")]}
+    assert not Adoption(machine, PLAN, [], {}).changed
+    predicted = Adoption(machine, other, [], {})
+    assert predicted.targets[0].sentence.startswith("outside.service (NPU 1) runs on CPUs")
+    moved = adopt(machine, [], other)
+    assert (states(moved), machine.cpus(100), machine.cpus(101)) == ({"outside.service": "adopted"}, "6-7", "6")
+    assert services.said(machine, "outside.service") == "6-7"
+    assert not adopt(machine, [], other).changed
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == before
+
+
+def test_on_cgroup_v1_a_service_that_holds_no_npu_now_follows_a_new_plan(machine):
+    os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
+    machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="2-7")]}
+    adopt(machine, [], other)
+    assert (machine.cpus(100), services.said(machine, "outside.service")) == ("2-7", "2-7")
+    assert not unbind(machine).failed
+    assert machine.cpus(100) == "0-7"
+
+
 def test_a_service_that_does_not_run_gets_the_new_plan_at_its_next_start(machine):
     found = everything(machine)
     adopt(machine, found())
     other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="6-7")]}
-    assert not Adoption(machine, other, [], {}).changed
     machine.running.discard("outside.service")
     machine.states["outside.service"] = ""
     again = Adoption(machine, other, [], {})
@@ -301,6 +353,21 @@ def test_a_parent_that_does_not_grant_the_pool_is_named_with_the_way_out(machine
     assert "grants CPUs 0-3 only; start it again in npu-1.slice" in sentences[0]
     assert "--cgroup-parent=npu-1.slice" in sentences[1]
     assert (machine.cpus(100), machine.engines) == ("0-3", {ID: ""})
+
+
+@pytest.mark.parametrize(
+    ("group", "way"),
+    [
+        ("/system.slice/outside.service", "in npu-1.slice (npu_affinity_services"),
+        ("/user.slice/user-0.slice/user@0.service", "a rootless container cannot start in npu-1.slice"),
+    ],
+    ids=["Quadlet", "rootless"],
+)
+def test_a_container_without_a_scope_of_the_system_is_not_told_of_a_parent(machine, group, way):
+    machine.confine(os.path.dirname(group), "0-3")
+    machine.process(200, group)
+    found = adopt(machine, [user(machine, group, 1, kind="container", engine="podman", container=ID)])
+    assert way in found.targets[0].sentence and "--cgroup-parent" not in found.targets[0].sentence
 
 
 def test_a_slice_that_this_bind_narrows_counts_as_narrow(machine):
@@ -342,6 +409,24 @@ def test_a_transient_service_is_confined_and_leaves_no_drop_in(machine):
     assert not machine.exists(services.drop_in("run-1.service"))
     assert not unbind(machine).failed
     assert (machine.cpus(300), machine.cpus(310)) == ("0-7", "0-7")
+
+
+def test_a_container_whose_engine_does_not_write_updates_down_is_given_back(machine):
+    machine.engines, machine.writes_down = {ID: ""}, False
+    machine.process(200, PODMAN, (None, "6"))
+    before = all_cpus(machine)
+    adopt(machine, [user(machine, PODMAN, 1)])
+    assert (machine.cpus(200), machine.engines) == ("4-7", {ID: ""})
+    off = SwitchedOff(machine, None, False, ["adopt"])
+    off.look(check=False)
+    off.run()
+    assert all_cpus(machine) == before
+    off.undo()
+    assert machine.cpus(200) == "4-7"
+    machine.confine(PODMAN, "0-7")  # as a restart does
+    machine.calls.clear()
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == before and not any("update" in call for call in machine.calls)
 
 
 def test_containers_that_were_removed_are_forgotten(machine):
@@ -401,7 +486,7 @@ def test_processes_of_one_group_with_several_npus_get_the_union(machine):
 
 def test_processes_of_a_session_get_the_pools_of_their_own_npus(machine, monkeypatch):
     owners = {"davinci0": Device("npu", 0, ""), "davinci1": Device("npu", 1, "")}
-    monkeypatch.setattr(choosing, "owners", lambda host, npus: owners)
+    monkeypatch.setattr(finding, "owners", lambda host, npus: owners)
     machine.process(300, SESSION)
     machine.process(310, SESSION)
     found = user(machine, SESSION, 0, 1)
@@ -531,6 +616,76 @@ def test_a_transaction_that_fails_after_giving_back_adopts_again(machine):
     assert services.said(machine, "outside.service") == "4-7" and machine.read(previous.PATH) == record
 
 
+def without_npu_1(machine):
+    """Work as it is found with a plan that has NPU 0 only: the devices of others are nobody's."""
+    return [
+        user(machine, DOCKER, devices=["davinci1"]),
+        user(machine, SERVICE, devices=["davinci1"]),
+        user(machine, SESSION, 0, pids=[300]),
+    ]
+
+
+def bind_again(machine, monkeypatch, plan, found):
+    """Apply a plan as a bind does: look, and in the transaction look again and run."""
+    monkeypatch.setattr(step, "users", lambda host, npus: found(host))
+    adopting = step.Adopt(machine, plan, [])
+    adopting.look(check=False)
+    predicted, changed = adopting.lines(), adopting.changed
+    adopting.run()
+    return adopting, predicted, changed
+
+
+PLANS_WITHOUT = {"left out": {"npus": PLAN["npus"][:1]}, "released": {"npus": PLAN["npus"][:1], "lost": [{**PLAN["npus"][1], "pool": ""}]}}
+
+
+@pytest.mark.parametrize("plan", PLANS_WITHOUT.values(), ids=PLANS_WITHOUT)
+def test_work_whose_npus_left_the_plan_gets_its_cpus_back(machine, monkeypatch, plan):
+    found = everything(machine)
+    before = all_cpus(machine)
+    adopt(machine, found())
+    adopting, predicted, changed = bind_again(machine, monkeypatch, plan, without_npu_1)
+    assert {name: cpus for name, cpus in all_cpus(machine).items() if name < 300} == {
+        name: cpus for name, cpus in before.items() if name < 300
+    }
+    assert machine.cpus(300) == "0-1" and machine.engines == {ID: "0-7"} and not adopting.warnings
+    assert not machine.exists(services.drop_in("outside.service"))
+    assert changed
+    assert any("outside.service: CPUs 4-7 -> all" in line for lines in predicted.values() for line in lines)
+    record = json.loads(machine.read(previous.PATH))[SECTION]
+    assert set(record) == {"processes"} and set(record["processes"]) == {"300"}
+    again, _predicted, changed = bind_again(machine, monkeypatch, plan, without_npu_1)
+    assert not changed and not again.changed
+    assert not unbind(machine).failed and all_cpus(machine) == before
+
+
+def test_a_failed_bind_adopts_again_what_left_the_plan(machine, monkeypatch):
+    found = everything(machine)
+    adopt(machine, found())
+    adopted, record = all_cpus(machine), machine.read(previous.PATH)
+    adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLANS_WITHOUT["left out"], without_npu_1)
+    assert all_cpus(machine) != adopted
+    adopting.undo()
+    assert all_cpus(machine) == adopted and services.said(machine, "outside.service") == "4-7"
+    assert machine.read(previous.PATH) == record
+
+
+def test_work_of_a_lost_card_keeps_its_reserved_pool(machine, monkeypatch):
+    found = everything(machine)
+    adopt(machine, found())
+    adopted = all_cpus(machine)
+    lost = {"npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]}
+    adopting, _predicted, changed = bind_again(machine, monkeypatch, lost, without_npu_1)
+    assert not changed and all_cpus(machine) == adopted and not adopting.changed
+
+
+def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkeypatch):
+    found = everything(machine)
+    adopt(machine, found())
+    moved = [user(machine, SERVICE, 0)]
+    bind_again(machine, monkeypatch, PLANS_WITHOUT["left out"], lambda host: moved)
+    assert services.said(machine, "outside.service") == machine.cpus(100) == "0-1"
+
+
 GOOD = {
     "services": {"a.service": {"npus": [["npu", 0]], "cpus": "0-1", "folders": ["/etc/systemd/system/a.service.d"]}},
     "containers": {ID: {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": ""}},
@@ -548,14 +703,15 @@ GOOD = {
         ("containers", ID, "before", 3),
         ("processes", "7", "threads", {"/x": "0"}),
         ("processes", "7", "start", "1"),
+        ("processes", "7", "npus", [["npu"]]),
     ],
 )
 def test_a_record_of_another_shape_is_refused(kind, key, name, value):
-    sections.check(SECTION, GOOD)
+    check(GOOD)
     bad = json.loads(json.dumps(GOOD))
     bad[kind][key][name] = value
     with pytest.raises(ValueError):
-        sections.check(SECTION, bad)
+        check(bad)
 
 
 @pytest.mark.parametrize(
@@ -565,4 +721,4 @@ def test_a_record_with_another_name_is_refused(kind, old, new):
     bad = json.loads(json.dumps(GOOD))
     bad[kind][new] = bad[kind].pop(old)
     with pytest.raises(ValueError):
-        sections.check(SECTION, bad)
+        check(bad)

@@ -10,19 +10,21 @@ import os
 import time
 
 import pytest
-from test_adopt import DOCKER, ID, PLAN, SERVICE, all_cpus, everything, user, working
+from test_adopt import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, everything, user, working
 from test_host_files import live_request
 from test_unbind import snapshot
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step, watching
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Schedule, Wakes, Watcher
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN_PATH
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN_PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+
+LIMIT = 4
 
 
 class Found:
@@ -87,23 +89,29 @@ class Fails(Adopt):
 def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
     found.function = everything(machine)
     before = all_cpus(machine)
-    with pytest.raises(TakenBack, match="All files and CPUs of running work were put back as they were"):
+    with pytest.raises(TakenBack, match="All files and CPUs of running work were restored"):
         bind(machine, steps=[Fails(machine, PLAN, [])])
     assert all_cpus(machine) == before and not machine.exists(previous.PATH)
 
 
-def test_nothing_is_adopted_in_another_tree(tmp_path, found):
-    found.function = lambda: pytest.fail("asked")
-    adopted = Adopt(Host(str(tmp_path)), PLAN, [])
+def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+    there = user(machine, DOCKER, 1)
+    found.function = lambda: [there]
+    adopted = Adopt(Host(machine.root), PLAN, [])
     adopted.look(check=False)
     adopted.run()
-    assert adopted.result() == {"changed": False, "users": []}
+    assert not adopted.changed and machine.calls == []
+    assert adopted.warnings == [
+        "container llm (NPU 1) runs on CPUs 0-7, outside its pool 4-7: its engine does not run below %s" % machine.root
+    ]
 
 
 @pytest.fixture
 def watcher(machine):
     machine.put(PLAN_PATH, json.dumps(PLAN))
-    return Watcher(machine, PLAN_PATH)
+    return Watcher(machine, PLAN_PATH, LIMIT)
 
 
 def test_work_that_starts_later_is_adopted_and_rest_takes_no_lock(machine, found, watcher, monkeypatch):
@@ -125,7 +133,7 @@ def test_what_is_changed_back_each_time_is_left_alone(machine, found, watcher, c
     machine.engines = {ID: ""}
     machine.process(200, DOCKER)
     found.function = lambda: [user(machine, DOCKER, 1)]
-    for _time in range(watching.LIMIT):
+    for _time in range(LIMIT):
         watcher.look()
         assert machine.cpus(200) == "4-7"
         machine.engines[ID] = "0-7"
@@ -135,8 +143,43 @@ def test_what_is_changed_back_each_time_is_left_alone(machine, found, watcher, c
         watcher.look()
         assert machine.cpus(200) == "0-7"
     said = capsys.readouterr().out
-    assert said.count("adopted 4 times within an hour") == 1
+    assert said.count("it was given these CPUs 4 times within an hour, did not keep them, and is left alone") == 1
     assert "likely a program that runs 'docker update --cpuset-cpus'" in said
+
+
+def updates(machine):
+    return len([call for call in machine.calls if call.startswith("docker update --cpuset-cpus 4-7")])
+
+
+def test_what_cannot_be_adopted_is_left_alone_after_as_many_tries(machine, found, watcher, capsys):
+    machine.engines, machine.deaf = {ID: ""}, True
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, DOCKER, 1)]
+    for _time in range(LIMIT + 3):
+        watcher.look()
+    assert updates(machine) == LIMIT
+    assert "did not keep them, and is left alone" in capsys.readouterr().out
+
+
+def test_without_a_limit_the_watcher_never_leaves_work_alone(machine, found, watcher):
+    watcher = Watcher(machine, PLAN_PATH, 0)
+    machine.engines, machine.deaf = {ID: ""}, True
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, DOCKER, 1)]
+    for _time in range(LIMIT + 3):
+        watcher.look()
+    assert updates(machine) == LIMIT + 3
+
+
+def test_a_process_that_widens_itself_is_left_alone_whatever_starts_next_to_it(machine, found, watcher):
+    machine.process(300, SESSION)
+    for number in range(LIMIT + 3):
+        pids = [300, *range(310, 310 + number)]
+        machine.process(pids[-1], SESSION)
+        found.function = lambda pids=pids: [user(machine, SESSION, 0, pids=pids)]
+        machine.set_affinity(300, set(range(8)))
+        watcher.look()
+        assert machine.cpus(300) == ("0-1" if number < LIMIT else "0-7")
 
 
 def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watcher, capsys):
@@ -157,8 +200,16 @@ def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watche
     assert machine.cpus(100) == "0-7" and not machine.exists(services.drop_in("outside.service"))
 
 
+def test_a_container_in_a_login_that_has_opened_nothing_is_left_alone(machine, found, watcher, capsys):
+    group = "/user.slice/user-1.slice/docker-%s.scope" % ID
+    machine.process(300, group)
+    found.function = lambda: [user(machine, group, 1, kind="container", container=ID, engine="docker", witness="allowed", pids=[])]
+    assert watcher.look()
+    assert machine.cpus(300) == "0-7" and "it has no process" in capsys.readouterr().out
+
+
 def test_without_a_plan_there_is_nothing_to_watch(machine, found):
-    assert not Watcher(machine, PLAN_PATH).look()
+    assert not Watcher(machine, PLAN_PATH, LIMIT).look()
 
 
 def test_looks_follow_a_new_group_and_then_the_clock():

@@ -20,9 +20,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force impor
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import Applied, keep
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._recorded import MANIFEST, Recorded, host_at, sentences
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import MANIFEST, Recorded, host_at, sentences
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import Systemd
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 

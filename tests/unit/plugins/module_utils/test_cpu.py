@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import cpus as _cpus
 
 CPU = "/sys/devices/system/cpu"

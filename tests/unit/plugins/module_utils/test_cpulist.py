@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand, from_mask, normalize, to_mask
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, from_mask, normalize, to_mask
 
 LISTS = [
     ("", []),

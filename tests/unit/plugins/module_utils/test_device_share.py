@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching, tool
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import main, require_driver, restore, switch
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import Cards, Refusal, ShareTool, refusal, states
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 
 SIMULATOR = pathlib.Path(__file__).parents[3] / "simulator" / "npu_smi.py"
@@ -365,7 +365,9 @@ def test_leaving_recovery_alone_warns_before_its_file_is_damaged_and_afterwards(
     host.switch(True, recover=True)
     report = host.switch(False, 0)
     assert report.recover is None
-    assert report.warnings == ["recording this change will damage /etc/device_share.cfg: set recover to on, which records anew, or to off"]
+    assert report.warnings == [
+        "recording this change will damage /etc/device_share.cfg: set recover to on, which records it again, or to off"
+    ]
     report = host.switch(True, 0)
     assert "the driver restores nothing from it" in report.warnings[0]
 

@@ -9,11 +9,11 @@ import json
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed
-from ansible_collections.npu.affinity.plugins.module_utils._diffs import diffs
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
-from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION as VERSION_OF_OURS
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION as VERSION_OF_OURS
 
 OURS = "# Managed by npu.affinity: changes are overwritten.\n"
 UNIT = "/etc/systemd/system/npu-0.slice"
@@ -105,7 +105,7 @@ def test_many_files_that_go_with_their_folder_are_one_line():
 
 VERSION = 'VERSION = "%s"\n'
 NEW = OURS + VERSION % VERSION_OF_OURS
-FORMER = {"%s/%s" % (_installed.FORMER, name): (file(OURS), file(None)) for name in ("__init__.py", "_irq/binding.py")}
+FORMER = {"%s/%s" % (installed.FORMER, name): (file(OURS), file(None)) for name in ("__init__.py", "_irq/binding.py")}
 PROGRAMS = {
     "new": (None, NEW, ["+ %s: none -> version " + VERSION_OF_OURS]),
     "another version": (OURS + VERSION % "0.0.9", NEW, ["~ %s: version 0.0.9 -> version " + VERSION_OF_OURS]),
@@ -116,12 +116,12 @@ PROGRAMS = {
 
 @pytest.mark.parametrize(("before", "after", "lines"), PROGRAMS.values(), ids=list(PROGRAMS))
 def test_the_host_code_is_one_line(before, after, lines):
-    changes = {_installed.ARCHIVE: (file(before), file(after))}
-    assert told(diffs.Diff().add_files(changes)) == [line % _installed.ARCHIVE for line in lines]
+    changes = {installed.ARCHIVE: (file(before), file(after))}
+    assert told(diffs.Diff().add_files(changes)) == [line % installed.ARCHIVE for line in lines]
 
 
 def test_the_files_of_an_earlier_layout_are_one_line():
-    assert told(diffs.Diff().add_files(FORMER)) == ["- 2 files of an earlier version in " + _installed.FORMER]
+    assert told(diffs.Diff().add_files(FORMER)) == ["- 2 files of an earlier version in " + installed.FORMER]
 
 
 def entry(number, pool, **others):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift import causes
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES, code_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.files import differing_lines
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CAUSES, KINDS, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 
 
 def said(cause):
@@ -158,7 +159,9 @@ SENTENCES = [
 def test_a_sentence_is_made_of_the_data_of_a_finding(given, expected, found, expected_cpus, found_cpus):
     drift = Findings()
     drift.differs(*given, STOPPED, FIRST, "npu-0.slice")
+    code = code_of(given[0], "manual change")
     assert result_of(drift.drift[0]) == {
+        "code": code,
         "kind": given[0],
         "object": given[1],
         "expected": expected,
@@ -171,7 +174,7 @@ def test_a_sentence_is_made_of_the_data_of_a_finding(given, expected, found, exp
         "unit": "npu-0.slice",
         "expected_cpus": expected_cpus,
         "found_cpus": found_cpus,
-        "sentence": "%s: expected %s, found %s; likely manual change: stopped by hand" % (given[1], expected, found),
+        "sentence": "%s: expected %s, found %s; likely manual change: stopped by hand [%s]" % (given[1], expected, found, code),
     }
 
 
@@ -186,3 +189,47 @@ DEVICES = [
 @pytest.mark.parametrize("entry, device, title", DEVICES)
 def test_whose_a_finding_is(entry, device, title):
     assert Device.of(entry) == device and Device.of(entry).title == title
+
+
+OF_FINDINGS = [
+    ("interrupts", "manual change", "NPU_IRQ_MOVED"),
+    ("workqueues", "manual change", "NPU_IRQ_MOVED"),
+    ("interrupts", "irqbalance", "NPU_IRQBALANCE_ACTIVE"),
+    ("threads", "fought over", "NPU_IRQ_FOUGHT_OVER"),
+    ("interrupts", "kernel", "NPU_IRQ_STUCK"),
+    ("interrupts", "in-process binding", "NPU_WORKER_BINDS_ITSELF"),
+    ("threads", "changed cpuset", "NPU_THREAD_MOVED"),
+    ("device_share", "driver reload", "NPU_DRIVER_RELOADED"),
+    ("device_share", "manual change", "NPU_DEVICE_SHARE_CHANGED"),
+    ("device_share", "npu-smi", "NPU_SMI_SILENT"),
+    ("files", "manual change", "NPU_FILE_CHANGED"),
+    ("units", "manual change", "NPU_UNIT_CHANGED"),
+    ("units", "failed unit", "NPU_UNIT_FAILED"),
+    ("npus", "lost card", "NPU_CARD_LOST"),
+    ("npus", "new card", "NPU_CARD_NEW"),
+    ("cpus", "offline CPU", "NPU_CPU_OFFLINE"),
+    ("cpusets", "changed cpuset", "NPU_CPUSET_CHANGED"),
+    ("services", "not restarted", "NPU_NOT_RESTARTED"),
+    ("services", "manual change", "NPU_SERVICE_CHANGED"),
+    ("processes", "changed cpuset", "NPU_SERVICE_CHANGED"),
+    ("tuning", "manual change", "NPU_TUNING_CHANGED"),
+    ("hugepages", "memory shortage", "NPU_HUGEPAGES_SHORT"),
+    ("hugepages", "manual change", "NPU_HUGEPAGES_CHANGED"),
+    ("plan", "never bound", "NPU_NEVER_BOUND"),
+    ("plan", "manual change", "NPU_PLAN_CHANGED"),
+    ("plan", "changed settings", "NPU_SETTINGS_CHANGED"),
+]
+
+
+@pytest.mark.parametrize("kind, cause, code", OF_FINDINGS)
+def test_the_code_of_a_finding(kind, cause, code):
+    assert code_of(kind, cause) == code
+
+
+def test_every_kind_and_cause_has_exactly_one_code():
+    causes_of_codes = [cause for code in CODES.values() for cause in code.causes]
+    kinds_of_codes = [kind for code in CODES.values() for kind in code.kinds]
+    assert sorted(causes_of_codes) == sorted(set(CAUSES) - {"manual change", "changed cpuset"})
+    assert sorted(kinds_of_codes) == sorted(KINDS)
+    of_findings = {code_of(kind, cause) for kind in KINDS for cause in CAUSES}
+    assert of_findings == set(CODES) - {"NPU_PLAN_OUTDATED", "NPU_WORK_OUTSIDE_POOL"}

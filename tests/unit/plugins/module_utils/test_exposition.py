@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._metrics.exposition import Metric, text, value_of
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.exposition import Metric, text, value_of
 
 METRICS = (
     Metric("a_ratio", "gauge", "One\nof two \\ ways."),

@@ -11,10 +11,10 @@ import tempfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._history import difference
-from ansible_collections.npu.affinity.plugins.module_utils._history.choice import choose
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import FOLDER, Entry, readable
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.choice import choose
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import FOLDER, Entry, readable
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
 TIMES = {3: "2026-11-20T09:00:00Z", 4: "2026-11-21T10:30:00Z", 6: "2026-11-22T13:30:15Z"}
 ENTRIES = [Entry(number, time, "0.1.0", "bind", "", "", {}) for number, time in TIMES.items()]

@@ -19,7 +19,7 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Unreadable
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, atomic_write
 
 
@@ -158,6 +158,12 @@ def test_commands_speak_c_and_read_what_they_are_given():
     assert result.output == "C Y\n\nbad\n"
 
 
+@pytest.mark.parametrize("path", ["/nowhere", "", None])
+def test_commands_of_administrators_are_found_without_path(monkeypatch, path):
+    monkeypatch.setenv("PATH", path) if path is not None else monkeypatch.delenv("PATH")
+    assert Host().run(["chroot", "--version"]).rc == 0
+
+
 def test_a_hanging_command_is_killed_with_its_children():
     start = time.monotonic()
     program = "import subprocess, sys; subprocess.call([sys.executable, '-c', 'import time; time.sleep(60)'])"
@@ -247,7 +253,7 @@ WITHOUT_END = [
 ]
 MEASURED = """
 import resource, sys
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     Host(timeout=20).run([sys.executable, "-c", sys.argv[1]])

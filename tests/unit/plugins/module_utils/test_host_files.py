@@ -9,12 +9,14 @@ import posixpath
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.step import HostSettings
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, Transaction, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Transaction, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 
 MARK = "# Managed by npu.affinity: changes are overwritten.\n"
 UNITS = "/etc/systemd/system"
@@ -92,7 +94,7 @@ def test_a_failed_write_puts_every_file_back(tmp_path):
     apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))]))
     rules = a_file("/etc/udev/rules.d/90.rules", MARK + "no text at all: \ud800")
     request = Request(files=[a_file(SLICE, slice_text("4-7")), a_file(UNITS + "/new.slice", MARK), rules])
-    with pytest.raises(ValueError, match="All files were put back as they were"):
+    with pytest.raises(ValueError, match="All files were restored"):
         apply(host, request)
     assert texts(tmp_path) == {SLICE: slice_text("0-3")}
 
@@ -150,7 +152,7 @@ def test_units_of_a_tree_are_enabled_without_systemctl_too_and_again_when_their_
     assert os.readlink(str(link)) == unit
     (tmp_path / UNITS[1:] / "blocked.target.wants").write_text("no folder")
     other = a_file(UNITS + "/other.timer", MARK + "[Install]\nWantedBy=blocked.target\n")
-    with pytest.raises(ValueError, match="All files were put back as they were"):
+    with pytest.raises(ValueError, match="All files were restored"):
         apply(host, Request(files=[other], enabled=["other.timer"], owned=[unit]))
     assert os.readlink(str(link)) == unit
     apply(host, Request(owned=[unit]))
@@ -287,7 +289,7 @@ def test_a_live_host_is_reloaded_once_and_read_back(tmp_path):
 def test_cpus_that_the_kernel_does_not_grant_undo_the_change(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     apply(host, live_request("0-3"))
-    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 90-91 and has 0-7. All files were put back"):
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 90-91 and has 0-7. All files were restored"):
         apply(host, live_request("90-91"))
     assert host.read(SLICE) + "\n" == slice_text("0-3")
     assert host.read("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective") == "0-3"

@@ -16,10 +16,11 @@ pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 
 SLICES = ("npu-0.slice", "npu-1.slice")
 SYSTEM = "system.slice"

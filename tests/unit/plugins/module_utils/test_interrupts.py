@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import (
     Interrupt,
     Thread,
@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts im
     Workqueue,
     interrupt_names,
     kernel_threads,
-    vectors,
+    requested,
 )
 
 PCI = "0000:c1:00.0"
@@ -57,7 +57,7 @@ def test_an_interrupts_name_is_found_behind_any_number_of_counts(tmp_path, words
 def test_a_host_without_interrupts_has_none(tmp_path):
     host = Host(str(tmp_path))
     assert interrupt_names(host) == {}
-    assert vectors(host, PCI) == []
+    assert requested(host, PCI, interrupt_names(host)) == []
 
 
 def function(root, irqs, folders=False):
@@ -71,13 +71,9 @@ def test_the_vectors_of_a_function_are_those_that_are_its_own_and_requested(tmp_
     rows = [(99, "sq_send_trigger_irq"), (100, "cq_update_irq"), (500, "sq_send_trigger_irq")]
     table = ["  CPU0  CPU1"] + ["%d: 0 0  ITS-MSI %d Edge  %s" % (irq, irq, name) for irq, name in rows]
     write(tmp_path, "/proc/interrupts", "\n".join(table))
-    write(tmp_path, "/proc/irq/99/smp_affinity_list", "0-1\n")
-    write(tmp_path, "/proc/irq/99/effective_affinity_list", "1\n")
-    write(tmp_path, "/proc/irq/100/smp_affinity_list", "0\n")
-    assert vectors(Host(str(tmp_path)), PCI) == [
-        Vector(99, "sq_send_trigger_irq", 1, "0-1", "1"),
-        Vector(100, "cq_update_irq", 2, "0", None),
-    ]
+    host = Host(str(tmp_path))
+    found = requested(host, PCI, interrupt_names(host))
+    assert found == [Vector(99, "sq_send_trigger_irq", 1), Vector(100, "cq_update_irq", 2)]
 
 
 def test_setting_an_interrupt_in_a_tree_lets_the_derived_files_follow_as_the_kernel_would(tmp_path):

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import affinity as _affinity
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import (
@@ -189,7 +189,7 @@ def test_irq_cpus_come_first_and_the_pool_stands_in(online, role, sq, cq):
     cpus = set(_affinity.expand(online))
     entry = npu(pool="4-9", irq=role)
     assert choices(entry, cpus) == {SQ: sq, CQ: cq}
-    found = [Vector(irq, name, irq, None, None) for irq, name in enumerate(["trs-mbox-0-0", SQ, CQ, CQ, "func_cq_irq"])]
+    found = [Vector(irq, name, irq) for irq, name in enumerate(["trs-mbox-0-0", SQ, CQ, CQ, "func_cq_irq"])]
     assert wanted(entry, found, cpus) == {1: sq, 2: cq, 3: cq}
 
 
@@ -205,7 +205,7 @@ TURNS = [
 
 @pytest.mark.parametrize("online, role, sq, cqs", TURNS)
 def test_cqs_take_turns_on_all_irq_cpus_but_the_first(online, role, sq, cqs):
-    found = [Vector(irq, name, irq, None, None) for irq, name in enumerate([SQ] + [CQ] * len(cqs), 70)]
+    found = [Vector(irq, name, irq) for irq, name in enumerate([SQ] + [CQ] * len(cqs), 70)]
     orders = wanted(npu(pool="4-9", irq=role), found, set(_affinity.expand(online)))
     assert [orders[irq][0] for irq in range(70, 78)] == [sq] + cqs
     assert {tuple(sorted(order)) for order in orders.values()} == {tuple(sorted(set(range(4, 10)) & set(_affinity.expand(online))))}
@@ -481,7 +481,7 @@ SHARES = [
 
 @pytest.mark.parametrize("npus, names, expected", [case[1:] for case in SHARES], ids=[case[0] for case in SHARES])
 def test_the_vectors_of_a_function_are_shared_out_among_its_npus(npus, names, expected):
-    found = [Vector(100 + index, name, index, None, None) for index, name in enumerate(names) if name]
+    found = [Vector(100 + index, name, index) for index, name in enumerate(names) if name]
     shares = share_out(npus, found)
     assert [share[0]["id"] for share in shares] == [entry["id"] for entry in npus]
     assert [(number, [vector.ordinal for vector in own]) for _npu, number, own in shares] == expected

@@ -16,7 +16,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
 cpus = st.sets(st.integers(0, 15), min_size=2)
 MAILBOXES = {FIRST: "trs-mbox-7-0", SECOND: "trs-mbox-8-0"}

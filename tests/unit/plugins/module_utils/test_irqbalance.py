@@ -13,7 +13,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbala
     DROP_IN,
     POLICY,
     irqbalance,
-    label,
     until_first_pass,
 )
 
@@ -161,24 +160,6 @@ def test_what_selinux_lets_irqbalance_run(tree, story, files, place, words):
     found = irqbalance(tree.write(files))
     assert found["policy_place"] == place, story
     assert words in found["refusal"] and bool(words) == bool(found["refusal"]), story
-
-
-def test_a_script_in_the_place_that_selinux_knows_gets_its_label(tree):
-    class Labelling(type(tree.host)):
-        calls = []
-
-        def run(self, argv, stdin="", timeout=None):
-            self.calls.append(argv)
-            return type("Result", (), {"argv": argv, "rc": len(self.calls) - 1, "output": "no such file\n"})
-
-    host = Labelling(tree.root)
-    tree.write({CONFINED_POLICY: "#!/bin/sh", "/sys/fs/selinux/enforce": "1"})
-    label(host, [POLICY, CONFINED_POLICY])
-    assert host.calls == [["restorecon", "/usr/libexec/irqbalance", CONFINED_POLICY]]
-    with pytest.raises(ValueError, match="ended with status 1: no such file"):
-        label(host, [CONFINED_POLICY])
-    label(host, [POLICY])
-    assert len(host.calls) == 2
 
 
 TICKS = os.sysconf("SC_CLK_TCK")

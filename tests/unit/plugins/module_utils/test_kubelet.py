@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import facts, state_file
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet.settings import CONFIG, ROOT_FOLDER
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import facts, state_file
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.settings import CONFIG, ROOT_FOLDER
 
 STATE = ROOT_FOLDER + "/" + state_file.FILE
 

@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _unbind
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in as _drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 
@@ -110,7 +110,7 @@ def test_a_kubelet_that_was_not_started_since_is_pending_as_well(tree):
             "cpuManagerPolicy of %s would not count: a flag of the kubelet or a later drop-in says none" % PATH,
         ),
         ({FOLDER + "/90-last.conf": "reservedSystemCPUs: '7'"}, "reservedSystemCPUs of %s would not count" % PATH),
-        ({PATH: "cpuManagerPolicy: none"}, "is not ours"),
+        ({PATH: "cpuManagerPolicy: none"}, "is not managed by npu.affinity"),
     ],
 )
 def test_a_drop_in_that_would_not_count_is_refused(tree, files, words):
@@ -188,14 +188,14 @@ def test_a_kubelet_that_does_not_run_is_not_started(tree, live):
 def test_unbind_leaves_a_drop_in_that_kubelet_runs_with_and_says_so(tree):
     host = tree.write(HOST)
     _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
-    report = _unbind.unbind(host)
+    report = unbind.unbind(host)
     assert report.kept == {"kubelet"} and host.exists(PATH)
     assert "unbind with npu_affinity_kubelet_restart: true" in report.warnings[0]
     _drop_in.apply(host, _drop_in.look(host, PATH, None))
-    assert not _unbind.unbind(host).bound
+    assert not unbind.unbind(host).bound
 
 
 def test_a_strange_section_of_previous_json_stops_unbind(tree):
     tree.write({previous.PATH: json.dumps({"kubelet": {"path": "relative", "folders": []}})})
     with pytest.raises(ValueError, match="section 'kubelet' cannot be restored"):
-        _unbind.unbind(tree.host)
+        unbind.unbind(tree.host)

@@ -13,10 +13,10 @@ from test_host_files import ModelledSystemd
 from test_kubelet_config import HOST, NONE, PATH, STATE, TEXT
 from test_unbind import Killed, Steps
 
-from ansible_collections.npu.affinity.plugins.module_utils import _unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._state import journal, previous
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply as apply_files
 
 KUBELET = "kubelet.service"
@@ -55,7 +55,7 @@ NEXT = [
     ("the same again", change),
     ("back to none", lambda node: change(node, None)),
     ("a bind that leaves the kubelet alone", lambda node: apply_files(node, Request())),
-    ("unbind", _unbind.unbind),
+    ("unbind", unbind.unbind),
 ]
 
 
@@ -104,9 +104,9 @@ def test_a_kubelet_that_does_not_start_is_said_and_its_note_stays(tmp_path):
     start, node.interrupt = node.interrupt, fail
     report = apply_files(node, Request())
     assert "kubelet.service was stopped by a run that ended too early, and does not start" in report.not_started[0]
-    undone = _unbind.unbind(node)
+    undone = unbind.unbind(node)
     assert "does not start" in undone.failed[0] and undone.kept == {journal.SECTION}
     node.interrupt = start
     assert apply_files(node, Request(), check=True).actions == ["start kubelet.service again"] and node.running == set()
-    assert not _unbind.unbind(node).failed and node.running == {KUBELET}
+    assert not unbind.unbind(node).failed and node.running == {KUBELET}
     assert not node.exists(previous.PATH)

@@ -10,10 +10,11 @@ import pytest
 from test_host_files import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
 from test_unbind import Machine, bind, snapshot
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Result
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.live_sets import _steps, _Unit
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 
 CHILD = "/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective"
 CONTROL = "/run/systemd/system.control"
@@ -67,7 +68,7 @@ def test_where_a_reload_applies_them_systemd_is_asked_nothing_more(tmp_path):
 
 
 def test_a_bind_that_fails_gives_the_running_slice_its_set_again(host):
-    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 5,90 and has 5. All files were put back"):
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 5,90 and has 5. All files were restored"):
         apply(host, live_request("5,90"))
     assert host.read(SLICE) + "\n" == slice_text("0-3")
     assert host.read(CHILD) == "0-3"
@@ -103,7 +104,7 @@ def test_a_set_property_that_fails_leaves_no_drop_in(host):
     run = host.run
     refused = [Result(["systemctl", "set-property"], 1, "Failed to set unit properties: Access denied")]
     host.run = lambda argv, *rest: refused.pop() if argv[1] == "set-property" and refused else run(argv, *rest)
-    with pytest.raises(ValueError, match="Access denied. All files were put back"):
+    with pytest.raises(ValueError, match="Access denied. All files were restored"):
         apply(host, live_request("4-5"))
     assert host.read(CHILD) == "0-3"
     assert not host.exists(CONTROL)

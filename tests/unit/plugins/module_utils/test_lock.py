@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import Bu
 
 HOLDER = """
 import sys
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 with changing(Host(sys.argv[1]), "npu_affinity irq"):
     print("held", flush=True)
@@ -28,7 +28,7 @@ with changing(Host(sys.argv[1]), "npu_affinity irq"):
 COUNTER = """
 import sys
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 for number in range(20):
     with changing(Host(sys.argv[1]), "counter"):
@@ -152,3 +152,18 @@ def test_a_place_that_cannot_be_written_is_said(tree):
     tree.write({"/run": "no folder"})
     with pytest.raises(ValueError, match=r"/run/npu-affinity.lock cannot be written \(.*\); run as root"), changing(tree.host, "a"):
         pytest.fail("there is no place for a lock")
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["device_share", "host_files", "irq_affinity", "kubelet_config", "process_affinity", "unbind", "vnpu_layout"],
+)
+def test_modules_that_change_a_host_know_what_any_feature_has_recorded(tmp_path, module):
+    pytest.importorskip("ansible")
+    top = "ansible_collections.npu.affinity.plugins"
+    (tmp_path / "etc/npu-affinity").mkdir(parents=True)
+    (tmp_path / "etc/npu-affinity/previous.json").write_text('{"tuning": {"/proc/sys/kernel/numa_balancing": "1"}, "metrics": []}')
+    read = f"import {top}.modules.{module}\nfrom {top}.module_utils._host.host import Host\n"
+    read += f"from {top}.module_utils._state import previous\nprint(*sorted(previous.recorded(Host({str(tmp_path)!r}))))"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)
+    assert done.stdout == "metrics tuning\n", done.stderr

@@ -12,9 +12,9 @@ import struct
 import pytest
 from test_host_files import ModelledSystemd
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import SOCKET, log_change
-from ansible_collections.npu.affinity.plugins.module_utils._version import VERSION
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import time
 import pytest
 from workers import npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure import counters
 from ansible_collections.npu.affinity.plugins.module_utils._measure.counters import busy, grown, interrupts, perf_migrations, runs
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS, measure

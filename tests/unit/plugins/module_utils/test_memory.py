@@ -15,7 +15,7 @@ import sys
 import pytest
 from workers import npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import (
     PROGRESS,

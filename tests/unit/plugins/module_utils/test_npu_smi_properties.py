@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_npu_smi import A2, A3, A5, DUO, OLD_310, TEMPLATES
 
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvidia_smi
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 
 PARSERS = [getattr(_npu_smi, name) for name in _npu_smi.__all__ if name.startswith("parse_")]

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _outside
+from ansible_collections.npu.affinity.plugins.module_utils._base import outside
 
 SHOWN = [
     ("VLLM::Worker_TP0", "VLLM::Worker_TP0"),
@@ -26,20 +26,20 @@ SHOWN = [
 
 @pytest.mark.parametrize("text, shown", SHOWN)
 def test_a_text_is_shown_as_one_line_without_control_characters(text, shown):
-    assert _outside.shown(text) == shown == _outside.shown(shown)
+    assert outside.shown(text) == shown == outside.shown(shown)
     shown.encode("utf-8")
 
 
 def test_lines_and_data_keep_their_line_breaks_only():
-    assert _outside.shown_lines("a\n\tb\r\x1b") == "a\n\tb\\r\\x1b"
+    assert outside.shown_lines("a\n\tb\r\x1b") == "a\n\tb\\r\\x1b"
     data = {"na\x1bme": ["\x1b", ("\u202e", 1, None, True)]}
-    assert _outside.shown_data(data) == {"na\\x1bme": ["\\x1b", ["\\u202e", 1, None, True]]}
+    assert outside.shown_data(data) == {"na\\x1bme": ["\\x1b", ["\\u202e", 1, None, True]]}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100000, '{"a": NaN}', "[Infinity]", "\ufeff{}"])
 def test_what_is_not_json_is_a_value_error(text):
     with pytest.raises(ValueError, match="."):
-        _outside.json_of(text)
+        outside.json_of(text)
 
 
 SHAPE = {"files": [{"path": str, "mode?": str}], "live": {str: dict}, "count": (int, type(None)), "on?": bool}
@@ -57,7 +57,7 @@ BAD = [
 
 @pytest.mark.parametrize("value, sentence", BAD)
 def test_another_shape_is_named(value, sentence):
-    _outside.require_shape(GOOD, SHAPE, "it")
+    outside.require_shape(GOOD, SHAPE, "it")
     with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
-        _outside.require_shape(value, SHAPE, "it")
+        outside.require_shape(value, SHAPE, "it")
     assert len(str(caught.value)) < 100

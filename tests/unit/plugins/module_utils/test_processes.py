@@ -14,8 +14,8 @@ import sys
 import pytest
 from workers import RealWorker, allowed, npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import placing
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import cpus_of_roles, lines, place, put_back, role_of
 

@@ -11,11 +11,14 @@ import sys
 import pytest
 from test_host_files import MARK, UNITS, ModelledSystemd, a_file
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _programs, _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.module_utils._state import executables
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 
 UNIT = UNITS + "/npu-affinity-irq.service"
 TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"
@@ -25,7 +28,8 @@ class Running(ModelledSystemd):
     """A running machine in a folder that starts programs for real."""
 
     def run(self, argv, stdin="", timeout=None):
-        return Host().run(argv) if argv[0] == "env" else ModelledSystemd.run(self, argv, stdin, timeout)
+        starts = argv[0] == "env" or argv[0].startswith(self.root)
+        return Host().run(argv) if starts else ModelledSystemd.run(self, argv, stdin, timeout)
 
     def install(self, interpreter, text=None):
         """Put an interpreter into the folder: a link, or a text."""
@@ -39,7 +43,7 @@ class Running(ModelledSystemd):
 
 
 def bind(host, interpreter):
-    return apply(host, Request(files=[_runtime.archive_file(), a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
+    return apply(host, Request(files=[runtime.archive_file(), a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
 
 
 def test_a_program_that_runs_is_no_matter(tmp_path):
@@ -47,7 +51,7 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
     host.install("/usr/bin/python3")
     report = bind(host, "/usr/bin/python3")
     assert (report.changed, report.untried) == (True, [])
-    assert host.names(_installed.LIBRARY) == ["npu_affinity.zip"]
+    assert host.names(installed.LIBRARY) == ["npu_affinity.zip"]
 
 
 def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
@@ -91,9 +95,9 @@ def test_files_of_others_may_name_what_they_like(tmp_path):
 def test_an_interpreter_that_cannot_run_them_leaves_everything_as_it_was(tmp_path, text, word):
     host = Running(str(tmp_path))
     host.install("/usr/bin/python3", text)
-    with pytest.raises(ValueError, match="npu-affinity-irq.service could not run: .*%s.*All files were put back" % word):
+    with pytest.raises(ValueError, match="npu-affinity-irq.service could not run: .*%s.*All files were restored" % word):
         bind(host, "/usr/bin/python3")
-    assert not host.exists(UNIT) and not host.exists(_installed.ARCHIVE) and not host.exists(UNITS + "/multi-user.target.wants")
+    assert not host.exists(UNIT) and not host.exists(installed.ARCHIVE) and not host.exists(UNITS + "/multi-user.target.wants")
 
 
 def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):
@@ -145,9 +149,26 @@ def test_a_running_machine_is_asked_for_its_programs(tmp_path):
     host.install("/bin/systemctl")
     path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
     try:
-        assert _programs.programs(host) == {"python3": sys.executable, "systemctl": "/bin/systemctl"}
+        assert executables.programs(host) == {"python3": sys.executable, "systemctl": "/bin/systemctl"}
         os.unlink(host.path("/bin/systemctl"))
-        assert _programs.programs(host) == {"python3": sys.executable, "systemctl": None}
+        assert executables.programs(host) == {"python3": sys.executable, "systemctl": None}
     finally:
         os.environ["PATH"] = path
-    assert _programs.programs(Host(str(tmp_path))) == {}, "an image can get them later"
+    assert executables.programs(Host(str(tmp_path))) == {}, "an image can get them later"
+
+
+TOO_OLD = "#!/bin/sh\nexit 1\n"
+"""A Python older than 3.7, as hosts have whose modules run on another one, does not take the expression for its version as true."""
+
+
+@pytest.mark.parametrize("text, taken", [(None, "/usr/bin/python3"), (TOO_OLD, sys.executable), ("#!/nowhere\n", sys.executable)])
+def test_units_get_the_modules_python_where_python3_is_too_old(tmp_path, text, taken):
+    host = Running(str(tmp_path))
+    host.install("/usr/bin/python3", text)
+    assert executables.programs(host)["python3"] == taken
+
+
+def test_a_python3_that_is_another_one_and_new_enough_is_taken(tmp_path):
+    host = Running(str(tmp_path))
+    host.install("/usr/bin/python3", '#!/bin/sh\nexec %s "$@"\n' % sys.executable)
+    assert executables.programs(host)["python3"] == "/usr/bin/python3"

@@ -12,7 +12,7 @@ import pytest
 from test_irq import CQ, FIRST, PLAN_OF_TWO, SECOND, Kernel, add_device, add_function, affinity, names_of
 from test_verify import lines
 
-from ansible_collections.npu.affinity.plugins.module_utils import _unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding, rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
@@ -23,7 +23,9 @@ MINUTES = 60
 UNIT = "/etc/systemd/system/"
 GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
 CQS = range(2754, 2770)
-LEFT = "was bound 4 times within an hour, moved again each time, and is left alone since 2026-11-22 09:46 UTC; who moves it is "
+LEFT = (
+    "was bound 4 times within an hour, moved again each time, and is left alone since 2026-11-22 09:46 UTC; the program that moves it is "
+)
 SCRIPT = "#!/bin/sh\necho 3 > /proc/irq/$1/smp_affinity\n"
 
 
@@ -183,7 +185,7 @@ def test_verify_says_that_it_is_fought_over_and_by_whom(host):
     (said,) = lines(verify(host, Wanted())[1])
     assert said.startswith("NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2769); fought over: it was bound 4 times within an hour, ")
     assert said.endswith(
-        "who moves it is likely irqbalance: it runs, and nothing tells it to leave the NPUs alone; bind when that is settled"
+        "the program that moves it is likely irqbalance: it runs, and nothing tells it to leave the NPUs alone; bind when that is settled"
     )
 
 
@@ -199,14 +201,14 @@ def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
     fight(host, 6)
     stops = [values for values in logged if values[0] == "stop"]
     ((action, author, what, changes, reason),) = stops
-    assert (action, author, what, reason) == ("stop", binding.PROGRAM, "16 objects are put back no more", UNKNOWN)
+    assert (action, author, what, reason) == ("stop", binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)
     (change,) = changes
     assert change.startswith("NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT))
 
 
 def test_unbind_takes_the_counts_away(host):
     fight(host, 6)
-    _unbind.unbind(host)
+    unbind.unbind(host)
     assert not host.exists("/run/npu-affinity")
 
 

@@ -16,11 +16,13 @@ import zipfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed, _main, _runtime
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.module_utils._command import main
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, is_ours
 
-FOLDER = pathlib.Path(_runtime.__file__).parent
+FOLDER = pathlib.Path(runtime.__file__).parents[1]
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
 MADE = {"__init__.py", "__main__.py"}
 
@@ -37,13 +39,13 @@ def imported(name):
 
 
 def test_the_archive_has_the_programs_and_all_that_they_import():
-    closure, waiting = set(), ["_main.py"]
+    closure, waiting = set(), ["_command/main.py", "_base/zipped.py"]
     while waiting:
         name = waiting.pop()
         if name not in closure:
             closure.add(name)
             waiting += imported(name)
-    assert set(_runtime.sources()) == closure - {"_main.py"} | MADE
+    assert set(runtime.sources()) == closure | MADE
 
 
 def test_galaxy_takes_the_names_of_all_files():
@@ -52,25 +54,25 @@ def test_galaxy_takes_the_names_of_all_files():
 
 
 def test_ansible_sends_the_programs_with_whatever_installs_them():
-    assert "_main.py" in imported("_runtime.py")
+    assert "_command/main.py" in imported("_apply/runtime.py")
 
 
 def test_every_source_compiles_and_the_archive_names_its_owner_first():
-    for name, source in _runtime.sources().items():
+    for name, source in runtime.sources().items():
         compile(source, name, "exec")
-    assert is_ours(_runtime.archive_file()["content"])
+    assert is_ours(runtime.archive_file()["content"])
 
 
 def test_the_archive_has_the_version_of_the_collection():
     (version,) = (line.split()[1] for line in (FOLDER.parents[1] / "galaxy.yml").read_text().splitlines() if line.startswith("version:"))
-    assert _runtime.VERSION == _installed.installed_version(_runtime.archive_file()["content"]) == version
-    assert _installed.installed_version(None) is None and _installed.installed_version("# of old\n") is None
+    assert runtime.VERSION == installed.installed_version(runtime.archive_file()["content"]) == version
+    assert installed.installed_version(None) is None and installed.installed_version("# of old\n") is None
 
 
 def install(folder):
     (folder / "lib").mkdir()
     archive = folder / "lib/npu_affinity.zip"
-    archive.write_bytes(_runtime.archive())
+    archive.write_bytes(runtime.archive())
     return dict(os.environ, PYTHONPATH=str(archive), PYTHONDONTWRITEBYTECODE="1")
 
 
@@ -81,11 +83,13 @@ ANSWERS = {
     "threads": "no thread is placed",
     "metrics": "no metrics are written",
     "tuning": "",
+    "hugepages": "",
+    "nic": "",
     "command": "not bound",
 }
 
 
-@pytest.mark.parametrize("program", sorted(_main.PROGRAMS))
+@pytest.mark.parametrize("program", sorted(main.PROGRAMS))
 def test_programs_run_without_ansible_and_leave_nothing_behind(tmp_path, program):
     environment = install(tmp_path)
     (tmp_path / "host").mkdir()
@@ -99,8 +103,11 @@ def test_programs_run_without_ansible_and_leave_nothing_behind(tmp_path, program
 
 @pytest.mark.parametrize("words", [[], ["irqs"], ["--help"]])
 def test_an_unknown_program_lists_the_known_ones(capsys, words):
-    assert _main.main(words) == 2
-    assert capsys.readouterr().err == "usage: python3 -m npu_affinity adopt|command|device_share|irq|metrics|threads|tuning [--help]\n"
+    assert main.main(words) == 2
+    assert (
+        capsys.readouterr().err
+        == "usage: python3 -m npu_affinity adopt|command|device_share|hugepages|irq|metrics|nic|threads|tuning [--help]\n"
+    )
 
 
 def loaded(tmp_path, code):
@@ -138,18 +145,64 @@ def test_the_same_bytes_come_out_of_the_archive_that_ansible_sends(tmp_path):
         parts = PACKAGE.split("/")
         for depth in range(1, len(parts)):
             file.writestr("/".join(parts[:depth]) + "/__init__.py", "")
-        for name in ["_runtime.py", "_main.py", "_module/__init__.py", *set(_runtime.sources()) - {"__main__.py"}]:
+        for name in ["_apply/__init__.py", "_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]:
             file.writestr("%s/%s" % (PACKAGE, name), (FOLDER / name).read_bytes())
-    code = "import hashlib; from %s._runtime import archive; print(hashlib.sha256(archive()).hexdigest())" % PACKAGE.replace("/", ".")
+    code = "import hashlib; from %s._apply.runtime import archive; print(hashlib.sha256(archive()).hexdigest())" % PACKAGE.replace("/", ".")
     environment = dict(os.environ, PYTHONPATH=str(payload))
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", stdout=subprocess.PIPE, check=True)
-    assert done.stdout.decode().strip() == hashlib.sha256(_runtime.archive()).hexdigest()
+    assert done.stdout.decode().strip() == hashlib.sha256(runtime.archive()).hexdigest()
 
 
 def test_the_archive_survives_being_read_and_written_as_text(tmp_path):
     host = Host(str(tmp_path))
-    content = _runtime.archive_file()["content"]
-    FileState(content, 0o644).put(host, _installed.ARCHIVE)
-    assert FileState.of(host, _installed.ARCHIVE).text == content
-    with open(host.path(_installed.ARCHIVE), "rb") as file:
+    content = runtime.archive_file()["content"]
+    FileState(content, 0o644).put(host, installed.ARCHIVE)
+    assert FileState.of(host, installed.ARCHIVE).text == content
+    with open(host.path(installed.ARCHIVE), "rb") as file:
         assert zipfile.ZipFile(io.BytesIO(file.read())).testzip() is None
+
+
+COUNTING = """
+import collections, sys
+compiled = collections.Counter()
+def note(event, arguments):
+    if event == "compile" and arguments[1]:
+        compiled[str(arguments[1])] += 1
+sys.addaudithook(note)
+import {module}
+twice = [name for name, times in compiled.items() if "{folder}" in name and times > 1]
+print(len([name for name in compiled if "{folder}" in name]), *twice)
+"""
+
+
+def compiled(archive, module, folder):
+    """Return how many sources of a folder in an archive Python compiled to import a module, and the names of those it compiled twice."""
+    command = [sys.executable, "-c", COUNTING.format(module=module, folder=folder)]
+    environment = dict(os.environ, PYTHONPATH=str(archive))
+    count, *twice = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    return int(count), [pathlib.PurePath(name).name for name in twice]
+
+
+AUDITED = pytest.mark.skipif(sys.version_info < (3, 8), reason="Python says what it compiles since 3.8")
+
+
+@AUDITED
+def test_the_installed_archive_compiles_each_source_once(tmp_path):
+    install(tmp_path)
+    count, twice = compiled(tmp_path / "lib/npu_affinity.zip", "npu_affinity._command.program", "npu_affinity.zip/npu_affinity/")
+    assert count > 10 and set(twice) <= {"__init__.py", "zipped.py"}
+
+
+@AUDITED
+def test_what_ansible_sends_compiles_each_source_once(tmp_path):
+    archive = tmp_path / "payload.zip"
+    with zipfile.ZipFile(archive, "w") as members:
+        for path in FOLDER.parent.rglob("*.py"):
+            if path.parts[len(FOLDER.parts) - 1] in ("module_utils", "modules"):
+                members.write(path, "ansible_collections/npu/affinity/plugins/%s" % path.relative_to(FOLDER.parent))
+        for parent in pathlib.PurePath(PACKAGE).parents:
+            members.writestr("%s/__init__.py" % parent, "")
+        members.writestr(PACKAGE.replace("module_utils", "modules") + "/__init__.py", "")
+    count, twice = compiled(archive, PACKAGE.replace("/", ".").replace("module_utils", "modules.topology_facts"), "/_")
+    assert count > 50
+    assert [name for name in twice if name != "__init__.py"] == ["exits.py", "zipped.py", "outside.py"]

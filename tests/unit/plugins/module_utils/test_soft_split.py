@@ -124,7 +124,7 @@ def test_a_container_stands_still_without_its_limiter(tree):
     assert (entry["object"], entry["expected"], entry["found"], entry["unit"]) == (
         "limiter of vNPU a",
         "a process of " + UNIT,
-        "none beside process 4711 python",
+        "none next to process 4711 python",
         UNIT,
     )
     assert "the container stands still: 'systemctl start %s'" % UNIT in entry["remark"]

@@ -10,7 +10,7 @@ import os
 import pytest
 from workers import RealWorker, npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import (
     cgroups,
     depth_of,

@@ -18,8 +18,8 @@ pytest.importorskip("yaml")
 generate = pytest.importorskip("tests.simulator.generate", reason="runs from the repository only")
 faults = pytest.importorskip("tests.simulator.faults")
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 
 MACHINES = sorted(path.stem for path in (generate.HERE / "machines").glob("*.yml"))
@@ -152,3 +152,8 @@ def test_silence(simulated):
     assert facts["npus"] == []
     assert facts["driver"]["version"] == "25.5.1"
     assert len([problem for problem in facts["problems"] if "did not answer within 1 s" in problem]) == 2
+
+
+def test_network_functions_have_their_distance_to_each_npu(simulated):
+    (found,) = gather(simulated("a2_8x24")[0])["nics"]
+    assert (found["name"], found["numa"], found["distances"]) == ("eth0", 0, {"10": "4-5", "20": "0-3,6-7"})

@@ -19,20 +19,23 @@ from test_host_files import MARK, UNITS, ModelledSystemd, a_file, slice_text
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning import host_settings
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu import layout
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._apply import switched_off
+from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import switched_off
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.module_utils._host import CommandError, Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path, unit_of
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import SwitchedOff, unbind
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 
 FUNCTION = "0000:c1:00.0"
 VENDOR_UNITS = "/usr/lib/systemd/system"
@@ -615,6 +618,9 @@ BROKEN = [
     ({"files": {UNITS + "/npu.slice": "text"}}, "section 'files' cannot be restored"),
     ({"files": {UNITS + "/npu.slice": {"content": "text", "mode": "rw"}}}, "section 'files' cannot be restored"),
     ({"device_share": {"chips": {"one": {}}}}, "section 'device_share' cannot be restored"),
+    ({"hugepages": {"2048": {"\u00b2": 4}}}, "section 'hugepages' cannot be restored"),
+    ({"hugepages": {"2048": {"1234567890": 4}}}, "section 'hugepages' cannot be restored"),
+    ({"hugepages": {"2048": {"0": -1}}}, "section 'hugepages' cannot be restored"),
     ({"folders": "/etc"}, "section 'folders' cannot be restored"),
     ({"irqbalance.service\n": {}}, "it is unknown"),
     ({"irqbalance.service": {"running": "yes"}}, "section 'irqbalance.service' cannot be restored"),
@@ -707,7 +713,7 @@ def test_a_tool_that_does_not_answer_holds_up_nothing_else(box):
     bind(box, share=True)
     box.box.faults(error=-8005)
     report = unbind(box)
-    assert "device share could not be put back" in report.failed[0] and "-8005" in report.failed[0]
+    assert "device share could not be restored" in report.failed[0] and "-8005" in report.failed[0]
     assert box.names("/etc/npu-affinity") == ["previous.json"]
     assert box.effective("npu-0.slice") == ("0-7", "0-1")
 
@@ -849,7 +855,7 @@ def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_s
     loaded = copy.deepcopy(machine.loaded)
     slices = ["npu.slice", "npu-0.slice", "npu-1.slice"]
     expected = [{"unit": "npu-0.slice", "cpus": "6-7"}]
-    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7 and has 0-3.*All files were put back"):
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7 and has 0-3.*All files were restored"):
         apply(machine, Request(files=FILES_OF_SLICES, enabled=["npu.slice"], started=slices, expected=expected))
     assert snapshot(machine.root) == before
     assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
@@ -901,7 +907,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_f
             break
         if steps.sentences and steps.sentences[0].startswith(previous.PATH):
             continue  # all is done but for the note that a run is under way
-        assert steps.sentences and "features that were to be switched off (irq, tuning, vnpu) were put back" in steps.sentences[0], (
+        assert steps.sentences and "features that were to be switched off (irq, tuning, vnpu) were restored" in steps.sentences[0], (
             "step %d" % last
         )
         assert "failed as well" not in steps.sentences[0], "step %d" % last
@@ -944,7 +950,7 @@ def test_a_removal_that_fails_leaves_what_it_would_have_disabled_enabled(machine
     bind(machine)
     before = snapshot(machine.root)
     gone = Request(owned=[UNITS + "/npu-affinity-irq.*"], expected=[{"unit": "npu-0.slice", "cpus": "6-7"}])
-    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were put back"):
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were restored"):
         apply(machine, gone)
     assert snapshot(machine.root) == before
 
@@ -959,7 +965,7 @@ def test_a_bind_that_fails_starts_again_what_it_stopped_and_what_it_restarted_ha
         restarted=[{"unit": IRQBALANCE, "files": [POLICY]}],
         expected=[{"unit": "npu-0.slice", "cpus": "6-7"}],
     )
-    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were put back"):
+    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were restored"):
         apply(machine, request)
     assert snapshot(machine.root) == before
     assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])

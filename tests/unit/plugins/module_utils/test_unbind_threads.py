@@ -12,10 +12,10 @@ import pytest
 from test_unbind import Killed, Steps
 from workers import Files, allowed, npu, process
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import PROGRESS
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS, place
-from ansible_collections.npu.affinity.plugins.module_utils._unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 
 PLAN = {"about": "Managed by npu.affinity", "npus": [npu(0, 0)]}
 OURS = {"about": "Managed by npu.affinity: changes are overwritten.", "patterns": {}, "processes": []}

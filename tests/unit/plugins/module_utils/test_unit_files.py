@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import differences, drop_ins, fragment, values
 
 ETC, RUN, USR = "/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/"

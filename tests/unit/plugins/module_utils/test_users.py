@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
 from ansible_collections.npu.affinity.plugins.module_utils._users.finding import users
@@ -269,9 +269,25 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
 
 
 NEXT = [
-    (user([N0], "9", engine="docker", container=ID, name="serve"), "docker update --cpuset-cpus 0-3 serve"),
+    (
+        user([N0], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
+        "docker update --cpuset-cpus 0-3 serve",
+    ),
     (user([N1, G0], "0"), "npu_affinity_services: [{unit: v.service, npus: [1, gpu-0]}]; bind, then systemctl restart v.service"),
     (user([N1], "0", kind="session", unit="session-3.scope"), "start it again: npu-affinity run npu-1 -- COMMAND"),
+    (
+        user([N0], "9", engine="podman", container=ID, kind="container"),  # Quadlet starts it as a part of its service
+        "npu_affinity_services: [{unit: v.service, npus: [0]}]; bind, then systemctl restart v.service",
+    ),
+    (
+        user([N0], "9", engine="podman", container=ID, kind="container", group=USER, unit="user@1.service"),
+        "npu_affinity_adopt: now; bind (a rootless container cannot start in npu-0.slice)",
+    ),
+    (
+        user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
+        "start it again with --cgroup-parent=gpu-0.slice",
+    ),
+    (user([N1], "0", kind="other", unit=None, group="/default/serve"), "start it again in npu-1.slice (filter npu.affinity.launch)"),
 ]
 
 

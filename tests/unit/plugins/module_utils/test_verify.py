@@ -14,15 +14,17 @@ from test_device_share import Box
 from test_host_files import MARK, UNITS, ModelledSystemd
 from test_irq import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
-from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, slice_path
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Request, apply
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 
 NPUS = [
     {"id": 0, "pci": FIRST, "pool": "24-35", "irq": "24-25", "mems": "1", "slice": "npu-0.slice"},
@@ -42,7 +44,7 @@ def slice_text(cpus, mems):
 FILES = [{"path": "%s/%s" % (UNITS, npu["slice"]), "content": slice_text(npu["pool"], npu["mems"])} for npu in NPUS]
 FILES.append({"path": TIMER, "content": MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"})
 OWNED = [UNITS + "/npu*.slice", UNITS + "/*.d/50-npu-affinity*.conf"]
-CODE = {"path": _installed.ARCHIVE, "content": MARK + 'VERSION = "1.0.0"\nsources\n'}
+CODE = {"path": installed.ARCHIVE, "content": MARK + 'VERSION = "1.0.0"\nsources\n'}
 WANTED = Wanted(files=[*FILES, CODE], owned=OWNED, enabled=["npu-affinity-irq.timer"])
 
 
@@ -263,8 +265,8 @@ CHANGES = [
     ),
     (
         "the host code was edited",
-        lambda host: edit(host, _installed.ARCHIVE, "sources", "others"),
-        _installed.ARCHIVE + ": version 1.0.0, not other content; manual change: changed by hand",
+        lambda host: edit(host, installed.ARCHIVE, "sources", "others"),
+        installed.ARCHIVE + ": version 1.0.0, not other content; manual change: changed by hand",
     ),
     (
         "the timer was disabled",

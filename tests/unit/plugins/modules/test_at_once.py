@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
@@ -79,7 +79,7 @@ def module(name, **arguments):
 
 
 def program(name, root, *arguments):
-    return [sys.executable, "-m", UTILS + "_main", name, "--root", str(root), *arguments], ""
+    return [sys.executable, "-m", UTILS + "_command.main", name, "--root", str(root), *arguments], ""
 
 
 def install_plan(root):

@@ -77,7 +77,7 @@ def content(root):
 def test_a_host_before_and_after_a_bind(look, root, request):
     first = look()
     assert (first["bound"], first["drift"], first["checked"]) == (False, [], {})
-    assert look(must_be_bound=True)["drift"][0]["sentence"].endswith("likely never bound: bind the host")
+    assert look(must_be_bound=True)["drift"][0]["sentence"].endswith("likely never bound: bind the host [NPU_NEVER_BOUND]")
     request.getfixturevalue("bound")
     before = content(root)
     result = look()
@@ -129,6 +129,7 @@ def test_a_changed_file_and_a_broken_plan(look, bound):
     (bound / SLICE[1:]).write_text(FILES[0]["content"].replace("0-15", "0-7"))
     (entry,) = look()["drift"]
     assert entry == {
+        "code": "NPU_FILE_CHANGED",
         "kind": "files",
         "object": SLICE,
         "expected": "AllowedCPUs=0-15",
@@ -141,7 +142,7 @@ def test_a_changed_file_and_a_broken_plan(look, bound):
         "device": "npu",
         "pci": "0000:c1:00.0",
         "unit": "npu-0.slice",
-        "sentence": SLICE + ": expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand",
+        "sentence": SLICE + ": expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand [NPU_FILE_CHANGED]",
     }
     (bound / "etc/npu-affinity/plan.json").write_text(json.dumps(PLAN)[:-1])
     broken, still_changed = look()["drift"]

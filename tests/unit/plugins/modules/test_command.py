@@ -17,12 +17,12 @@ import tempfile
 import pytest
 from test_desired_state import HISTORY, MACHINE, SETTINGS, simulator, state_of
 
-from ansible_collections.npu.affinity.plugins.module_utils import _runtime
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._command import running
 from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
 from ansible_collections.npu.affinity.plugins.module_utils._command.program import main, parser
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -135,19 +135,21 @@ def test_drifted_with_the_cause(run, host):
     edit(host)
     code, out, _err = run("status")
     assert (code, out.count("\n")) == (3, 1)
-    assert out.startswith("drifted: 1 of ") and "/etc/systemd/system/npu-0.slice (manual change); 'npu-affinity verify' says why" in out
+    assert out.startswith("drifted: 1 of ")
+    assert "/etc/systemd/system/npu-0.slice (manual change, NPU_FILE_CHANGED); 'npu-affinity verify' says why" in out
     code, out, _err = run("verify")
-    assert code == 3 and "expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand" in out
+    assert code == 3 and "expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand [NPU_FILE_CHANGED]" in out
     code, out, _err = run("verify", "--json")
     found = json.loads(out)
     assert (code, found["state"], found["bound"], found["last_change"]["author"]) == (3, "drifted", True, "bob")
-    assert [entry["object"] for entry in found["drift"]] == ["/etc/systemd/system/npu-0.slice"] and found["checked"]["files"]
+    assert [(entry["object"], entry["code"]) for entry in found["drift"]] == [("/etc/systemd/system/npu-0.slice", "NPU_FILE_CHANGED")]
+    assert found["checked"]["files"]
 
 
 def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
     for status in (host / "proc/4242/task").glob("*/status"):
         status.write_text(status.read_text().replace("Cpus_allowed_list:\t0-15", "Cpus_allowed_list:\t0-31"))
-    away = "1 NPU process runs outside its pool: python3.service (pid 4242, NPU 0) on CPUs 0-31, pool 0-15"
+    away = "1 NPU process runs outside its pool: python3.service (pid 4242, NPU 0) on CPUs 0-31, pool 0-15 [NPU_WORK_OUTSIDE_POOL]"
     assert run("status")[:2] == (6, f"bound, workloads not: {away}\n")
     code, out, _err = run("verify")
     assert code == 6 and out.splitlines()[1].startswith(
@@ -199,7 +201,7 @@ def test_pending_where_a_service_follows_at_its_next_start(run, monkeypatch):
         return compared(host, **options)._replace(findings=findings)
 
     monkeypatch.setattr(checking, "compare", found)
-    assert run("status")[:2] == (4, "pending: vllm@0.service (not restarted)\n")
+    assert run("status")[:2] == (4, "pending: vllm@0.service (not restarted, NPU_NOT_RESTARTED)\n")
 
 
 def test_not_bound(run, host):
@@ -423,7 +425,7 @@ REFUSED = {
     "a lost card before it": (
         "1",
         lambda host: (host / "sys/bus/pci/devices/0000:c1:00.0").unlink(),
-        "npu-smi counts on without it: bind again, so that it is known which one NPU 1 (0000:01:00.0) is now",
+        "npu-smi has renumbered the others: bind again to identify which one NPU 1 (0000:01:00.0) is now",
     ),
     "another cpuset": (
         "0",
@@ -482,5 +484,5 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--help"]
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
     assert "0" in completed("explain cpu 0", bound)
-    (text,) = [file["content"] for file in _runtime.files() if file["path"] == COMPLETION]
+    (text,) = [file["content"] for file in runtime.files() if file["path"] == COMPLETION]
     assert "/etc/systemd/system/{npu,gpu}-*.slice" in text

@@ -11,15 +11,17 @@ import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._history import entries  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._history.digest import digest  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 from tests.simulator.faults import set_faults  # noqa: E402
+from tests.unit.plugins.modules.states import a_state  # noqa: E402
 
 MACHINE = {
     "cpus": {"per_node": 16},
@@ -34,6 +36,7 @@ MACHINE = {
 PYTHON = "/usr/bin/python3"
 TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
 HISTORY = "/etc/npu-affinity/history"
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 SETTINGS = {
     "slices": {
         "enabled": True,
@@ -41,9 +44,9 @@ SETTINGS = {
         "services": [{"unit": "vllm@0.service", "npus": [0]}],
         "workloads": [],
         "visible_devices": True,
+        "environment": {},
         "vnpus": [],
         "vnpu_limiter": "",
-        "vnpu_shared_region": "/srv/region",
         "vnpu_folder": "/srv/vnpu",
         "kubelet_becomes": "",
         "python": PYTHON,
@@ -57,7 +60,8 @@ SETTINGS = {
         "rebind_limit": 4,
         "python": PYTHON,
     },
-    "adopt": {"enabled": True, "adopt": "always", "bound_by": "host", "python": PYTHON},
+    "nic": {"enabled": True, "nic": "near", "irq_enabled": True, "interval": "", "wait": 60, "rebind_limit": 4, "python": PYTHON},
+    "adopt": {"enabled": True, "adopt": "always", "rebind_limit": 4, "bound_by": "host", "python": PYTHON},
     "threads": {
         "enabled": True,
         "bound_by": "host",
@@ -65,32 +69,25 @@ SETTINGS = {
         "workloads": [],
         "processes": [],
         "patterns": {"acl": ["acl_thread*"]},
-        "memory": "none",
-        "memory_limit": 4096,
-        "timer": True,
+        "memory_limit": 0,
         "interval": "1min",
         "python": PYTHON,
     },
     "tuning": {
         "enabled": True,
-        "governor": "",
-        "numa_balancing": "",
-        "transparent_hugepages": "",
-        "swappiness": "0",
+        "tuning": {"swappiness": "0"},
         "python": PYTHON,
     },
+    "hugepages": {"enabled": True, "hugepages": {"size": "2M", "per_npu": 100}, "python": PYTHON},
     "metrics": {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": PYTHON},
     "device_share": {
         "enabled": False,
-        "device_share": True,
         "npus": [],
-        "only_ours": True,
         "recover": "leave",
         "ignore_busy": False,
         "min_driver": "25.5",
-        "boot": True,
         "wait": 60,
-        "timeout": 60,
+        "timeout": 30,
         "npu_smi": "",
         "python": PYTHON,
     },
@@ -122,6 +119,7 @@ def bind(run_module, root):
 
 def state_of(topology, *off):
     settings = {name: {**values, "enabled": values["enabled"] and name not in off} for name, values in SETTINGS.items()}
+    settings["tuning"]["tuning"] = {} if "tuning" in off else SETTINGS["tuning"]["tuning"]
     return json.loads(json.dumps(of_plan(topology, plan(topology), settings)))
 
 
@@ -174,7 +172,8 @@ def test_a_feature_is_undone_alone(bind, root, run_module, feature):
     result = run_module("unbind", root=str(root), features=[feature])
     assert result["changed"] and result["message"] == f"Unbound on this host: {feature}."
     now = files_of(root)
-    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {"/etc/npu-affinity/previous.json"}
+    left = {"/etc/npu-affinity/previous.json", *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
+    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= left
     assert not run_module("unbind", root=str(root), features=[feature])["changed"]
 
 
@@ -193,7 +192,7 @@ def test_a_feature_that_cannot_be_undone_fails_the_bind_in_words(bind, root, run
     tool = root / "usr/local/Ascend/driver/tools/npu-smi"
     tool.write_text("#!/bin/sh\necho broken\nexit 1\n")
     result = bind()
-    assert result["failed"] and "what is switched off could not all be unbound: device share could not be put back" in result["msg"]
+    assert result["failed"] and "what is switched off could not all be unbound: device share could not be restored" in result["msg"]
 
 
 def test_device_share_that_is_switched_off_is_put_back(bind, root, run_module):
@@ -218,7 +217,7 @@ def test_a_busy_card_restores_the_files_and_the_other_cards(run_module, root):
     before = files_of(root)
     result, chips = sharing(run_module, root)
     assert result["failed"] and "card 1: chip 0 is not on, because a container holds the card" in result["msg"]
-    assert "All files and device share settings were put back as they were" in result["msg"]
+    assert "All files and device share settings were restored" in result["msg"]
     assert chips == [False, False] and files_of(root) == before
 
 
@@ -254,7 +253,7 @@ def test_soft_split_is_made_in_the_same_call_and_missing_files_are_refused(run_m
     (root / HISTORY[1:]).parent.mkdir(parents=True)
     (root / HISTORY[1:]).write_text("no folder")
     failed = soft_split(run_module, root, [])
-    assert "directories of soft split were put back as they were" in failed["msg"]
+    assert "directories of soft split were restored" in failed["msg"]
     (root / HISTORY[1:]).unlink()
     (root / HISTORY[1:]).parent.rmdir()
     assert paths() == before
@@ -294,7 +293,8 @@ def test_controller_and_host_have_the_same_features():
 @pytest.mark.parametrize("feature", SETTINGS)
 def test_a_state_limited_to_a_feature_is_that_of_its_settings(root, feature):
     topology = gather(Host(str(root)))
-    alone = applied(json.loads(json.dumps(of_plan(topology, plan(topology), {feature: SETTINGS[feature]}))))
+    needed = {name: SETTINGS[name] for name in [feature, *(["nic"] if feature == "irq" else [])]}
+    alone = applied(json.loads(json.dumps(of_plan(topology, plan(topology), needed))), [feature])
     assert applied(state_of(topology), [feature]) == {**alone, "python": PYTHON}
 
 
@@ -328,6 +328,12 @@ def test_a_refused_state_changes_nothing(root, run_module):
     assert files_of(root) == before
 
 
+@pytest.mark.parametrize("feature", ["adopt", "threads"])
+def test_a_live_feature_without_a_plan_changes_nothing(root, feature):
+    wanted = {"mode": "once", "processes": [{"npus": []}], "patterns": {}, "memory": "none", "memory_limit": 0}
+    assert ON_HOST[feature].step(Host(str(root)), a_state(live={feature: wanted}), Choices()) is None
+
+
 def test_an_unknown_feature_is_refused():
     with pytest.raises(ValueError, match="there is no feature interrupts; there are vnpu, slices, irq"):
         of_plan({}, None, {"interrupts": {"enabled": True}})
@@ -353,14 +359,14 @@ def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module)
     install(root, "/usr/local/bin/python3")
 
     def run(module, **options):
-        state = state_of(gather(Host(str(root))))
+        state = state_of(gather(Host(str(root))), "nic")
         return run_module(module, root=str(root), state=state, **options)
 
     assert run("host_files")["changed"]
     assert 'RUN+="/bin/systemctl --no-block start' in (root / RULES).read_text()
     assert "ExecStart=/usr/local/bin/python3 -m npu_affinity irq" in (root / IRQ).read_text()
     assert (root / "usr/local/bin/npu-affinity").read_text().startswith("#!/usr/local/bin/python3 -I\n")
-    bound = state_of(gather(Host(str(root))))
+    bound = state_of(gather(Host(str(root))), "nic")
     assert run_module("binding_info", root=str(root))["drift"] == []
     (root / "bin/systemctl").unlink()
     install(root, "/usr/bin/systemctl")

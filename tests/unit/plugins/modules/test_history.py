@@ -11,8 +11,8 @@ import re
 import pytest
 from test_desired_state import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
 
-from ansible_collections.npu.affinity.plugins.module_utils._history.entries import LIMIT
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import LIMIT
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 SLICE = "etc/systemd/system/npu-0.slice"
@@ -121,7 +121,7 @@ def test_a_bind_whose_entry_cannot_be_written_is_put_back(bind, machine):
     (machine / HISTORY[1:]).rename(machine / "elsewhere")
     (machine / HISTORY[1:]).write_text("in the way\n")
     result = bind()
-    assert "/etc/npu-affinity/history cannot be written: File exists" in result["msg"] and "All files were put back" in result["msg"]
+    assert "/etc/npu-affinity/history cannot be written: File exists" in result["msg"] and "All files were restored" in result["msg"]
     after = {path: text for path, text in files_of(machine).items() if not path.startswith("/elsewhere")}
     assert {path for path in after.keys() | before.keys() if after.get(path) != before.get(path)} == set()
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-
 import pytest
+import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils import _installed
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.modules import apply
 from tests.unit.plugins.modules.states import a_state
 
 SWAPPINESS = "proc/sys/vm/swappiness"
@@ -22,12 +24,17 @@ REFUSED = [
     (
         "write",
         [SLICE, {"path": "/etc/udev/rules.d/90-npu-affinity.rules", "content": MARK + "no text: \ud800"}],
-        "All files and settings were put back",
+        "All files and settings were restored",
     ),
 ]
 
 
-FORMER = _installed.FORMER[1:]
+FORMER = installed.FORMER[1:]
+
+
+def test_the_action_apply_documents_all_features():
+    documented = yaml.safe_load(apply.DOCUMENTATION)["options"]["feature"]["choices"]
+    assert documented == sorted(FEATURES)
 
 
 @pytest.fixture
@@ -67,7 +74,7 @@ def test_what_units_read_and_run_is_there_before_them(run_module, root):
     unit = {"path": UNITS + "npu-affinity-irq.service", "content": MARK + "[Service]\nExecStart=/bin/true\n"}
     plan = {"schema": 1, "npus": [{"id": 0, "pool": "0"}]}
     order = run_module("host_files", root=str(root), state=a_state(files=[unit], runtime=True, plan=plan))["files"]
-    assert order[0] == PLAN and order[-1] == unit["path"] and _installed.ARCHIVE in order
+    assert order[0] == PLAN and order[-1] == unit["path"] and installed.ARCHIVE in order
 
 
 def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
@@ -82,10 +89,10 @@ def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
         (root / FORMER / name).write_text(text)
     (root / FORMER / "_room_of_old/__pycache__").mkdir()
     (root / FORMER / "_room_of_old/__pycache__/part.cpython-39.pyc").write_bytes(b"")
-    result = run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(_installed.OWNED)))
-    library = root / _installed.LIBRARY[1:]
+    result = run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(installed.OWNED)))
+    library = root / installed.LIBRARY[1:]
     found = sorted(str(path.relative_to(library)) for path in library.rglob("*") if path.is_file())
     assert found == ["npu_affinity.zip", "npu_affinity/" + mine] and not (root / FORMER / "_room_of_old").exists()
     assert (library / "npu_affinity.zip").stat().st_mode & 0o777 == 0o644
     assert "/" + FORMER + "/_room_of_old/part.py" in result["removed"]
-    assert not run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(_installed.OWNED)))["changed"]
+    assert not run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(installed.OWNED)))["changed"]

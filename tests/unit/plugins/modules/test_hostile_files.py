@@ -16,7 +16,7 @@ import sys
 import pytest
 from test_desired_state import MACHINE, TEXTFILE, simulator, state_of
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 PLAN = "/etc/npu-affinity/plan.json"
@@ -56,7 +56,14 @@ def act(host, machine, run_module):
 
     def run(action):
         if action == "boot unit":
-            command = [sys.executable, "-m", "ansible_collections.npu.affinity.plugins.module_utils._main", "irq", "--root", str(host)]
+            command = [
+                sys.executable,
+                "-m",
+                "ansible_collections.npu.affinity.plugins.module_utils._command.main",
+                "irq",
+                "--root",
+                str(host),
+            ]
             command += ["--rebind-limit", "4"]
             found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert not found.stderr
@@ -198,7 +205,14 @@ def test_modes_do_not_depend_on_the_umask(machine, tmp_path, run_module):
         before = os.umask(umask)
         try:
             assert run_module("host_files", root=str(host), state=state)["changed"]
-            command = [sys.executable, "-m", "ansible_collections.npu.affinity.plugins.module_utils._main", "irq", "--root", str(host)]
+            command = [
+                sys.executable,
+                "-m",
+                "ansible_collections.npu.affinity.plugins.module_utils._command.main",
+                "irq",
+                "--root",
+                str(host),
+            ]
             subprocess.run(command, capture_output=True, timeout=60, check=False)
         finally:
             os.umask(before)

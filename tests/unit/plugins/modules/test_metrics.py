@@ -14,10 +14,10 @@ import pytest
 simulator = pytest.importorskip("tests.simulator.generate")
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics import textfile  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._metrics import samples, writing  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import PATH as PLAN  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import samples, writing  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
@@ -75,7 +75,7 @@ def run(root, path=TEXTFILE):
 def drift(metrics):
     """Return the causes of drift that there are, with their numbers."""
     causes = {name: value for name, value in metrics.items() if name.startswith("npu_affinity_drifted_objects{")}
-    return {re.search('cause="(.*)"', name)[1]: value for name, value in causes.items() if value}
+    return {re.search('cause="([^"]*)"', name)[1]: value for name, value in causes.items() if value}
 
 
 def move_an_interrupt(root, pci=FIRST):
@@ -220,7 +220,12 @@ def test_the_file_goes_when_it_is_not_wanted(bind, root, run_module):
 
 
 REFUSED = [
-    ("a file of others", lambda root: (root / TEXTFILE[1:]).write_text("up 1\n"), {}, "npu_affinity.prom is there, and is none of ours"),
+    (
+        "a file of others",
+        lambda root: (root / TEXTFILE[1:]).write_text("up 1\n"),
+        {},
+        "npu_affinity.prom exists and is not managed by npu.affinity",
+    ),
 ]
 
 
@@ -242,7 +247,7 @@ def test_files_that_nobody_would_read_are_refused_before_anything_is_written(bin
 def test_a_host_without_node_exporter_is_bound_with_a_remark(bind, root, capsys, textfile, remark):
     shutil.rmtree(root / FOLDER[1:])
     done = bind(textfile=textfile)
-    assert done["changed"] and [sentence for sentence in done["untried"] if sentence.startswith(remark)]
+    assert done["changed"] and [sentence for sentence in done["remarks"] if sentence.startswith(remark)]
     assert (root / "etc/npu-affinity/plan.json").exists()
     assert writing.main(["--root", str(root)]) == 0
     assert remark in capsys.readouterr().out

@@ -23,7 +23,9 @@ MACHINE = {
     "npus": {"family": "a2", "name": "910B3", "memory_mib": 65536, "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}]},
 }
 FILE, LIVE = "etc/npu-affinity/toy.conf", "run/npu-affinity/toy"
+RECORD = "etc/npu-affinity/previous.json"
 ON_THE_HOST = """
+from ..._state import previous
 from ..._state.files import atomic_write, make_folder
 from ..._state.step import LiveStep
 from ..feature import Feature
@@ -46,6 +48,7 @@ class Toy(LiveStep):
         self.before = self.host.text("/run/npu-affinity/toy")
 
     def run(self):
+        previous.record(self.host, "toy", {"was": self.before or ""})
         make_folder(self.host, "/run/npu-affinity", 0o755)
         atomic_write(self.host, "/run/npu-affinity/toy", self.wanted)
 
@@ -61,7 +64,14 @@ def _step(host, state, choices):
     return Toy(host, state["live"]["toy"]) if state["live"].get("toy") else None
 
 
-FEATURE = Feature("toy", owned=("/etc/npu-affinity/toy.conf",), leftovers=("/run/npu-affinity/toy",), step=_step)
+def _check(data):
+    if not isinstance(data["was"], str):
+        raise ValueError("the toy was %r" % data["was"])
+
+
+FEATURE = Feature(
+    "toy", owned=("/etc/npu-affinity/toy.conf",), sections={"toy": _check}, leftovers=("/run/npu-affinity/toy",), step=_step
+)
 """
 ON_THE_CONTROLLER = f"""
 from {PACKAGE}module_utils._features.toy.feature import FEATURE
@@ -82,7 +92,7 @@ argument_specs:
 """
 STATE = f"""
 import json, sys
-from {PACKAGE}module_utils._host import Host
+from {PACKAGE}module_utils._host.host import Host
 from {PACKAGE}module_utils._topology.gather import gather
 from {PACKAGE}plugin_utils._desired.state import desired_state
 from {PACKAGE}plugin_utils._settings.features import of_features
@@ -131,10 +141,10 @@ def run(collection, host):
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
-    def module(name, check=False, **arguments):
+    def module(name, check=False, fails=False, **arguments):
         given = {"root": str(host), **arguments, "_ansible_check_mode": check, "_ansible_remote_tmp": str(host / "tmp")}
         result = call("-m", f"{PACKAGE}modules.{name}", text=json.dumps({"ANSIBLE_MODULE_ARGS": given}))
-        assert not result.get("failed"), result["msg"]
+        assert bool(result.get("failed")) == fails, result.get("msg")
         return result
 
     module.state = lambda **settings: call("-c", STATE, str(host), json.dumps(settings))
@@ -163,3 +173,13 @@ def test_a_new_feature_is_bound_verified_switched_off_rolled_back_and_unbound(ru
     assert run("unbind", features=["toy"])["changed"]
     assert not (host / FILE).exists() and not (host / LIVE).exists()
     assert (host / "etc/systemd/system/npu-0.slice").exists() and run("binding_info")["drift"] == []
+
+
+def test_a_record_of_a_new_feature_is_checked_before_the_first_write(run, host):
+    bound = run.state(npu_affinity_toy_enabled=True)
+    run("host_files", state=bound)
+    before = json.loads((host / RECORD).read_text())
+    assert before["toy"] == {"was": ""}
+    (host / RECORD).write_text(json.dumps(dict(before, toy={"was": 1})))
+    refused = run("host_files", state=run.state(), fails=True)["msg"]
+    assert "section 'toy' cannot be restored (ValueError: the toy was 1)" in refused and (host / FILE).exists()

@@ -100,7 +100,7 @@ def test_a_busy_card_fails_the_task_at_its_end_or_is_a_warning_on_request(run_mo
     faults.set_faults(root, busy=[1])
     result = run_module("unbind", root=str(root))
     assert result["failed"] and result["busy"] == [1] and result["kept"] == ["device_share"]
-    assert "not everything could be put back: card 1: chip 0 is not off, because a container holds the card" in result["msg"]
+    assert "not everything could be restored: card 1: chip 0 is not off, because a container holds the card" in result["msg"]
     assert set(files_of(root)) - set(before) == {"/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     result = run_module("unbind", root=str(root), ignore_busy=True)
     assert not result.get("failed") and not result["changed"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
 PUBLISHED = {"irq": 2, "acl": 1, "release": 1}
 PYTHON = re.compile(r"invalid literal|Error\b|Traceback|NoneType|\bobject\b|not subscriptable|unpack|0x[0-9a-f]{6}|<[a-z_]+>|out of range")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 
 
 def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2", affinity="node", nodes_per_socket=2, caches=None, **more):

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
-from ansible_collections.npu.affinity.plugins.module_utils._table import plan_table
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},

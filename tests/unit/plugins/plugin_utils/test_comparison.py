@@ -1,20 +1,24 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pools of any origin measured, strategies next to each other, and the documents that show them."""
+"""Pools of any origin measured, and strategies next to each other."""
 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import normalize
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import normalize
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import compare, shortened
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
+REPOSITORY = Path(__file__).resolve().parents[4]
 RING = host([0, 0, 1, 1], nodes=2, cores=12, nodes_per_socket=1)
 """Two nodes of twelve CPUs with two NPUs each, in two sockets at distance 20."""
 SMT = host([0, 1], nodes=2, cores=8, threads=2, numbering="far", caches=4)
@@ -34,6 +38,8 @@ PERFECT = {
     "balance": 0,
     "smallest": 6,
     "idle": "",
+    "optimal": True,
+    "gap": {},
     "overlap": "",
     "split_cores": 0,
     "distance": 10.0,
@@ -48,15 +54,20 @@ POOLS = [
         "two share CPUs",
         RING,
         {0: "0-7", 1: "4-11", 2: "12-17", 3: "18-23"},
-        {"disjoint": False, "overlap": "4-7", "balance": 2},
+        {"disjoint": False, "overlap": "4-7", "balance": 2, "optimal": None},
     ),
     (
         "what three share overlaps once",
         RING,
         {0: "0-5", 1: "0-5", 2: "0-5", 3: "12-17"},
-        {"disjoint": False, "overlap": "0-5", "local": 0.75, "own_node": 0.75, "distance": 12.5, "idle": "6-11,18-23"},
+        {"disjoint": False, "overlap": "0-5", "local": 0.75, "own_node": 0.75, "distance": 12.5, "idle": "6-11,18-23", "optimal": None},
     ),
-    ("far from its node", RING, {0: "0-5", 1: "12-17", 2: "6-11", 3: "18-23"}, {"local": 0.5, "own_node": 0.5, "distance": 15.0}),
+    (
+        "far from its node",
+        RING,
+        {0: "0-5", 1: "12-17", 2: "6-11", 3: "18-23"},
+        {"local": 0.5, "own_node": 0.5, "distance": 15.0, "optimal": False, "gap": {"remote": 12, "distance": 240}},
+    ),
     (
         "one across both nodes, one has an empty pool, two have none",
         RING,
@@ -68,32 +79,42 @@ POOLS = [
             "caches": 2.0,
             "idle": "3-11,15-23",
             "missing": ["NPU 1", "NPU 2", "NPU 3"],
+            "optimal": None,
         },
     ),
     (
         "nobody has anything",
         SMT,
         {},
-        {"smallest": 0, "idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"]},
+        {"smallest": 0, "idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"], "optimal": None},
     ),
     (
         "a CPU that is not there is local to nobody",
         RING,
         {0: "6-11", 1: "0-5", 2: "12-17", 3: "18-23,40"},
-        {"unusable": "40", "balance": 1, "local": 0.96, "own_node": 0.96},
+        {"unusable": "40", "balance": 1, "local": 0.96, "own_node": 0.96, "optimal": None},
     ),
     ("whole cores in half of the caches", SMT, {0: "0-3,16-19", 1: "8-11,24-27"}, {"smallest": 8, "idle": "4-7,12-15,20-23,28-31"}),
     (
         "slices by number: each has a thread of all cores",
         SMT,
         {0: "0-15", 1: "16-31"},
-        {"whole_cores": False, "split_cores": 16, "local": 0.5, "own_node": 0.5, "smallest": 16, "distance": 11.0, "caches": 4.0},
+        {
+            "whole_cores": False,
+            "split_cores": 16,
+            "local": 0.5,
+            "own_node": 0.5,
+            "smallest": 16,
+            "distance": 11.0,
+            "caches": 4.0,
+            "optimal": None,
+        },
     ),
     (
         "half a core",
         SMT,
         {0: "0-3,16-18", 1: "8-11,24-27"},
-        {"whole_cores": False, "split_cores": 1, "balance": 1, "smallest": 7, "idle": "4-7,12-15,19-23,28-31"},
+        {"whole_cores": False, "split_cores": 1, "balance": 1, "smallest": 7, "idle": "4-7,12-15,19-23,28-31", "optimal": None},
     ),
 ]
 
@@ -269,25 +290,8 @@ def test_only_known_strategies_are_compared(strategies):
         compare(RING, strategies)
 
 
-@pytest.fixture(scope="module")
-def script():
-    return pytest.importorskip("tests.benchmarks.compare", reason="runs from the repository only")
-
-
-def test_the_tables_of_the_documents_are_those_of_the_code(script):
-    """hwloc-distrib need not be there: its rows are left out, on both sides."""
-    _head, summary, _tail = script.parts(script.DOCUMENT.read_text())
-    written = [*summary, *script.DETAILS.read_text().splitlines()]
-    made = [line for lines in script.compared(None) for line in lines]
-    absent = [line for line in made if line.startswith(f"| {script.HWLOC}")]
-    assert len(absent) == len(script.MACHINES) + 1 == 13
-    assert all("hwloc-distrib is not installed" in line for line in absent[1:])
-    assert [line for line in written if script.HWLOC not in line] == [line for line in made if script.HWLOC not in line], (
-        "write the tables again: PYTHONPATH=build python -m tests.benchmarks.compare --write"
-    )
-    assert len([line for line in written if line.startswith(f"| {script.HWLOC}") and "refuses" not in line]) == 13
-
-
-def test_the_example_of_the_document_is_what_the_filter_shows(script, tmp_path):
-    subject = script.subject(script.MACHINES["A2, 4 nodes × 48"](), tmp_path / "host")
-    assert "\n".join(compare(subject.topology, ["topo_affinity", "even_split"])["table"]) in script.DOCUMENT.read_text()
+def test_the_example_of_the_reference_is_what_the_filter_shows(tmp_path):
+    generate = pytest.importorskip("tests.simulator.generate", reason="runs from the repository only")
+    generate.generate("a2_4x48", tmp_path / "host")
+    table = compare(gather(Host(str(tmp_path / "host"))), ["topo_affinity"])["table"]
+    assert "\n".join(table[:3]) in (REPOSITORY / "docs/strategies-reference.md").read_text()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as draw
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, cpus_of, mask, mask_of, text_in_order, text_of
 
 CPUS = draw.lists(draw.integers(0, 700), unique=True)

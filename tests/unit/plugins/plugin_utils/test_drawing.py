@@ -17,7 +17,7 @@ pytest.importorskip("ansible")
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.plan_svg import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import CELL_HEIGHT, CELL_WIDTH, plan_svg
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import MONO, PALETTE
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.filter.junit import FilterModule
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
-
-junit = FilterModule().filters()["junit"]
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 
 
 def differs(kind, name, expected, found, cause, device=None):
@@ -54,7 +51,11 @@ def test_every_object_is_a_test_case_and_a_drift_a_failure():
         ("node1.interrupts", "NPU 0 sq_send_trigger_irq"),
     ]
     (failure,) = cases["node1.interrupts", "NPU 0 cq_update_irq"]
-    line = "NPU 0 cq_update_irq: expected CPUs 25, found CPUs 0-47 (IRQ 2754-2769); likely irqbalance: " + RUNS.remark
+    line = (
+        "NPU 0 cq_update_irq: expected CPUs 25, found CPUs 0-47 (IRQ 2754-2769); likely irqbalance: "
+        + RUNS.remark
+        + " [NPU_IRQBALANCE_ACTIVE]"
+    )
     assert (failure.tag, failure.get("type"), failure.get("message")) == ("failure", "irqbalance", line)
     assert failure.text == f"node1: {line}\nIt belongs to NPU 0 (PCI 0000:c1:00.0)."
     assert sum(map(len, cases.values())) == 1
@@ -104,5 +105,5 @@ def test_texts_of_any_kind_stay_well_formed(found):
 
 @pytest.mark.parametrize("wrong", [None, [], {}, {"drift": []}, "text"])
 def test_what_is_no_comparison_is_refused(wrong):
-    with pytest.raises(AnsibleFilterError, match="expected what npu.affinity.binding_info returned"):
+    with pytest.raises(ValueError, match="expected what npu.affinity.binding_info returned"):
         junit(wrong, "node1")

@@ -11,7 +11,7 @@ from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.kubelet_drop_in import kubelet_drop_in
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import settings
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 A2 = host([6, 6, 4, 4, 0, 0, 2, 2])

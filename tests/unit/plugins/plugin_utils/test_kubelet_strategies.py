@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate, distributed, packed
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan

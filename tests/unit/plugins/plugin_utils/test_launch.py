@@ -22,7 +22,7 @@ import threading
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import FORMS, launch
@@ -566,7 +566,7 @@ REFUSALS = [
         ENTRY,
         "taskset",
         {"image": "x"},
-        "taskset has no option image; it has command, engine, name, notes, visible_devices",
+        "taskset has no option image; it has command, engine, environment, name, notes, visible_devices",
     ),
     ("a whole plan", PLAN, "docker", {}, "this is a whole plan; take one of its npus"),
     ("a list", PLAN["npus"], "docker", {}, "expected an entry of npu_affinity_plan.npus or a workload; got list"),
@@ -648,6 +648,20 @@ REFUSALS = [
         "engine: expected one of sglang, vllm, vllm_ascend, mindie, verl; got 'vLLM'",
     ),
     ("an engine that is to bind", ALL_IN_ONE, "docker", {"engine": "vllm_ascend", "binding": "topo_affinity"}, "leave one of the two out"),
+    (
+        "an environment that is a text",
+        ENTRY,
+        "docker",
+        {"environment": "yes"},
+        "environment: expected true, or a dictionary with openmp, task",
+    ),
+    (
+        "an environment of variables",
+        ENTRY,
+        "docker",
+        {"environment": {"OMP_NUM_THREADS": 1}},
+        "environment: expected true, or a dictionary",
+    ),
     ("an engine for a host's file", ENTRY, "kubelet", {"engine": "vllm"}, "form kubelet has no option engine"),
     (
         "in-process binding on x86_64",
@@ -715,6 +729,30 @@ def test_every_form_that_starts_a_program_switches_its_binding_off(form):
 def test_what_an_argument_switches_off_is_said(engine, sentence):
     said = [line for line in launch(ENTRY, "taskset", engine=engine).splitlines() if line.startswith("# ") and "memory" not in line]
     assert [line.startswith(sentence) for line in said] == [True] if sentence else said == []
+
+
+FITTED = changed(allocator="/usr/lib64/libjemalloc.so.2")
+ALL_VARIABLES = {"OMP_NUM_THREADS": "16", "OMP_PROC_BIND": "false", "TASK_QUEUE_ENABLE": "1", "LD_PRELOAD": "/usr/lib64/libjemalloc.so.2"}
+IN_IMAGE = "# LD_PRELOAD is not set: an image has its own libraries."
+IN_TOPOLOGY = "# LD_PRELOAD is not set: topology names no jemalloc or tcmalloc on the host."
+FITTING = [
+    ("a program", "taskset", ENTRY, {"environment": True, "topology": FITTED}, ALL_VARIABLES, None),
+    ("a unit", "systemd", ENTRY, {"environment": True, "topology": FITTED}, ALL_VARIABLES, None),
+    ("without an allocator", "taskset", ENTRY, {"environment": {"allocator": True}}, {}, IN_TOPOLOGY),
+    ("a container", "docker", ENTRY, {"environment": {"openmp": True, "allocator": True}}, {"OMP_NUM_THREADS": "16"}, IN_IMAGE),
+    ("two processes", "docker", PAIR, {"environment": {"openmp": True}}, {"OMP_NUM_THREADS": "16"}, None),
+    ("a GPU", "taskset", GPU, {"environment": {"task_queue": True}}, {}, None),
+    ("nothing", "taskset", ENTRY, {"environment": {"openmp": False}}, {}, None),
+]
+
+
+@pytest.mark.parametrize("form, entry, options, expected, note", [row[1:] for row in FITTING], ids=[row[0] for row in FITTING])
+def test_variables_fit_a_program_to_its_cpus(form, entry, options, expected, note):
+    text = launch(entry, form, **options)
+    found = dict(re.findall(r"\b(OMP_NUM_THREADS|OMP_PROC_BIND|TASK_QUEUE_ENABLE|LD_PRELOAD)=(\S+)", text.split("\n# vLLM-Ascend")[-1]))
+    assert expected.items() <= found.items() and set(found) - {"OMP_PROC_BIND"} == set(expected) - {"OMP_PROC_BIND"}
+    assert all(f"# {name}: " in text for name in expected)
+    assert (note is None) == ("LD_PRELOAD is not set" not in text) and (note or "") in text
 
 
 def test_gpus_and_host_files_say_nothing_about_in_process_binding():
@@ -975,7 +1013,7 @@ def test_npus_of_several_families_have_no_resource_in_common():
         ({"cpus": "16-31", "name": "a"}, "balloons", {}, "names no NPU, and balloons lie close to NPUs; give npus"),
         (ENTRY, "balloons", {"devices": False}, "form balloons has no option devices"),
         ({**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
-        ({**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "nothing of its CPUs 16-17 is left beside interrupts on 16-17"),
+        ({**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "nothing of its CPUs 16-17 is left next to interrupts on 16-17"),
     ],
 )
 def test_what_neither_driver_nor_policy_can_do_is_refused(entry, form, options, words):

@@ -52,7 +52,7 @@ def started(line, environment=None):
             "ansible-playbook npu.affinity.verify -e @group.yml",
         ),
         (
-            "ansible-playbook npu.affinity.plan -e npu_affinity_pictures=p -e npu_affinity_plan_file=f -e npu_affinity_report=r",
+            "ansible-playbook npu.affinity.plan -e npu_affinity_plan_file=f -e npu_affinity_report=r",
             "bind",
             "ansible-playbook npu.affinity.bind",
         ),
@@ -88,8 +88,8 @@ ARGS = "--limit a2-01 -e npu_affinity_strategy=even_split"
 @pytest.mark.parametrize(
     ("args", "added", "environment", "playbook", "found"),
     [
-        ("", "-e npu_affinity_pictures=/b", {}, "bind", "make bind"),
-        (ARGS, "-e npu_affinity_pictures=/b", {}, "bind", f"make bind ARGS='{ARGS}'"),
+        ("", "-e npu_affinity_plan_file=/b", {}, "bind", "make bind"),
+        (ARGS, "-e npu_affinity_plan_file=/b", {}, "bind", f"make bind ARGS='{ARGS}'"),
         ("-l x", "", {"INVENTORY": "my hosts"}, "verify", "make verify INVENTORY='my hosts' ARGS='--limit x'"),
         ("--check", """-e '{"npu_affinity_to": "-1"}'""", {}, "rollback", "make rollback TO=-1"),
         ("-e npu_affinity_reason=x", "-e npu_affinity_reports=/r", {}, "bind", "make bind ARGS='-e npu_affinity_reason=x'"),

@@ -10,7 +10,7 @@ import copy
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place import numa_score, place
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
@@ -228,7 +228,7 @@ def test_switches_come_from_the_labels_and_only_hosts_that_fit_count():
     assert found["hosts"][0]["host"] == "h04", "selected hosts lead the ranking"
     request["replicas"] = 11
     assert "position number" in place(fleet(12, busy=(1, 2)), request)["message"]
-    assert "set npu_affinity_switch" in place({"h": a2()}, request)["message"]
+    assert "set npu_affinity_labels.switch" in place({"h": a2()}, request)["message"]
 
 
 def test_two_hosts_at_one_position_are_named():
@@ -275,10 +275,10 @@ def test_an_assumption_about_a_product_is_told_for_its_hosts_and_ends_when_the_p
 def test_a_refusal_that_rests_on_an_assumption_says_so():
     found = place({"x": a5("Server X", "Ascend950PR", busy=(3, 4))}, {"npus": 4})
     assert reasons(found)["x"].startswith("no fit: Atlas 350, 8 processors in meshes of 4 cannot give 4 NPUs to a task: free are 0-2,5-7, ")
-    assert "mesh4_8 is assumed; set npu_affinity_product in the inventory" in reasons(found)["x"]
+    assert "mesh4_8 is assumed; set npu_affinity_labels.product in the inventory" in reasons(found)["x"]
     assert place({"x": a5("Server X", "Ascend950PR", busy=(3, 4))}, {"npus": 4, "family": "atlas350_8"})["placed"]
     wrong = place({"x": a5("Server X", "Ascend950PR", product="a3")}, {"npus": 4})
-    assert "npu_affinity_product is 'a3'; a host with 8 chips of the family a5 can be" in reasons(wrong)["x"]
+    assert "npu_affinity_labels.product is 'a3'; a host with 8 chips of the family a5 can be" in reasons(wrong)["x"]
 
 
 def test_tasks_of_a_job_in_a_superpod_of_ascend_950_have_whole_hosts():
@@ -323,7 +323,7 @@ def test_hosts_that_cannot_be_read_are_refused_and_the_others_go_on():
     found = place({"good": a2(), "odd": 7, "bad": {"cpus": {"online": "0-x"}, "npus": []}, "gpu": host([0], family="gpu")}, {"npus": 1})
     assert hosts_of(found).keys() == {"good"}
     assert "expected the fact npu_affinity_topology" in reasons(found)["odd"]
-    assert "gather it anew" in reasons(found)["bad"]
+    assert "gather it again" in reasons(found)["bad"]
     assert "no NPU to choose from" in reasons(found)["gpu"]
 
 

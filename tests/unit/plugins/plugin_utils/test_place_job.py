@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.place import place
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job as _job
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import search
@@ -88,13 +88,13 @@ def test_tasks_of_several_shapes(hosts, tasks, expected):
     [
         (
             [{"name": "prefill", "npus": 4, "replicas": 2}, {"name": "decode", "npus": 2, "replicas": 3}],
-            "The job cannot run, for its tasks run together or not at all: 3 tasks decode with 2 NPUs each beside prefill would find room "
-            "for 2 of 3.",
+            "The job cannot run, because its tasks run together or not at all: 3 tasks decode with 2 NPUs each alongside prefill would "
+            "find room for 2 of 3.",
         ),
         (
             [{"npus": 4, "replicas": 4}, ROUTER],
-            "The job cannot run, for its tasks run together or not at all: 4 tasks task0 with 4 NPUs each beside router would find room "
-            "for 3 of 4.",
+            "The job cannot run, because its tasks run together or not at all: 4 tasks task0 with 4 NPUs each alongside router would find "
+            "room for 3 of 4.",
         ),
         (
             [{"name": "huge", "cpus": 500}, ROUTER],
@@ -211,7 +211,7 @@ def test_tasks_have_a_policy_and_a_product_of_their_own():
     [
         ({"tasks": []}, "tasks: expected a list of {npus, cpus, replicas}; got []"),
         ({"tasks": "two"}, "tasks: expected a list"),
-        ({"tasks": [ROUTER], "npus": 2}, "tasks: npus beside it is that of which tasks? Say it in each of tasks"),
+        ({"tasks": [ROUTER], "npus": 2}, "tasks: npus next to tasks is ambiguous: set it in each of tasks"),
         ({"tasks": [ROUTER], "switch": {}}, "tasks: switch is for jobs whose tasks are all alike"),
         ({"tasks": [ROUTER, ROUTER]}, "tasks: router is the name of several"),
         ({"tasks": [ROUTER, {"npus": 0}]}, "tasks[1]: cpus and npus: a task needs at least one CPU or one NPU"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, job_sizes, select, soft_share, superpods
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
@@ -273,7 +273,7 @@ def test_what_the_facts_of_an_ascend_950_leave_open_is_said(product, count, name
     found = product_of(_of_950(count, product, name), "chip", labels)
     assert found.rule == rule
     assert words in found.assumed
-    assert "set npu_affinity_product in the inventory, or name the family" in found.assumed
+    assert "set npu_affinity_labels.product in the inventory, or name the family" in found.assumed
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_what_the_facts_of_an_ascend_950_leave_open_is_said(product, count, name
         (
             _of_950(8, "Server X", PR),
             {"product": "a2"},
-            "npu_affinity_product is 'a2'; a host with 8 chips of the family a5",
+            "npu_affinity_labels.product is 'a2'; a host with 8 chips of the family a5",
         ),
         (_topology("a2", 16), {"product": "a2"}, "a host with 16 chips of the family a2 can be box16"),
     ],

@@ -14,7 +14,7 @@ import pytest
 from planner_checks import defects
 from planner_hosts import host, pools
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner, strategies
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
@@ -56,6 +56,55 @@ def test_beside_workers_the_pools_are_as_published_and_what_is_wrong_with_them_i
     assert (pools(stock), stock["warnings"]) == (STOCK, [])
 
 
+BY_RANK = "chooses the pool of a worker by its local rank: rank 0 takes 144-167 (NPU 0), rank 1 takes 96-119 (NPU 1), "
+BY_RELEASE = [
+    ("0.23.0", ""),
+    ("0.24", BY_RANK),
+    ("0.24.0rc1", BY_RANK),
+    ("v0.25.1rc1", BY_RANK),
+    ("0.26.0rc1", BY_RANK),
+    ("0.26.0", ""),
+    ("0.26.1", ""),
+    ("0.27.0rc1", BY_RANK),
+    ("0.27.0", BY_RANK),
+    ("0.27.1rc1", BY_RANK),
+    ("0.27.1", ""),
+    ("1.0.0", ""),
+    ("0.19.1rc1", ""),
+    ("0.18.0", "vLLM-Ascend 0.18.0 divides the CPUs over the NPUs that have a process."),
+]
+
+
+@pytest.mark.parametrize("release, said", BY_RELEASE, ids=[row[0] for row in BY_RELEASE])
+def test_plan_says_which_pools_workers_of_a_release_take(release, said):
+    made = plan(host(A2), bound_by="workers", engine_version=release)
+    assert pools(made) == STOCK
+    assert len(made["warnings"]) == bool(said) and all(said in warning for warning in made["warnings"])
+    assert made["options"]["engine_version"] == (release.removeprefix("v") if release != "0.24" else "0.24.0")
+
+
+def test_a_single_worker_takes_its_own_pool_in_every_release():
+    assert plan(host([0], nodes=2), bound_by="workers", engine_version="0.24.0")["warnings"] == []
+
+
+def test_a5_is_divided_by_the_rule_of_its_release():
+    topology = host([1, 2, 3], nodes=4, cores=32, family="a5")
+    assert plan(topology, bound_by="workers", engine_version="0.23.0")["strategy"] == "cluster"
+    older = plan(topology, bound_by="workers", engine_version="0.22.1rc1")
+    assert pools(older) == pools(plan(topology, strategy="global_slice", repair=False))
+    assert older["reason"] == "global_slice is the rule of vLLM-Ascend 0.22.1rc1 for the family a5."
+    with pytest.raises(ValueError, match="these will bind nothing on this host: vLLM-Ascend 0.20.2 does not know the family a5"):
+        plan(topology, bound_by="workers", engine_version="0.20.2")
+
+
+@pytest.mark.parametrize("options", [{}, {"bound_by": "workers", "machine": "x86_64"}], ids=str)
+def test_a_release_without_effect_is_reported(options):
+    topology = host(A2, machine={"architecture": options.pop("machine", "aarch64")})
+    made = plan(topology, engine_version="0.24.0", **options)
+    assert made["warnings"][0] == "npu_affinity_engine_version has no effect: the workers of this host do not bind themselves."
+    assert made["npus"] == plan(topology, **options)["npus"] and "engine_version" not in made["options"]
+
+
 @pytest.mark.parametrize("machine", [{"architecture": "x86_64"}, {"architecture": "aarch64"}])
 def test_workers_that_bind_nothing_change_no_plan(machine):
     topology = {**host([0, 0, 1, 1], nodes=2, family="gpu" if machine["architecture"] == "aarch64" else "a2"), "machine": machine}
@@ -73,6 +122,7 @@ BESIDE_WORKERS = [
         "these will bind nothing on this host: .*insufficient CPU clusters.*; use npu_affinity_bound_by",
     ),
     (RING, {"bound_by": "nobody"}, "bound_by: expected one of host, workers"),
+    (RING, {"engine_version": "latest"}, "npu_affinity_engine_version: expected a release of vLLM-Ascend such as 0.24.0 .*; got 'latest'"),
 ]
 
 
@@ -109,15 +159,15 @@ def test_auto_keeps_remote_cpus_where_near_ones_are_too_few():
     assert made["repaired"] == []
 
 
-def test_auto_takes_equal_shares_where_near_nodes_alone_shrink_a_pool():
+def test_auto_borrows_cores_where_near_nodes_alone_shrink_a_pool():
     made = plan(FAR_A3, cpus="0-319")
     assert {len(expand(pool)) for pool in pools(made).values()} == {20}
     assert [made["npus"][number]["pool"] for number in (0, 4, 8, 12)] == ["80-99", "240-259", "160-179", "0-19"]
     assert (made["quality"]["local"], made["quality"]["own_node"], made["quality"]["smallest"]) == (0.5, 0.5, 20)
     assert made["reason"] == (
-        "global_slice is the rule for the family a3, but 25% of the CPUs would be local to their NPU; instead each card has an equal "
-        "share of the host's CPUs, near ones first, which gives 50%; a division with 65% local CPUs would shrink the smallest pool from "
-        "20 to 12 CPUs."
+        "global_slice is the rule for the family a3, but 25% of the CPUs would be local to their NPU; instead cards with too few "
+        "near CPUs take whole cores of the nearest nodes that can spare them, which gives 50%; a division with 65% local CPUs would shrink "
+        "the smallest pool from 20 to 12 CPUs."
     )
     assert made["warnings"] == [
         "global_slice gives NPUs 0-7 remote CPUs: 160 of 160 in these pools.",
@@ -145,8 +195,8 @@ def test_a_repair_of_slices_does_not_shrink_the_smallest_more_than_whole_cores_n
     made = plan(topology)
     assert (made["quality"]["smallest"], made["quality"]["balance"], made["quality"]["local"]) == (16, 0, 0.875)
     assert made["repaired"][1] == (
-        "Published global_slice: the same holds for NPUs 1-3, 5-7. Instead each card has an equal share of the host's CPUs, near ones "
-        "first, 16 each."
+        "Published global_slice: the same holds for NPUs 1-3, 5-7. Instead cards with too few near CPUs take whole cores of the "
+        "nearest nodes that can spare them, 16 each."
     )
     assert defects(topology, made) == []
 
@@ -185,6 +235,8 @@ def test_a_stock_a2_keeps_what_is_published():
         "balance": 0,
         "smallest": 24,
         "idle": "",
+        "optimal": True,
+        "gap": {},
     }
     assert made["repaired"] == made["warnings"] == made["lost"] == made["violations"] == []
     assert made["options"] == {
@@ -880,3 +932,33 @@ def test_a_pool_has_room_for_the_roles_of_its_workload():
     assert [roles(entry) for entry in made["npus"]] == ["0-1 2 3-4 5 6", "7-8 9-11 12 13"]
     with pytest.raises(ValueError, match="irq 2, acl 1, release 1, kv 4 and one for main"):
         plan(topology, workloads=[{"name": "a", "npus": [0], "roles": {"kv": 4}}])
+
+
+def test_slices_of_a_host_with_two_nodes_come_near():
+    topology = host([1] * 4 + [0] * 4, nodes=2, cores=40, threads=2, family="a3")
+    uneven = host([1, 1, 1, 1, 1, 0, 0, 0], nodes=2, cores=40, threads=2, family="a3")
+    assert [plan(each, strategy="global_slice")["quality"]["local"] for each in (topology, uneven)] == [0.0, 0.125]
+    assert [plan(each)["quality"]["local"] for each in (topology, uneven)] == [1.0, 0.875]
+    assert plan(uneven)["quality"]["smallest"] == 20
+    assert plan(uneven)["npus"][4]["pool"] == "60-79"
+
+
+BORROWED = [
+    ("and keep to eight cores", host([0, 0, 1], nodes=2, cores=[4, 20], family="a5"), {}, {0: "0-3,18", 1: "19-23", 2: "4-11"}),
+    ("two nodes lend to one", host([0] * 3 + [1, 2], nodes=3, cores=[9, 7, 12]), {}, {2: "15,24-27", 3: "9-13", 4: "16-23"}),
+    ("by the distances", host([0, 0, 1, 2], nodes=3, cores=[6, 12, 12], nodes_per_socket=2), {}, {1: "5,14-17"}),
+    ("cards of a family that borrows only as auto", host([0, 0, 1], nodes=2, cores=[6, 12], family="gpu"), {}, {0: "0-4", 1: "5,14-17"}),
+]
+
+
+@pytest.mark.parametrize("topology, options, expected", [row[1:] for row in BORROWED], ids=[row[0] for row in BORROWED])
+def test_cards_with_too_few_near_cpus_borrow_cores(topology, options, expected):
+    made = plan(topology, **options)
+    assert {number: pool for number, pool in pools(made).items() if number in expected} == expected
+    assert defects(topology, made, **options) == []
+
+
+def test_a_rule_without_neighbours_never_borrows_where_it_is_named():
+    topology = host([0, 0, 1], nodes=2, cores=[6, 12], family="gpu")
+    with pytest.raises(ValueError, match="NUMA node 0 has 6 usable CPUs for GPUs 0-1: 0-5"):
+        plan(topology, strategy="even_split")

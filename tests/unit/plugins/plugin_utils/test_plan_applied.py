@@ -10,7 +10,7 @@ import json
 import pytest
 from planner_hosts import host, pools
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card, lose_chip
@@ -42,7 +42,7 @@ def test_the_others_keep_what_they_have(remembered):
     assert after["strategy"] == "topo_affinity"
     assert after["warnings"] == [
         "NPU 3 (PCI 0000:04:00.0) of the plan in force cannot be found, and the others keep their pools and slices; "
-        "npu_affinity_replan: true plans anew for those that are there."
+        "npu_affinity_replan: true plans again for those that are there."
     ]
 
 
@@ -155,7 +155,7 @@ def test_where_pools_cannot_be_kept_the_host_is_planned_anew_and_told_why(change
     change(topology["applied"], topology)
     after = plan(topology, **options)
     (warning,) = [warning for warning in after["warnings"] if "of the plan in force" in warning]
-    assert f"keep their slices, but not their pools, which were planned anew: {why}" in warning
+    assert f"keep their slices, but not their pools, which were planned again: {why}" in warning
     assert {(entry["pool"], entry["mems"], why in entry["released"]) for entry in after["lost"]} == {("", "", True)}
     anew = plan({**topology, "applied": None}, **options)
     assert pools(after) == pools(anew)
@@ -168,7 +168,7 @@ def test_where_pools_cannot_be_kept_the_host_is_planned_anew_and_told_why(change
 def test_cpus_of_a_kept_pool_that_are_isolated_since_and_left_out():
     topology = without([3], plan(host(NODES), exclude_isolated=True))
     topology["cpus"]["isolated"] = "150-151"
-    assert "planned anew: CPUs 150-151 of NPU 0 can no longer be used" in plan(topology, exclude_isolated=True)["warnings"][0]
+    assert "planned again: CPUs 150-151 of NPU 0 can no longer be used" in plan(topology, exclude_isolated=True)["warnings"][0]
 
 
 def test_options_that_say_the_same_in_other_words_are_the_same():
@@ -250,7 +250,7 @@ def test_workers_that_start_anew_beside_a_lost_card_divide_otherwise():
     before = plan(host(NODES), bound_by="workers")
     after = plan(without([3], before), bound_by="workers")
     assert pools(after) == {entry["id"] - (entry["id"] > 3): entry["pool"] for entry in before["npus"] if entry["id"] != 3}
-    assert after["warnings"][1].startswith("Workers that bind themselves and start anew divide the CPUs over the 7 NPUs that are left")
+    assert after["warnings"][1].startswith("Workers that bind themselves and start again divide the CPUs over the 7 NPUs that are left")
 
 
 def test_gpus_keep_their_slices_as_well():
@@ -279,4 +279,19 @@ def test_memory_nodes_of_kept_pools_follow_the_setting(remembered, memory, nodes
     after = plan(without([3], remembered(before)), memory=memory)
     assert [entry["pool"] for entry in after["npus"]] == [entry["pool"] for entry in before["npus"] if entry["id"] != 3]
     assert (after["npus"][0]["mems"], after["npus"][0]["memory_nodes"]) == ("6", nodes)
-    assert "anew:" not in after["warnings"][0]
+    assert "planned again:" not in after["warnings"][0]
+
+
+def test_pools_in_force_that_are_as_good_as_new_ones_stay():
+    topology = host([0, 0, 1, 1], nodes=2, cores=8, threads=2, numbering="far", family="a3")
+    made = plan(topology)
+    applied = json.loads(json.dumps(made))
+    first, second, *_others = applied["npus"]
+    first["pool"], second["pool"] = second["pool"], first["pool"]
+    in_force = {entry["id"]: entry["pool"] for entry in applied["npus"]}
+    bound = {**topology, "applied": applied}
+    assert made["repaired"] and pools(made) != in_force
+    assert pools(plan(bound)) == in_force
+    assert pools(plan(bound, replan=True)) == pools(plan(bound, min_cpus=4)) == pools(made)
+    first["pool"] = first["pool"].replace("4-7,", "5-7,")
+    assert pools(plan(bound)) == pools(made), "a CPU of no pool is divided again"

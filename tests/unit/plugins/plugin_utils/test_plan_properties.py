@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as draw
 from planner_checks import cpu_set, defects, look, must_be_planned, wrong_pools, wrong_sentence
-from planner_hosts import host
+from planner_hosts import host, pools
 
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import STRATEGIES, plan
 
 EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", 400))
@@ -251,3 +251,18 @@ def a_lost_card_moves_nobody(topology, arguments, before, details):
     assert any("npu_affinity_replan" in warning for warning in after["warnings"])
     back = plan({**topology, "applied": json.loads(json.dumps(after))}, **arguments)
     assert back["npus"] == before["npus"] and back["lost"] == []
+
+
+@pytest.mark.parametrize("name", ["topo_affinity", "global_slice"])
+def test_a_named_rule_without_defects_stays_as_published(name):
+    kept = remote = 0
+    for seed in range(300):
+        details = Random(seed)
+        nodes = details.choice([2, 4, 8])
+        topology = host([details.randrange(nodes) for _npu in range(details.choice([2, 4, 8]))], nodes=nodes)
+        published = attempt(topology, strategy=name, repair=False)
+        if not isinstance(published, str) and not published["violations"]:
+            assert pools(plan(topology, strategy=name)) == pools(published)
+            kept += 1
+            remote += published["quality"]["local"] < 1 and pools(plan(topology)) != pools(published)
+    assert kept > 50 and remote > 10, "machines on which auto takes other pools are among them"

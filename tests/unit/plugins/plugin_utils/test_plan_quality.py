@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from planner_hosts import host
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine as _machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options, planner
@@ -22,22 +23,34 @@ FAR_A3 = host([4] * 4 + [6] * 4 + [2] * 4 + [0] * 4, cores=40, threads=2, family
 """Four NPUs on each of four nodes out of eight with 80 CPUs; node 1 is near to node 0, 3 to 2 and so on."""
 BY_NUMBER = [f"{20 * number}-{20 * number + 19}" for number in range(16)]
 
+UNKNOWN = {"optimal": None}
+
+
+def gap(remote, distance):
+    return {"optimal": False, "gap": {"remote": remote, "distance": distance}}
+
+
 POOLS = [
     ("each its own half", RING, ["0-3", "4-7", "8-11", "12-15"], {"smallest": 4}),
-    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {"local": 0.5, "own_node": 0.5, "smallest": 4}),
-    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {"local": 0.0, "own_node": 0.0, "smallest": 4}),
+    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {"local": 0.5, "own_node": 0.5, "smallest": 4, **gap(8, 96)}),
+    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {"local": 0.0, "own_node": 0.0, "smallest": 4, **gap(16, 192)}),
     (
         "a node without NPUs is near to one of its socket",
         STOCK,
         ["168-191", *[""] * 7],
-        {"local": 1.0, "own_node": 0.0, "balance": 24, "idle": "0-167"},
+        {"local": 1.0, "own_node": 0.0, "balance": 24, "idle": "0-167", **UNKNOWN},
     ),
-    ("and far from the others", STOCK, ["", "168-191", *[""] * 6], {"local": 0.0, "own_node": 0.0, "balance": 24, "idle": "0-167"}),
-    ("an overlap", RING, ["0-4", "4-7", "8-11", "12-15"], {"disjoint": False, "balance": 1, "smallest": 4}),
+    (
+        "and far from the others",
+        STOCK,
+        ["", "168-191", *[""] * 6],
+        {"local": 0.0, "own_node": 0.0, "balance": 24, "idle": "0-167", **UNKNOWN},
+    ),
+    ("an overlap", RING, ["0-4", "4-7", "8-11", "12-15"], {"disjoint": False, "balance": 1, "smallest": 4, **UNKNOWN}),
     ("idle CPUs", RING, ["0-2", "4-7", "8-11", "12-15"], {"balance": 1, "smallest": 3, "idle": "3"}),
     ("whole cores", SMT, ["0-3,8-11", "4-7,12-15"], {"smallest": 8}),
-    ("halves of cores", SMT, ["0-3", "4-7"], {"whole_cores": False, "smallest": 4, "idle": "8-15"}),
-    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {"smallest": 4}),
+    ("halves of cores", SMT, ["0-3", "4-7"], {"whole_cores": False, "smallest": 4, "idle": "8-15", **UNKNOWN}),
+    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {"smallest": 4, **UNKNOWN}),
     (
         "a node without CPUs: those without NPUs are local",
         host([1], nodes=4, cores=[8, 0, 8, 8]),
@@ -54,7 +67,7 @@ POOLS = [
         "the node of another NPU is not local, even if nothing of the own one may be divided",
         FAR_A3,
         BY_NUMBER,
-        {"local": 0.25, "own_node": 0.25, "smallest": 20, "options": {"cpus": "0-319"}},
+        {"local": 0.25, "own_node": 0.25, "smallest": 20, "options": {"cpus": "0-319"}, **UNKNOWN},
     ),
 ]
 
@@ -66,6 +79,7 @@ def test_the_quality_of_any_pools(topology, cpulists, expected):
     machine = _machine.read(topology, options.Options("auto", given["cpus"], "", None, "cores", 1, True, False))
     pools = {card: mask(cpulist) for card, cpulist in zip(machine.cards, cpulists, strict=True)}
     perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "balance": 0, "smallest": 0, "idle": ""}
+    perfect.update({"optimal": True, "gap": {}})
     assert quality(Groups(machine), pools) == {**perfect, **expected}
 
 
@@ -76,3 +90,14 @@ def test_repair_never_makes_it_worse():
         assert repaired["disjoint"]
         assert repaired["local"] >= published["local"]
         assert repaired["balance"] <= published["balance"] or not published["disjoint"]
+
+
+NAMED = host([1, 1, 1, 1, 1, 0, 0, 0], nodes=2, cores=40, threads=2, family="a3")
+
+
+def test_a_plan_says_how_much_nearer_the_best_possible_is():
+    published, best = planner.plan(NAMED, strategy="global_slice"), planner.plan(NAMED)
+    assert (published["quality"]["optimal"], published["quality"]["gap"]) == (False, {"remote": 120, "distance": 1440})
+    assert (best["quality"]["local"], best["quality"]["optimal"], best["quality"]["gap"]) == (0.875, True, {})
+    tables = ["\n".join(plan_table(made, NAMED)) for made in (published, best)]
+    assert ["120 CPUs more remote than the best possible" in " ".join(table.split()) for table in tables] == [True, False]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
@@ -74,7 +74,7 @@ def test_the_others_have_the_cpus_that_they_have_on_the_whole_host(topology, ids
 def test_it_is_named_with_the_cpus_that_are_kept_for_it():
     first = plan(unlisted(A2, 3))
     assert first["warnings"] == [
-        "NPU at 0000:04:00.0 is on the PCI bus and not listed by npu-smi: CPUs 120-143 are kept for it, in npu-7.slice, so that "
+        "NPU at 0000:04:00.0 is on the PCI bus and not listed by npu-smi: CPUs 120-143 are kept for it, in npu-7.slice, and "
         "no pool shrinks when it is listed. Logic ids can change then: name NPUs by PCI address."
     ]
     assert [entry["slice"] for entry in first["npus"]] == [f"npu-{number}.slice" for number in range(7)]

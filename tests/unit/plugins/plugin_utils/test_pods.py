@@ -10,8 +10,8 @@ import json
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.module_utils._host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kubelet import facts
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import facts
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan

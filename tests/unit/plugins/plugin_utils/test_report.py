@@ -21,10 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._plan_file import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
 
@@ -212,8 +212,24 @@ def test_states(given, state, why, labels):
 
 def test_what_runs_outside_its_pool_is_on_the_page_with_what_puts_it_there():
     (host,) = fleet([record(outside=AWAY, drift=[MOVED])])["hosts"]
-    (user,) = host["outside"]
-    assert user == {"title": "a.service (pid 7, NPU 0)", "cpus": "0-31", "pool": "0-15", "next": "restart it"}
+    (user,) = host["holders"]
+    assert user == {"title": "a.service (pid 7, NPU 0)", "cpus": "0-31", "pool": "0-15", "next": "restart it", "outside": True}
+
+
+def test_users_inside_their_pools_follow_those_outside():
+    given = record(outside=AWAY)
+    inside = {"container": None, "name": "b.service", "npus": [{"kind": "npu", "id": npu} for npu in (0, 1)]}
+    given["topology"]["users"] = [
+        {**inside, "name": "a.service", "npus": inside["npus"][:1], "processes": [{"pid": 7, "cpus": "0-31"}]},
+        {**inside, "processes": [{"pid": 8, "cpus": "0-3"}, {"pid": 9, "cpus": "16-17"}]},
+        {**inside, "name": "allowed only", "processes": []},
+    ]
+    (host,) = fleet([given])["hosts"]
+    assert [(user["title"], user["outside"]) for user in host["holders"]] == [
+        ("a.service (pid 7, NPU 0)", True),
+        ("b.service (pid 8, 9, NPU 0-1)", False),
+    ]
+    assert host["holders"][1] | {"cpus": "0-3,16-17", "pool": "0-31", "next": ""} == host["holders"][1]
 
 
 def test_other_strategies_and_an_earlier_run_can_be_compared_with():

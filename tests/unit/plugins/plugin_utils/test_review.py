@@ -11,10 +11,11 @@ import json
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.filter.review_file import review_file
-from ansible_collections.npu.affinity.plugins.filter.review_refusals import review_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as refusing
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.texts import review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
@@ -29,9 +30,9 @@ SLICES = {
     "services": [{"unit": "vllm@0.service", "npus": [0]}],
     "workloads": [],
     "visible_devices": True,
+    "environment": {},
     "vnpus": [],
     "vnpu_limiter": "",
-    "vnpu_shared_region": "",
     "vnpu_folder": "",
     "kubelet_becomes": "",
     "python": "/usr/bin/python3",
@@ -45,7 +46,7 @@ IRQ = {
     "rebind_limit": 3,
     "python": "/usr/bin/python3",
 }
-TUNING = {"enabled": False}
+TUNING = {"tuning": {}}
 FILE = "plans/fleet.json"
 
 
@@ -68,8 +69,13 @@ def lost(*ids):
     return {**FRESH, "npus": [{**npu, "id": number} for number, npu in enumerate(npus)]}
 
 
+def review_refusals(hosts, files):
+    entries = {name: review_entry(left["npu_affinity_state"], left["npu_affinity_topology"]) for name, left in hosts.items()}
+    return refusing.refusals(entries, files)
+
+
 def refusals(then, now, file=FILE):
-    return review_refusals({"node1": now}, ["node1"], {file: review_file({"node1": then}, ["node1"])["json"]})
+    return review_refusals({"node1": now}, {file: review_file({"node1": then}, ["node1"])["json"]})
 
 
 def test_an_unchanged_fleet_gives_the_same_texts_and_holds_what_is_alike_once():
@@ -191,12 +197,12 @@ FILES = {
 
 @pytest.mark.parametrize(("files", "sentence"), FILES.values(), ids=FILES)
 def test_files_that_cannot_be_applied(files, sentence):
-    assert sentence in review_refusals({"node1": variables()}, ["node1"], files)["node1"]
+    assert sentence in review_refusals({"node1": variables()}, files)["node1"]
 
 
 def test_the_slices_of_a_job_are_files_of_their_own():
     files = {f"{name}.json": review_file({name: variables()}, [name])["json"] for name in ("node1", "node2")}
-    assert review_refusals({name: variables() for name in ("node1", "node2", "node3")}, ["node1", "node2"], files) == {}
+    assert review_refusals({name: variables() for name in ("node1", "node2")}, files) == {}
 
 
 def test_people_read_each_distinct_plan_once():

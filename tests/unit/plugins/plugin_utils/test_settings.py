@@ -13,7 +13,7 @@ from ansible.parsing.splitter import parse_kv
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._report import refused_settings
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import record, refused_settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import applied, archived, features, hosts, limits, names, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
 
@@ -68,12 +68,14 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
     ]
     texts = [path.read_text() for path in files]
     read = {name for text in texts for name in re.findall(r"\bnpu_affinity_\w+", text)}
-    looked_up = re.compile(r"(?:playbooks=true\)|\b__npu_affinity_given)\.(\w+)")
+    texts += [path.read_text() for path in (ROLES_FOLDER.parent / "plugins/action").glob("*.py")]
+    looked_up = re.compile(r"""(?:playbooks=true\)\.|\b__npu_affinity_given\.|\bof_playbooks\[")(\w+)""")
     read |= {names.PREFIX + name for text in texts for name in looked_up.findall(text)}
+    read |= {names.PREFIX + name for name in record.OF_USER}
     options = {name for options in specs.options().values() for name in options}
     of_playbooks = set(specs.of_playbooks())
     assert not options & (of_playbooks | names.FACTS)
-    assert read - options - names.FACTS | set(LABELS.values()) == of_playbooks
+    assert read - options - names.FACTS | {LABELS} == of_playbooks
 
 
 @pytest.mark.parametrize(
@@ -83,8 +85,10 @@ def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
         ("npu_affinity_batch", "did you mean npu_affinity_batches?"),
         ("npu_affinity_irqbalanced", "did you mean npu_affinity_irqbalance?"),
         ("npu_affinity_thread_patterns", "did you mean npu_affinity_threads_patterns?"),
-        ("npu_affinity_kubelet_drain_hosts", "did you mean npu_affinity_kubelet_drain_host?"),
+        ("npu_affinity_kubelet_drains", "did you mean npu_affinity_kubelet_drain?"),
         ("npu_affinity_featurs", "did you mean npu_affinity_features?"),
+        ("npu_affinity_irq_interval", "use npu_affinity_interval."),
+        ("npu_affinity_threads_timer", "leave it out."),
         ("npu_affinity_site_contact", "leave it out, or call a variable of your own something that does not start with npu_affinity_."),
     ],
 )
@@ -93,27 +97,33 @@ def test_names_that_nothing_reads(name, advice):
     assert sentence == f"the variable {name} is not a setting of npu.affinity; {advice}"
 
 
+def test_no_setting_is_refused_as_an_old_one():
+    known = {name.removeprefix(names.PREFIX) for options in specs.settings().values() for name in options}
+    assert not known & (names.REPLACED.keys() | names.DROPPED)
+    named = {word.strip(",.") for advice in names.REPLACED.values() for word in advice.split() if word.startswith(names.PREFIX)}
+    assert {name.removeprefix(names.PREFIX) for name in named} <= known
+
+
 @pytest.mark.parametrize(
     "given, off, expected",
     [
         (
-            {"npu_affinity_governor": "performance"},
-            ["tuning"],
-            ["npu_affinity_governor has no effect here, because npu_affinity_tuning_enabled is false."],
+            {"npu_affinity_metrics_textfile": "/m.prom"},
+            ["metrics"],
+            ["npu_affinity_metrics_textfile has no effect here, because npu_affinity_metrics_enabled is false."],
         ),
-        ({"npu_affinity_governor": "performance"}, ["threads"], []),
-        ({"npu_affinity_governor": "", "npu_affinity_tuning_enabled": "false"}, ["tuning"], []),
+        ({"npu_affinity_metrics_textfile": "/m.prom"}, ["threads"], []),
+        ({"npu_affinity_kubelet_reserved": "", "npu_affinity_kubelet_enabled": "false"}, ["kubelet"], []),
         (
-            {"npu_affinity_threads_patterns": [{"comm": "x"}], "npu_affinity_threads_timer": "no"},
-            ["threads", "tuning"],
+            {"npu_affinity_threads_patterns": [{"comm": "x"}], "npu_affinity_threads_processes": [{}]},
+            ["threads", "metrics"],
             [
-                "npu_affinity_threads_patterns, npu_affinity_threads_timer have no effect here, "
+                "npu_affinity_threads_patterns, npu_affinity_threads_processes have no effect here, "
                 "because npu_affinity_threads_enabled is false."
             ],
         ),
-        ({"npu_affinity_threads_timer": "yes", "npu_affinity_threads_memory_limit": "4096"}, ["threads"], []),
+        ({"npu_affinity_threads_memory_limit": "0"}, ["threads"], []),
         ({"npu_affinity_python": "/opt/python"}, ["irq", "threads"], []),  # other roles read it, too
-        ({"npu_affinity_kubelet_node": "{{ inventory_hostname }}"}, ["kubelet"], []),
         (
             {"npu_affinity_irqbalance": "stop"},
             ["irq"],
@@ -140,18 +150,19 @@ def another(option):
 
 def test_every_setting_of_the_roles_that_bind_belongs_to_what_is_reviewed():
     options = {name: option for role in applied.FEATURES for name, option in specs.options()[role].items()}
-    given = {name: value for name, option in options.items() if name != applied.PLACE and (value := another(option)) is not None}
-    assert len(given) > 40
+    given = {name: value for name, option in options.items() if name not in applied.LEFT_OUT and (value := another(option)) is not None}
+    assert len(given) > 35
     found = applied.applied(given, [], specs.options())
     assert found.keys() == given.keys()
-    assert {"npu_affinity_threads_memory", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= found.keys()
+    assert {"npu_affinity_threads_memory_limit", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= found.keys()
 
 
 SAME = [
     ({"npu_affinity_move_memory": "yes"}, {"npu_affinity_move_memory": True}, []),
     ({"npu_affinity_move_memory": "no"}, {}, []),
-    ({"npu_affinity_irq_wait": "90"}, {"npu_affinity_irq_wait": 90}, []),
-    ({"npu_affinity_threads_memory": True}, {}, ["threads"]),
+    ({"npu_affinity_wait": "90"}, {"npu_affinity_wait": 90}, []),
+    ({"npu_affinity_threads_memory_limit": 7}, {}, ["threads"]),
+    ({"npu_affinity_isolation": "explain"}, {}, []),
 ]
 
 
@@ -174,13 +185,13 @@ LIMITS = [
 
 @pytest.mark.parametrize("interval, limit, advice", LIMITS)
 def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
-    given = {"npu_affinity_irq_interval": interval, "npu_affinity_irq_rebind_limit": limit}
+    given = {"npu_affinity_interval": interval, "npu_affinity_rebind_limit": limit}
     options = specs.options()["irq"]
     defaults = {name: option.get("default") for name, option in options.items()}
     found = limits.remarks(given, [], defaults)
     assert len(found) == bool(advice) and advice in "".join(found)
     if advice:
-        assert found[0].startswith(f"npu_affinity_irq_rebind_limit {limit} can never act with npu_affinity_irq_interval {interval}: ")
+        assert found[0].startswith(f"npu_affinity_rebind_limit {limit} can never act with npu_affinity_interval {interval}: ")
     assert limits.remarks(given, ["irq"], defaults) == []
 
 
@@ -202,7 +213,7 @@ def test_time_spans_of_systemd(span, expected):
 
 
 def test_every_role_that_can_be_off_has_its_switch():
-    assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "tuning", "vnpu"}
+    assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "vnpu"}
 
 
 def test_the_role_takes_every_strategy_that_there_is():
@@ -289,13 +300,12 @@ def test_every_feature_has_all_of_its_settings():
 @pytest.mark.parametrize(
     "given, feature, setting, expected",
     [
-        ({}, "irq", "interval", "10min"),
+        ({}, "irq", "wait", 60),
         ({"npu_affinity_irq_enabled": "no"}, "irq", "enabled", False),
         ({"npu_affinity_irq_enabled": None}, "irq", "enabled", True),
-        ({"npu_affinity_threads_timer": "False"}, "threads", "timer", False),
-        ({"npu_affinity_swappiness": 0}, "tuning", "swappiness", "0"),
-        ({"npu_affinity_device_share": "off"}, "device_share", "device_share", False),
-        ({"npu_affinity_irq_wait": "90"}, "irq", "wait", 90),
+        ({"npu_affinity_vnpu_enabled": "off"}, "vnpu", "enabled", False),
+        ({"npu_affinity_tuning": {"swappiness": 0}}, "tuning", "tuning", {"swappiness": "0"}),
+        ({"npu_affinity_wait": "90"}, "irq", "wait", 90),
         ({"npu_affinity_python": "/opt/python"}, "metrics", "python", "/opt/python"),
         ({"npu_affinity_services": [{"unit": "vllm.service", "npus": [0]}]}, "slices", "services", [{"unit": "vllm.service", "npus": [0]}]),
         (
@@ -315,13 +325,14 @@ def test_settings_are_converted_once(given, feature, setting, expected):
     [
         ({}, "batches", [1, "5%", "25%", "100%"]),
         ({"npu_affinity_batches": "2"}, "batches", [2]),
-        ({"npu_affinity_reviewed": "a.json,b.json"}, "reviewed", ["a.json", "b.json"]),
+        ({"npu_affinity_reviewed": "/plans/a.json,b.json"}, "reviewed", ["/plans/a.json", "/home/alice/b.json"]),
         ({"npu_affinity_soak": "5"}, "soak", 5),
         ({"npu_affinity_confirm": "yes"}, "confirm", True),
         ({}, "to", None),
     ],
 )
-def test_settings_of_playbooks_are_converted_once(given, setting, expected):
+def test_settings_of_playbooks_are_converted_once(monkeypatch, given, setting, expected):
+    monkeypatch.setenv("PWD", "/home/alice")
     assert features.of_playbooks(given)[setting] == expected
 
 
@@ -350,8 +361,8 @@ def test_every_switch_of_a_playbook_means_what_its_text_says():
 
 
 def test_a_value_that_cannot_be_converted_names_its_variable():
-    with pytest.raises(ValueError, match="^npu_affinity_irq_wait: .*soon"):
-        features.of_features({"npu_affinity_irq_wait": "soon"})
+    with pytest.raises(ValueError, match="^npu_affinity_wait: .*soon"):
+        features.of_features({"npu_affinity_wait": "soon"})
 
 
 GROUPS = {"all": ["node1", "node2", "both"], "npu_hosts": ["node1", "both"], "both": ["node2"]}

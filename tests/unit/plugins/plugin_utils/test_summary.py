@@ -10,7 +10,6 @@ import json
 import pytest
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.filter import progress as progress_filter
 from ansible_collections.npu.affinity.plugins.filter.merge_summaries import merge_summaries
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
@@ -32,9 +31,13 @@ PLAN = {
 PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": None}, "npu_affinity_plan": PLAN}
 IN_FORCE = {"npu_affinity_topology": {"applied": PLAN}}
 RESULT = "__npu_affinity_host_result"
-CHOSEN = {"__npu_affinity_history": {"entry": {"id": 1}}}
+HAD_TURN = {summary.TURN: {"skipped": True}, "__npu_affinity_gathered": {"in_force": {"remarks": ["X moves IRQ 3."]}}}
+CHOSEN = {"__npu_affinity_gathered": {"entry": {"id": 1}}}
 VERIFIED = "__npu_affinity_verified"
-DRIFT = [{"cause": "irqbalance: it runs", "unit": None}, {"cause": "irqbalance: it ran", "unit": None}]
+DRIFT = [
+    {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it runs", "unit": None},
+    {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it ran", "unit": None},
+]
 AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
 
@@ -58,6 +61,36 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
     assert not any(host["method"] for host in summary.summary(hosts, "verify")["hosts"].values())
 
 
+def adopting(*kinds, changed=True):
+    users = [
+        {"kind": kind, "state": state}
+        for kind, state in [*((kind, "adopted") for kind in kinds), ("service", "inside"), ("other", "failed")]
+    ]
+    return {**PLANNED, RESULT: {"changed": changed, "adopt": {"changed": bool(kinds), "users": users}}}
+
+
+@pytest.mark.parametrize(("check", "word"), [(False, "adopted"), (True, "would be adopted")])
+@pytest.mark.parametrize("playbook", ["bind", "rollback"])
+def test_adopted_work_is_counted_by_kind(playbook, check, word):
+    history = {"__npu_affinity_gathered": {"entry": {}}}
+    hosts = {
+        "a1": adopting("service", "service", "session"),
+        "a2": adopting("service", "container", "other"),
+        "a3": adopting(changed=False),
+    }
+    found = summary.summary({name: {**host, **history} for name, host in hosts.items()}, playbook, check)
+    line = f"3 units, 1 container and 2 processes {word} on a1, a2"
+    assert [text for text in summary_text.lines(found) if "adopted" in text] == [line]
+    parts = [summary.summary({name: {**hosts[name], **history}}, playbook, check) for name in hosts]
+    assert line in summary_text.lines(summary.merged(parts))
+
+
+def test_hosts_that_failed_have_adopted_nothing():
+    failed = {**adopting("service"), "__npu_affinity_failure": {"state": "failed", "reason": "No."}}
+    assert not any("adopted" in text for text in summary_text.lines(summary.summary({"a": failed}, "bind")))
+    assert not any("adopted" in text for text in summary_text.lines(summary.summary({"a": adopting()}, "bind")))
+
+
 @pytest.mark.parametrize(
     ("playbook", "check", "left", "state", "reasons", "fails"),
     [
@@ -65,14 +98,14 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
         ("bind", True, {**PLANNED, RESULT: {"changed": True}}, "would change", [], False),
         ("bind", False, {**PLANNED, RESULT: {"changed": False}}, "unchanged", [], False),
         ("bind", False, PLANNED, "untouched", [], False),
-        ("bind", False, {**PLANNED, "npu_affinity_state": {"converged": True}, RESULT: {"skipped": True}}, "unchanged", [], False),
+        ("bind", False, {**PLANNED, "npu_affinity_state": {"converged": True}, **HAD_TURN}, "unchanged", [], False),
         ("bind", False, {**PLANNED, "npu_affinity_plan": {**PLAN, "npus": []}}, "nothing to bind", [], False),
         ("bind", False, {}, "unreachable", ["it did not answer"], True),
         ("bind", False, {**PLANNED, RESULT: {"unreachable": True}}, "unreachable", ["it did not answer"], True),
         (
             "bind",
             False,
-            {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, RESULT: {"skipped": True}},
+            {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, summary.TURN: {"skipped": True}},
             "skipped",
             ["processes use NPU 3"],
             False,
@@ -84,20 +117,35 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
         ("verify", False, {VERIFIED: {"drift": [], "bound": True}}, "as bound", [], False),
         ("verify", False, {VERIFIED: {"drift": [], "bound": False}}, "never bound", [], False),
         ("verify", False, {VERIFIED: AWAY}, "bound, workloads not", ["1 runs elsewhere"], False),
-        ("verify", False, {VERIFIED: AWAY, "__npu_affinity_workloads_fail": True}, "bound, workloads not", ["1 runs elsewhere"], True),
-        ("report", False, {VERIFIED: AWAY, "__npu_affinity_workloads_fail": True}, "bound, workloads not", ["1 runs elsewhere"], False),
-        ("verify", False, {VERIFIED: {**AWAY, "drift": DRIFT}}, "drifted", ["differs from its plan, likely irqbalance"], True),
-        ("verify", False, {VERIFIED: {"drift": DRIFT}}, "drifted", ["differs from its plan, likely irqbalance"], True),
+        ("verify", False, {VERIFIED: {**AWAY, "workloads_fail": True}}, "bound, workloads not", ["1 runs elsewhere"], True),
+        ("report", False, {VERIFIED: {**AWAY, "workloads_fail": True}}, "bound, workloads not", ["1 runs elsewhere"], False),
         (
             "verify",
             False,
-            {VERIFIED: {"drift": DRIFT}, "__npu_affinity_drift_fails": False},
+            {VERIFIED: {**AWAY, "drift": DRIFT}},
             "drifted",
-            ["differs from its plan, likely irqbalance"],
+            ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"],
+            True,
+        ),
+        (
+            "verify",
+            False,
+            {VERIFIED: {"drift": DRIFT}},
+            "drifted",
+            ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"],
+            True,
+        ),
+        (
+            "verify",
+            False,
+            {VERIFIED: {"drift": DRIFT, "drift_fails": False}},
+            "drifted",
+            ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"],
             False,
         ),
         ("collect", False, {"__npu_affinity_packed": {"files": 7}}, "collected", [], False),
         ("inspect", False, {VERIFIED: {"msg": "the archive lacks it"}}, "not compared", ["the archive lacks it"], True),
+        ("verify", False, {VERIFIED: {"unreachable": True, "msg": "no route"}}, "unreachable", ["no route"], True),
         ("verify", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], True),
         ("report", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], False),
         ("report", False, {}, "unreachable", ["it did not answer"], False),
@@ -107,8 +155,8 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
         ("unbind", False, {}, "untouched", [], False),
         ("rollback", False, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "changed", [], False),
         ("rollback", True, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "would change", [], False),
-        ("rollback", False, {"__npu_affinity_history": {"entry": None}}, "never bound", [], False),
-        ("rollback", False, {"__npu_affinity_history": {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
+        ("rollback", False, {"__npu_affinity_gathered": {"entry": None}}, "never bound", [], False),
+        ("rollback", False, {"__npu_affinity_gathered": {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
         ("rollback", False, {**CHOSEN, "__npu_affinity_refused": ["Other hardware."]}, "refused", ["Other hardware."], True),
         ("measure", False, {**PLANNED, "__npu_affinity_measured": {"workloads": []}}, "measured, not bound", [], False),
         ("measure", False, {**IN_FORCE, "__npu_affinity_measured": {"workloads": []}}, "measured", [], False),
@@ -156,7 +204,7 @@ AGAIN = "again, once that is corrected; hosts that are done stay as they are"
             "bind",
             False,
             {"a": DONE},
-            [f"verify {AS_BEFORE}  # compare the plans with the kernels", f"unbind {AS_BEFORE}  # put everything back"],
+            [f"verify {AS_BEFORE}  # compare the plans with the kernels", f"unbind {AS_BEFORE}  # restore the original state"],
         ),
         ("bind", True, {"a": DONE}, [f"bind {AS_BEFORE}  # without --check it is done"]),
         ("bind", True, {"a": {"__npu_affinity_refused": ["No."]}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
@@ -213,11 +261,73 @@ def test_units_that_wait_for_a_restart_are_those_of_a_bind_a_comparison_and_an_u
     assert summary.summary({"a": {**PLANNED, **left}}, "bind")["hosts"]["a"]["restart"] == ["b.service", "vllm@0.service"]
 
 
+NOTES = {"slices": ["By slices."], "irq": ["Others move interrupts."]}
+
+
+@pytest.mark.parametrize(
+    ("left", "remarks"),
+    [
+        ({RESULT: {"changed": True, "remarks": ["IRQ 3 stays."]}}, ["By slices.", "Others move interrupts.", "IRQ 3 stays."]),
+        ({RESULT: {"changed": False, "remarks": ["IRQ 3 stays."]}}, ["Others move interrupts.", "IRQ 3 stays."]),
+        ({RESULT: {"changed": False, "restart_needed": ["a"], "remarks": []}}, ["By slices.", "Others move interrupts."]),
+        ({RESULT: {"failed": True, "remarks": ["IRQ 3 stays."]}}, []),
+        ({"npu_affinity_state": {"notes": NOTES, "converged": True}, **HAD_TURN}, ["Others move interrupts.", "X moves IRQ 3."]),
+        ({"npu_affinity_plan": {**PLAN, "npus": [], "warnings": []}}, ["By slices.", "Others move interrupts."]),
+        ({}, []),
+    ],
+)
+def test_what_needs_attention_after_a_bind_is_a_remark(left, remarks):
+    host = {**PLANNED, "npu_affinity_plan": {**PLAN, "warnings": []}, "npu_affinity_state": {"notes": NOTES}, **left}
+    found = summary.summary({"a": host}, "bind")["hosts"]["a"]
+    assert found["remarks"] == remarks
+    assert summary.summary({"a": host}, "rollback")["hosts"]["a"]["remarks"] == []
+
+
+LOST = {"__npu_affinity_unbound": {"lost": True}}
+
+
+@pytest.mark.parametrize(
+    ("playbook", "state", "left", "found"),
+    [
+        ("bind", "failed", {}, ("failed", ["Write files: No space."])),
+        ("bind", "refused", {}, ("refused", ["No space."])),
+        ("collect", "failed", {}, ("failed", ["No space."])),
+        ("unbind", "failed", LOST, ("unreachable", ["No space."])),
+        ("bind", "failed", {VERIFIED: {"lost": True}}, ("unreachable", ["Write files: No space."])),
+        ("inspect", "refused", {VERIFIED: {"drift": [], "bound": True}}, ("as bound", [])),
+    ],
+)
+def test_a_task_that_failed_is_the_reason(playbook, state, left, found):
+    host = {"__npu_affinity_failure": {"state": state, "task": "Write files", "reason": "No space."}, **left}
+    entry = summary.summary({"a": host}, playbook)["hosts"]["a"]
+    assert (entry["state"], entry["reasons"]) == found
+
+
+@pytest.mark.parametrize(
+    ("left", "state", "reason"),
+    [
+        ({**PLANNED, RESULT: {"changed": True}}, "unreachable", "the tasks after it did not run"),
+        ({**PLANNED, RESULT: {"changed": False}}, "unreachable", "the tasks after it did not run"),
+        ({"__npu_affinity_failure": {"state": "failed", "task": "Write files", "reason": "No space."}}, "failed", "No space."),
+        ({"__npu_affinity_refused": ["Too few CPUs."]}, "refused", "Too few CPUs."),
+    ],
+)
+def test_a_host_that_ansible_gave_up_is_not_called_done(left, state, reason):
+    entry = summary.summary({"a": left}, "bind", lost=["a"])["hosts"]["a"]
+    assert (entry["state"], entry["fails"]) == (state, True) and reason in entry["reasons"][0]
+
+
+def test_a_failure_without_a_message_names_the_task():
+    host = {"__npu_affinity_failure": {"state": "failed", "task": "Write files", "reason": ""}}
+    assert summary.summary({"a": host}, "collect")["hosts"]["a"]["reasons"] == ["task Write files failed"]
+    assert summary.summary({"a": host}, "bind")["hosts"]["a"]["reasons"] == ["Write files: no message"]
+
+
 def test_the_text_has_each_plan_sentence_and_unit_once():
     changed = {RESULT: {"changed": True, "restart_needed": ["vllm@0.service"]}, "npu_affinity_root": "/trees/x"}
     hosts = {f"node{number:02}": {**PLANNED, **changed} for number in range(1, 41)}
     hosts["node07"] = {"__npu_affinity_refused": ["Too few CPUs."]}
-    hosts["odd"] = {**PLANNED, **changed, "__npu_affinity_notes": ["/trees/x/etc differs."]}
+    hosts["odd"] = {**PLANNED, **changed, RESULT: {**changed[RESULT], "remarks": ["/trees/x/etc differs."]}}
     found = summary.summary(hosts, "bind", typed=Typed(made=True))
     assert summary_text.lines(found) == [
         "SUMMARY of bind, 41 hosts",
@@ -230,15 +340,12 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
         "restart on node[01:06], node[08:40], odd: vllm@0.service",
         "next: make bind  # again, once that is corrected; hosts that are done stay as they are",
         "next: make verify  # compare the plans with the kernels",
-        "next: make unbind  # put everything back",
+        "next: make unbind  # restore the original state",
     ]
 
 
 def test_the_text_stays_short_when_all_hosts_differ():
-    hosts = {
-        f"h{name}x{name}y": {**PLANNED, RESULT: {"changed": False}, "__npu_affinity_notes": [f"note {name}"]}
-        for name in "abcdefghijklmnopqr"
-    }
+    hosts = {f"h{name}x{name}y": {**PLANNED, RESULT: {"changed": False, "remarks": [f"note {name}"]}} for name in "abcdefghijklmnopqr"}
     for number, host in enumerate(hosts.values()):
         host["npu_affinity_plan"] = {**PLAN, "npus": [{"kind": "npu", "id": 0, "pool": str(number)}]}
     lines = summary_text.lines(summary.summary(hosts, "bind"))
@@ -282,20 +389,22 @@ def test_a_batch_of_which_hosts_are_lost_is_known_by_those_that_are_left():
     assert progress.line(at, {"changed": 10, "failed": 1}) == "batch 2 of 4, 11 of 200 hosts: 10 changed, 1 failed"
 
 
+def after(hosts, names, batch, before):
+    return progress.after_batch(hosts, names, batch, {"playbook": "bind", "batches": [2], "before": before}, False)
+
+
 def test_progress_looks_at_the_hosts_of_a_batch_once():
     """A fleet in batches of one size would cost the square of its size otherwise."""
     fleet = {f"h{number}": {**PLANNED, RESULT: {"changed": number % 2 == 0}} for number in range(6)}
     names, at = list(fleet), {}
     for start in (0, 2, 4):
         there = {name: fleet[name] for name in names[start : start + 2]}
-        at = progress_filter.progress(there, names, names[start : start + 2], [2], "bind", before=at)
+        at = after(there, names, names[start : start + 2], at)
     assert at["line"] == "batch 3 of 3, 6 of 6 hosts: 3 changed, 3 unchanged"
-    assert progress_filter.progress(fleet, names, names[4:], [2], "bind") == at
-    other = progress_filter.progress(fleet, names, names[:2], [2], "bind")
-    assert progress_filter.progress(fleet, names, names[4:], [2], "bind", before=other) == at
-    assert progress_filter.progress(fleet, names, names[2:4], [2], "rollback", before=other)["line"].startswith(
-        "batch 2 of 3, 4 of 6 hosts: "
-    )
+    assert after(fleet, names, names[4:], {}) == at
+    other = after(fleet, names, names[:2], {})
+    assert after(fleet, names, names[4:], other) == at
+    assert after(fleet, names, names[2:4], other | {"playbook": "rollback"})["line"].startswith("batch 2 of 3, 4 of 6 hosts: ")
 
 
 def left(number):

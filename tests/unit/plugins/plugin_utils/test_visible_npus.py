@@ -17,7 +17,7 @@ A3 = host([number // 2 * 2 % 16 for number in range(16)], nodes=16, cores=40, fa
 A2 = host([6, 0, 6, 0, 4, 2, 4, 2], nodes=8, cores=24)
 INCLUDE_ALL = {0: "144-167", 1: "0-23", 2: "168-191", 3: "24-47"}
 
-# The tables of docs/strategies.md, of which the rows of whole hosts and of single NPUs are published.
+# The tables of docs/strategies-reference.md, of which the rows of whole hosts and of single NPUs are published.
 SEEN = [
     ("A3, all", A3, range(16), {number: f"{40 * number}-{40 * number + 39}" for number in range(16)}),
     ("A3, four", A3, [0, 1, 2, 3], {0: "0-159", 1: "160-319", 2: "320-479", 3: "480-639"}),

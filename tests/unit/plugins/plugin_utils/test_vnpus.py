@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, refusals, remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+
+from ansible_collections.npu.affinity.plugins.filter.desired_state import desired_state
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
+from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
+
+TOPOLOGY = "npu_affinity_topology"
+NOWHERE = (
+    "Say where to go back to: -e npu_affinity_to=-1 for the state before the last change, or an id or a time (UTC) that playbook "
+    "npu.affinity.history shows."
+)
+
+
+class ActionModule(HostAction):
+    """Gathers and plans in one task: each task on a host costs the controller a process and all variables of the host."""
+
+    _VALID_ARGS = frozenset({"purpose"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        variables, purpose = dict(task_vars or {}), self._task.args.get("purpose", "role")
+        if purpose == "rollback":
+            return result | self._chosen(variables)
+        try:
+            result |= self._gathered(variables, purpose)
+        except AnsibleConnectionFailure:
+            raise
+        except AnsibleError as error:
+            if purpose != "compare":  # the state in force needs nothing of this
+                raise
+            return result | {"refusals": [str(error.message)]}
+        if result.get("failed") and purpose == "compare":
+            return {"refusals": [result["msg"]]}
+        if result.get("failed") or TOPOLOGY not in variables:
+            return result
+        if purpose == "place":
+            return result | {"topology": self.known(TOPOLOGY, variables)}
+        return result | self._planned(variables, purpose, result.get("in_force"))
+
+    def _chosen(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the entry of the history that the user names, and the topology of the host, which must have the hardware of the entry."""
+        asked, to = self.settings(variables, gather=True), self.settings(variables, playbooks=True)["to"]
+        if not to:
+            return {"refusals": [NOWHERE], "ready": False}
+        history = self.attempt("history_info", {"root": asked["root"], "to": to}, variables)
+        if history.get("failed"):
+            return {"refusals": [history["msg"]], "ready": False}
+        found = {"entry": history["entry"], "refusals": [], "ready": False, "warnings": history.get("warnings", [])}
+        if not history["entry"]:
+            return found
+        options = {name: asked[name] or None for name in ("root", "npu_smi", "timeout")}
+        facts = self.on_host("topology_facts", {**options, "hardware": history["entry"]["state"]["hardware"]}, variables)
+        found["topology"], found["plan"] = facts["ansible_facts"][TOPOLOGY], history["entry"]["state"]["plan"]
+        if facts["hardware_changes"]:
+            found["refusals"] = [_other_hardware(history["entry"], facts["hardware_changes"], found["topology"]["problems"])]
+        return facts | found | {"ready": not found["refusals"]}
+
+    def _gathered(self, variables: dict[str, Any], purpose: str) -> dict[str, Any]:
+        """Return what module topology_facts returned, and add the topology to the variables."""
+        asked = self.settings(variables, gather=True)
+        options = {**asked, "npu_smi": asked["npu_smi"] or None, "others": purpose == "plan", "compare": purpose == "bind"}
+        result = self.on_host("topology_facts", options, variables)
+        if not result.get("failed"):
+            variables[TOPOLOGY] = result["ansible_facts"][TOPOLOGY]
+            variables["ansible_facts"] = {**(variables.get("ansible_facts") or {}), **result["ansible_facts"]}
+        return result
+
+    def _planned(self, variables: dict[str, Any], purpose: str, in_force: Mapping[str, Any] | None) -> dict[str, Any]:
+        topology = self.known(TOPOLOGY, variables)
+        try:
+            made = self.settings(variables, features=True)
+            state = desired_state(topology, made, shown=purpose == "plan", in_force=in_force)
+        except AnsibleError as error:
+            return {"topology": topology, "refusals": [str(error.message)], "ready": False}
+        found = {"topology": topology, "state": state, "plan": state["plan"], "refusals": list(state["refusals"])}
+        if purpose != "bind":
+            return found
+        of_playbooks = self.settings(variables, playbooks=True)
+        if of_playbooks["reviewed"] is not None and not found["refusals"]:
+            found["refusals"] = self._unreviewed(state, topology, of_playbooks["reviewed"], variables["inventory_hostname"])
+        busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
+        waits = found["refusals"] or state["converged"] or busy or not state["plan"]["npus"]
+        found["outside"] = self._outside(variables, topology, state) if state["converged"] and not found["refusals"] else ""
+        return found | {"ready": not waits}
+
+    def _outside(self, variables: dict[str, Any], topology: Any, state: Mapping[str, Any]) -> str:
+        """Return why a host fails that is as wanted and that no task compares: what runs outside its pool, where that must not be."""
+        own = self.settings(variables, role="verify")
+        if not state["outside"] or "workloads" not in own["fail_on"]:
+            return ""
+        if WORK_OUTSIDE_POOL in mutes.of_host(mutes.checked(own["mute"]), variables["inventory_hostname"])[0]:
+            return ""
+        return pools.sentence(pools.placed(topology.get("users") or (), state["plan"]).outside)
+
+    @staticmethod
+    def _unreviewed(state: Mapping[str, Any], topology: Any, files: list[str], host: str) -> list[str]:
+        contents = {path: _text(path) for path in files}
+        return list(review.refusals({host: review_entry(state, topology)}, contents).values())
+
+
+def _other_hardware(entry: Mapping[str, Any], changes: list[str], problems: list[str]) -> str:
+    sentence = f"Entry {entry['id']} of {entry['time']} is for other hardware: {'; '.join(changes)}."
+    return " ".join([sentence, "Bind the host instead, and it is planned for what it has now.", *problems])
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None

@@ -1,0 +1,87 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+
+from ansible_collections.npu.affinity.plugins.action import save
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, lost
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, record, sentences, summary, unmuted
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
+
+CHANGED = "The host is changed, but was not compared with its plan. Run verify when it answers"
+NOT_GATHERED = {"npus": [], "problems": ["not gathered"]}
+
+
+class ActionModule(HostAction):
+    """Compares a host, says what differs, keeps the reports, and fails the host, in one task."""
+
+    _VALID_ARGS = frozenset({"purpose"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        variables, purpose = dict(task_vars or {}), self._task.args.get("purpose", "role")
+        own, host = self.settings(variables, role="verify"), variables["inventory_hostname"]
+        try:
+            muted, expired = mutes.of_host(mutes.checked(own["mute"]), host)
+        except ValueError as error:
+            return refused(result | {"msg": str(error)})
+        variables |= {name: self.known(name, variables) for name in ("npu_affinity_topology", "npu_affinity_state") if name in variables}
+        try:
+            result |= self._compared(variables, own, purpose == "bind")
+        except AnsibleConnectionFailure as error:
+            if purpose != "bind":
+                raise
+            return lost(error, CHANGED)
+        result |= {"muted": muted, "remarks": [*result.get("remarks", ()), *expired]}
+        known = variables | {"__npu_affinity_verified": result}
+        lines = []
+        if purpose != "bind" or result.get("drift", True):
+            lines = [f"{host}: {sentence}" for sentence in sentences(result, variables, purpose == "bind")]
+        self.say(lines)
+        if own["reports"]:
+            of_user = {f"npu_affinity_{key}": variables["hostvars"][host].get(f"npu_affinity_{key}") for key in OF_USER}
+            self._save(own["reports"], host, record(host, known | of_user))
+        result |= {"lines": lines, "drift_fails": "drift" in own["fail_on"], "workloads_fail": "workloads" in own["fail_on"]}
+        why = "" if purpose == "compare" else _failure(result, purpose == "bind")
+        return refused(result | {"msg": why}) if why else result
+
+    def _compared(self, variables: dict[str, Any], own: Mapping[str, Any], after_bind: bool) -> dict[str, Any]:
+        """Return what module binding_info found, or its message where it failed."""
+        settings = self.settings(variables, gather=True)
+        topology = variables.get("npu_affinity_topology") or NOT_GATHERED
+        is_refused = (variables.get("__npu_affinity_gathered") or {}).get("refusals")
+        users = {} if after_bind or topology.get("users") is None else {"users": topology["users"]}
+        options = {
+            "root": own["root"],
+            "desired": None if is_refused else variables.get("npu_affinity_state"),
+            "topology": {"npus": topology["npus"], **users},
+            "must_be_bound": "unbound" in own["fail_on"] and bool(topology["npus"] or topology["problems"]),
+            "npu_smi": settings["npu_smi"] or None,
+            "timeout": 2 * settings["timeout"],
+        }
+        found = self.attempt("binding_info", options, variables)
+        return {"msg": found["msg"]} if found.get("failed") else found
+
+    @staticmethod
+    def _save(folder: str, host: str, found: Mapping[str, Any]) -> None:
+        text = json.dumps(found, indent=4, sort_keys=True, default=str)
+        save.write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(found, host)})
+
+
+def _failure(verified: Mapping[str, Any], after_bind: bool) -> str:
+    """Return why the host fails, or an empty text. After a bind, services run as they were started, and huge pages may need a reboot."""
+    expected = {"not restarted", "memory shortage"} if after_bind else set()
+    if verified["drift_fails"] and ("drift" not in verified or {entry["cause"] for entry in unmuted(verified)} - expected):
+        return summary(verified)
+    away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
+    return str(verified["outside_sentence"]) if verified["workloads_fail"] and away else ""

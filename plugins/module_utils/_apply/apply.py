@@ -1,0 +1,215 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A desired state applied to a host: files and units, and the step of each feature, in one transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._host import installed
+from . import runtime
+from .._state.diffs import diffs
+from .._features import parts
+from .._features.feature import Choices
+from .._features.register import FEATURES
+from .._state.history.entries import Applied, differ, newest
+from .._host.host import CommandError, Host
+from .._state.plan_file import PATH as PLAN
+from .._state import previous
+from .._state.files import MARKER
+from .._state.lock import changing
+from .._state.log import log_change
+from .._base.table import count
+from .._transaction import programs
+from .._state.journal import INTERRUPTED
+from .._transaction.host_files import TakenBack, apply
+from .._transaction.request import Report, Request, compare
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, FileEntry
+    from .._state.step import LiveStep
+    from .._transaction.switched_off import SwitchedOff
+
+PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
+
+
+class Application:
+    """One run of :meth:`carry_out`.
+
+    ``failure``: why the host is not as wanted, or ''. What it would report of a transaction that failed was taken back, and is not there.
+    """
+
+    def __init__(self, host: Host, state: AppliedState, choices: Choices, check: bool = False) -> None:
+        self.host = host
+        self.state = state
+        self.choices = choices
+        self.check = check
+        self.failure = ""
+        self._warnings: list[str] = []
+        self._report = Report()
+        self._off: SwitchedOff | None = None
+        self._steps: list[LiveStep] = []
+        self._new = False
+
+    def carry_out(self) -> Application:
+        """Bring the host to the state, or in check mode find out what that would change."""
+        try:
+            with changing(self.host, "module host_files", self.check):
+                self._apply()
+            self._complete()
+        except (OSError, ValueError, CommandError) as error:
+            self.failure = str(error)
+            if isinstance(error, TakenBack):
+                self._log("failed, %s" % error, [])
+        if self.changed and not self.check:
+            self._log(*self._done())
+        return self
+
+    def _apply(self) -> None:
+        off = switched_off(self.host, self.state, self.choices)
+        made = {name: feature.step(self.host, self.state, self.choices) for name, feature in FEATURES.items() if feature.step}
+        steps = {name: step for name, step in made.items() if step}
+        first = [step for name, step in steps.items() if FEATURES[name].first]
+        after = [step for name, step in steps.items() if not FEATURES[name].first]
+        applied = self._entry()
+        request = request_of(self.state, self.choices, applied)
+        report = apply(self.host, request, self.check, [*([off] if off else []), *first], after)
+        self._off, self._report, self._steps, self._new = off, report, list(steps.values()), applied.new
+        self._warnings += (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
+
+    def _entry(self) -> Applied:
+        """Return what the history is given of this run: the whole state that is in force afterwards."""
+        last, state, new = newest(self.host), self.state, False
+        if last:
+            state = parts.beside(state, last.state)
+            new = differ(last.state, state)
+        return Applied(self.choices.action, state, self.choices.author, self.choices.reason, new)
+
+    def _complete(self) -> None:
+        """Do what comes when the files stay, each step whatever becomes of the others."""
+        if self.check:
+            return
+        failed = []
+        for step in self._steps:
+            try:
+                step.complete()
+            except (OSError, ValueError) as error:
+                failed.append(str(error))
+        self._warnings += programs.run_again(self.host, self._report.failed_units)
+        if failed:
+            raise ValueError("; ".join(failed))
+
+    @property
+    def disruptive(self) -> bool:
+        """Whether what changed can disturb workloads."""
+        files = self._report.changed or bool(self._off and self._off.changed)
+        return files or any(step.changed for step in self._steps if step.disruptive)
+
+    @property
+    def changed(self) -> bool:
+        return self.disruptive or any(step.changed for step in self._steps) or self._new
+
+    def sentences(self) -> list[str]:
+        """Return the warnings of all parts, each once."""
+        return list(dict.fromkeys(self._warnings + [sentence for step in self._steps for sentence in step.warnings]))
+
+    def remarks(self) -> list[str]:
+        """Return the sentences that are said after each bind."""
+        return self._report.untried + [sentence for step in self._steps for sentence in step.remarks]
+
+    def waits(self) -> list[str]:
+        """Return what only a later step of somebody else completes: units that a restart lets follow, and a kubelet that is not drained."""
+        return self._report.restart_needed + [sentence for step in self._steps for sentence in step.pending()]
+
+    def diff(self) -> diffs.Diff:
+        found = diffs.Diff()
+        if self._off:
+            diffs.add_unbind(found, self._off.report)
+        found.add_files(self._report.changes, self._report.actions, self._report.restart_needed)
+        for step in self._steps:
+            found.add_lines(step.lines())
+        return found
+
+    def result(self) -> dict[str, Any]:
+        """Return what module ``host_files`` returns besides the diff."""
+        off = self._off.report if self._off else None
+        both = [report for report in (off, self._report) if report]
+        changes = [(path, after) for report in both for path, (_before, after) in report.changes.items()]
+        results = {step.key: step.result() for step in self._steps if step.key}
+        return {
+            "changed": self.changed,
+            "disruptive": self.disruptive,
+            "files": [path for path, after in changes if after.text is not None],
+            "removed": [path for path, after in changes if after.text is None],
+            "actions": [action for report in both for action in report.actions],
+            "restart_needed": [unit for report in both for unit in report.restart_needed],
+            "remarks": self.remarks(),
+            "history": self._report.history,
+            **dict.fromkeys(("interrupts", "vnpu", "device_share", "adopt", "threads", "kubelet")),
+            **results,
+            "settings": (off.of("tuning") or [] if off else []) + results.get("settings", []),
+        }
+
+    def _done(self) -> tuple[str, list[str]]:
+        done = self.result()
+        changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
+        changes += [line for step in self._steps for lines in step.lines().values() for line in lines]
+        return count(len(changes), "change"), changes
+
+    def _log(self, text: str, changes: list[str]) -> None:
+        """Say in the journal of the host what was changed, or that a change was taken back."""
+        choices = self.choices
+        log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self._report.history)
+
+
+def switched_off(host: Host, state: AppliedState, choices: Choices) -> SwitchedOff | None:
+    """Return what undoes the features that the desired state no longer has; None where nothing of them is left."""
+    features = _left_behind(host, state)
+    if not features:
+        return None
+    from .._transaction.switched_off import SwitchedOff  # its imports cost a host more than the rest
+
+    return SwitchedOff(host, choices.npu_smi, choices.move_memory, features)
+
+
+def _left_behind(host: Host, state: AppliedState) -> list[str]:
+    """Return the features that are absent and have left something on the host, or that a killed run has begun to undo."""
+    recorded = previous.recorded(host)
+    begun = recorded.get(INTERRUPTED, [])
+    absent = {name: traces for name, traces in sorted(state["absent"].items()) if not FEATURES[name].undone_by_step}
+    looked = {name: (traces["sections"], Request(owned=traces["owned"])) for name, traces in absent.items()}
+    return [
+        name
+        for name, (sections, request) in looked.items()
+        if any(section in recorded for section in sections) or any(map(request.concerns, begun)) or compare(host, request)
+    ]
+
+
+def request_of(state: AppliedState, choices: Choices, applied: Applied) -> Request:
+    """Return the files and units of a desired state with those that the collection adds.
+
+    What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.
+    """
+    undone = {pattern for traces in state["absent"].values() for pattern in traces["owned"]}
+    files: list[FileEntry] = []
+    owned = [pattern for pattern in state["owned"] if pattern not in undone]
+    if state["plan"]:
+        files.append({"path": PLAN, "content": previous.dump(PLAN_ABOUT, state["plan"])})
+    if state["runtime"]:
+        files += runtime.files_of(state)
+    if state["runtime"] or set(state["features"]) >= {name for name, feature in FEATURES.items() if feature.owned}:
+        owned += installed.OWNED + (installed.COMMAND, installed.COMPLETION)
+    files += state["files"]
+    return Request(
+        files,
+        owned,
+        enabled=state["enabled"],
+        started=state["started"],
+        stopped=state["stopped"],
+        released=state["released"],
+        restarted=state["restarted"],
+        expected=state["expected"],
+        move_memory=choices.move_memory,
+        applied=applied,
+    )

@@ -1,0 +1,31 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an entry of a plan or a topology is about."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+
+class Device(NamedTuple):
+    """What an entry of a plan, or of a topology, is about: an NPU or GPU (``kind``) by its logic id and PCI function, '' where unknown."""
+
+    kind: str
+    id: int
+    pci: str
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Device:
+        gpu = entry.get("kind") == "gpu" or str(entry.get("slice")).startswith("gpu-")
+        return cls("gpu" if gpu else "npu", entry["id"], entry.get("pci") or "")
+
+    @property
+    def title(self) -> str:
+        """How sentences call it."""
+        return "%s %s" % (self.kind.upper(), self.id)
+
+    @property
+    def full_title(self) -> str:
+        """The same with its PCI function."""
+        return "%s (%s)" % (self.title, self.pci or "no PCI function")

@@ -1,0 +1,431 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The types of the documents that travel between controller and host, for type checkers alone: Python 3.7 has no ``TypedDict``.
+
+CPU sets are kernel cpulists (``0-23,48-71``), sizes are in MiB where their names say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, TypedDict
+
+    class Cpus(TypedDict, total=False):
+        online: str
+        offline: str
+        isolated: str
+        siblings: List[str]
+        caches: List[str]
+        sockets: List[str]
+
+    class Partition(TypedDict):
+        """A cgroup that is a cpuset partition: ``kind`` is root or isolated; the kernel grants its CPUs only if it is ``valid``."""
+
+        group: str
+        kind: str
+        valid: bool
+        cpus: str
+
+    class Isolation(TypedDict, total=False):
+        """What sets CPUs apart: parameters of the kernel command line by their names, and partitions."""
+
+        isolcpus: str
+        flags: List[str]
+        nohz_full: str
+        rcu_nocbs: str
+        irqaffinity: str
+        partitions: List[Partition]
+
+    class Node(TypedDict):
+        id: int
+        cpus: str
+        memory_mib: int
+        distances: Dict[Any, int]
+
+    class Npu(TypedDict, total=False):
+        """An NPU or GPU of a topology."""
+
+        kind: str
+        id: int
+        card: int
+        chip: int
+        phy_id: int | None
+        name: str | None
+        family: str | None
+        pci: str | None
+        numa: int | None
+        affinity: str | None
+        memory_mib: int | None
+        device_share: bool | None
+        busy: bool | None
+
+    class Unlisted(TypedDict):
+        """An accelerator on the bus that its tool does not list."""
+
+        pci: str
+        family: str
+        numa: int | None
+
+    class Nic(TypedDict):
+        """A network function. ``distances``: the ids of NPUs, as a cpulist, by the NUMA distance between them and this function."""
+
+        pci: str
+        name: str
+        driver: str
+        numa: int | None
+        distances: Dict[str, str]
+
+    class UserProcess(TypedDict):
+        """A process that uses accelerators: ``start`` is field 22 of ``/proc/<pid>/stat``, which tells it from a later one of that number.
+
+        ``devices`` are names below ``/dev`` on the host, ``cpus`` those that its threads may use, all together.
+        """
+
+        pid: int
+        start: int
+        command: str
+        devices: List[str]
+        cpus: str
+
+    class UsedNpu(TypedDict):
+        kind: str
+        id: int
+
+    class NpuUser(TypedDict):
+        """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
+
+        ``kind`` is one of service, container, pod, session and other; ``unit`` the service or scope; ``engine`` one of docker,
+        podman, containerd, crio and ''; ``container`` the full id of 64 digits. Sentences say ``name``: of a container that in its
+        engine's files, else its short id; of a service or pod the unit; else the command. ``cpus`` and ``mems`` are those that its cgroup
+        grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
+        it has no ``processes``), npu-smi (``tool``) is the only one to list it, or it had one open when it was adopted (``recorded``).
+        """
+
+        group: str
+        kind: str
+        unit: str | None
+        engine: str
+        container: str | None
+        name: str
+        devices: List[str]
+        npus: List[UsedNpu]
+        processes: List[UserProcess]
+        cpus: str
+        mems: str
+        witness: str
+
+    class OutsideUser(TypedDict):
+        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``; ``next`` puts it there.
+
+        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`.
+        """
+
+        title: str
+        name: str
+        kind: str
+        unit: str | None
+        npus: List[UsedNpu]
+        pids: List[int]
+        cpus: str
+        pool: str
+        next: str
+
+    class _Topology(TypedDict):
+        schema: int
+        machine: Dict[str, Any]
+        cpus: Cpus
+        numa: List[Node]
+        npus: List[Npu]
+        driver: Dict[str, Any]
+        irqbalance: Dict[str, Any]
+        kubelet: Dict[str, Any] | None
+        applied: Plan | None
+        problems: List[str]
+
+    class Topology(_Topology, total=False):
+        """The fact ``npu_affinity_topology``. The keys below are there where something asked for them, ``users`` but in old records."""
+
+        users: List[NpuUser]
+        hugepages: Dict[str, Dict[str, int]]
+        isolation: Isolation
+        unlisted: List[Unlisted]
+        nics: List[Nic]
+        drop_ins: Dict[str, str]
+        programs: Dict[str, str | None]
+        missing_units: List[str]
+        unit_environment: Dict[str, Dict[str, Any]]
+        allocator: str | None
+        memory: Dict[str, Any]
+        others: List[Dict[str, Any]]
+
+    class PlanEntry(TypedDict, total=False):
+        """What a plan gives one NPU or GPU."""
+
+        kind: str
+        id: int
+        chip: int
+        phy_id: int | None
+        pci: str
+        pool: str
+        irq: str
+        main: str
+        kv: str
+        acl: str
+        release: str
+        mems: str
+        memory_nodes: str
+        slice: str
+        offline: str
+        released: str
+        unlisted: bool
+
+    class Plan(TypedDict, total=False):
+        """The fact ``npu_affinity_plan``; in a topology, what a later plan needs of the one in force."""
+
+        schema: int
+        strategy: str
+        requested: str
+        reason: str
+        cpus: str
+        housekeeping: str
+        npus: List[PlanEntry]
+        repaired: List[str]
+        warnings: List[str]
+        quality: Dict[str, Any]
+        options: Dict[str, Any]
+        lost: List[PlanEntry]
+        violations: List[str]
+        poll: str
+        refused: str
+
+    class _FileEntry(TypedDict):
+        path: str
+        content: str
+
+    class FileEntry(_FileEntry, total=False):
+        """A file of a desired state; ``mode`` is octal."""
+
+        mode: str
+
+    class Restarted(TypedDict):
+        """A unit that is restarted when one of the files changed."""
+
+        unit: str
+        files: Sequence[str]
+
+    class UnitSets(TypedDict):
+        """The cpulists that the kernel must grant a unit, '' where they are not checked."""
+
+        unit: str
+        cpus: str
+        mems: str
+
+    class Traces(TypedDict):
+        """By which paths, as shell patterns, and sections of previous.json one finds what an earlier bind did for a feature."""
+
+        owned: List[str]
+        sections: List[str]
+
+    class BoundService(TypedDict):
+        """``settings`` are the lines of its drop-in, in order."""
+
+        name: str
+        description: str
+        settings: Dict[str, str]
+
+    class BoundWorkload(TypedDict):
+        name: str
+        slice: str
+        npus: List[str]
+
+    class SlicesLive(TypedDict):
+        method: str
+        services: List[BoundService]
+        workloads: List[BoundWorkload]
+        vnpus: List[Dict[str, Any]]
+        bound_by: str
+
+    class AdoptLive(TypedDict):
+        mode: str
+
+    class ThreadsLive(TypedDict):
+        processes: List[Dict[str, Any]]
+        patterns: Dict[str, Any]
+        memory: str
+        memory_limit: int
+
+    class DeviceShareLive(TypedDict):
+        enabled: bool
+        npus: List[Any]
+        only_ours: bool
+        recover: str
+        ignore_busy: bool
+        min_driver: str
+        timeout: int
+
+    class HugePagesLive(TypedDict):
+        """``nodes``: pages by the id of a NUMA node, which is text in JSON; ``size`` is in KiB."""
+
+        size: int
+        nodes: Dict[str, int]
+
+    class NicLive(TypedDict):
+        """``mode`` is near or report; ``functions``: the CPUs for the queues of each PCI function."""
+
+        mode: str
+        functions: Dict[str, str]
+
+    class LayoutFile(TypedDict):
+        name: str
+        sha256: str
+
+    class LayoutLive(TypedDict):
+        folder: str
+        shared_region: str
+        shared_mode: str
+        files: List[LayoutFile]
+
+    class KubeletLive(TypedDict):
+        path: str
+        content: str
+        compared: bool
+
+    class Live(TypedDict, total=False):
+        """What the features that are present want of the running host."""
+
+        slices: SlicesLive
+        irq: str
+        adopt: AdoptLive
+        threads: ThreadsLive
+        tuning: Dict[str, str | int | None]
+        hugepages: HugePagesLive
+        nic: NicLive
+        device_share: DeviceShareLive
+        metrics: str
+        vnpu: LayoutLive
+        kubelet: KubeletLive
+
+    class FilesAndUnits(TypedDict):
+        """What module host_files takes of the same names, and what comes with it."""
+
+        files: List[FileEntry]
+        owned: List[str]
+        enabled: List[str]
+        started: List[str]
+        stopped: List[str]
+        released: List[str]
+        restarted: List[Restarted]
+        expected: List[UnitSets]
+        programs: List[str]
+        soft_split: str
+        python: str
+        runtime: bool
+
+    class AppliedState(FilesAndUnits):
+        """What a host applies of a desired state, and what its history keeps. ``features``: whether each is present or absent."""
+
+        schema: int
+        features: Dict[str, str]
+        hardware: Dict[str, Any]
+        plan: Plan | None
+        live: Live
+        notes: Dict[str, List[str]]
+        absent: Dict[str, Traces]
+
+    class DifferingNpu(TypedDict):
+        """An NPU of the plan in force or of the one made: its pools ``now`` and ``then``, None where it is in one of them only."""
+
+        npu: str
+        pci: str
+        slice: str
+        now: str | None
+        then: str | None
+        sentence: str | None
+
+    class DifferingUser(TypedDict):
+        user: str
+        npus: str
+        cpus: str
+        mems: str
+        slice: str | None
+        now: str | None
+
+    class Difference(TypedDict):
+        """A plan beside the one in force."""
+
+        in_force: bool
+        npus: List[DifferingNpu]
+        users: List[DifferingUser]
+        restart: List[str]
+
+    class Said(TypedDict):
+        """What the controller says of a desired state."""
+
+        refusals: List[str]
+        remarks: List[str]
+        summary: str
+        difference: Difference | None
+        outside: List[str]
+        processes: List[Dict[str, Any]]
+        settings: Dict[str, Any]
+
+    class DesiredState(AppliedState, Said):
+        """The fact ``npu_affinity_state``. ``digest``: that of what a host applies of it."""
+
+        digest: str
+        converged: bool
+
+    class Drift(TypedDict):
+        """An object that is not as expected, as module ``binding_info`` returns it."""
+
+        code: str
+        kind: str
+        object: str
+        expected: str
+        found: str
+        cause: str
+        remark: str
+        npu: int | None
+        device: str | None
+        pci: str | None
+        unit: str | None
+        expected_cpus: str | None
+        found_cpus: str | None
+        sentence: str
+
+    class SummaryOfHost(TypedDict):
+        """What became of a host in a run."""
+
+        state: str
+        reasons: List[str]
+        remarks: List[str]
+        restart: List[str]
+        adopted: Dict[str, int]
+        method: str
+        fails: bool
+
+    class SummaryOfPlan(TypedDict):
+        """A plan with the hosts that have it."""
+
+        strategy: str
+        housekeeping: str
+        pools: Dict[str, str]
+        hosts: List[str]
+
+    class NextStep(TypedDict):
+        command: str
+        purpose: str
+
+    class Summary(TypedDict):
+        """What became of all hosts in a run: ``states`` are those that there are, with their hosts."""
+
+        playbook: str
+        check: bool
+        stopped: str
+        states: Dict[str, List[str]]
+        plans: List[SummaryOfPlan]
+        hosts: Dict[str, SummaryOfHost]
+        next: List[NextStep]

@@ -1,0 +1,177 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plans drawn as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .cpulist import compress, expand
+
+HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "KV", "ACL", "release", "memory", "slice")
+ROLES = ("pool", "irq", "main", "kv", "acl", "release", "memory_nodes", "slice")
+
+TITLE_WIDTH = 11
+REMARK_WIDTH = 72
+"""Narrow enough that Ansible's YAML output does not fold the lines once more."""
+
+
+def count(number: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun: ``1 host``, ``2 hosts``; ``several`` is the plural where that is not the noun with an s."""
+    return "%d %s" % (number, noun if number == 1 else several or noun + "s")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines with aligned columns, two blanks apart, without trailing blanks."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def plan_table(
+    plan: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    summary: str = "",
+    remarks: Iterable[str] = (),
+    difference: Mapping[str, Any] | None = None,
+    outside: Iterable[str] = (),
+) -> list[str]:
+    """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
+
+    ``summary`` is a further sentence, such as that of a desired state about how the workloads are bound; ``remarks`` and
+    ``difference`` are those of a desired state: services and workloads, and the plan in force next to this one; so are the lines
+    ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
+    """
+    table = rows(plan, topology, difference)
+    return table + [
+        line for title, sentence in sentences(plan, topology, summary, remarks, difference, outside) for line in wrapped(title, sentence)
+    ]
+
+
+def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the lines with the NPUs, and those with their users."""
+    known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
+    now = _now(difference)
+    shown = [role for role in ROLES if role != "kv" or any(entry.get("kv") for entry in plan["npus"])]
+    cells: list[tuple[str, ...]] = []
+    for entry in plan["npus"]:
+        npu = known.get((entry["pci"], entry["id"]), {})
+        numa = "?" if npu.get("numa") is None else str(npu["numa"])
+        first = (str(entry["id"]), str(npu.get("name") or "?"), str(entry["pci"] or "?"), numa)
+        cells.append(
+            (*first, *now.get(entry["slice"], ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
+        )
+    if now and difference:
+        gone = [row for row in difference["npus"] if row["then"] is None]
+        cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * (len(shown) - 1), row["slice"]) for row in gone]
+    titles = [heading for heading, role in zip(HEADINGS[4:], ROLES) if role in shown]
+    headings = (*HEADINGS[:4], *(["now"] if now else []), *titles)
+    if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not ask npu-smi for them
+        headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
+    return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
+
+
+def _now(difference: Mapping[str, Any] | None) -> dict[str, tuple[str]]:
+    """Return the pools in force by slice; none where there is no plan in force, or the same."""
+    if not difference or not difference["in_force"] or all(row["now"] == row["then"] for row in difference["npus"]):
+        return {}
+    return {row["slice"]: (row["now"] or "-",) for row in difference["npus"] if row["then"] is not None}
+
+
+def _users(difference: Mapping[str, Any] | None) -> list[str]:
+    if not difference or not difference["users"]:
+        return []
+    is_moved = difference["in_force"] and any(row["now"] not in (None, row["cpus"]) for row in difference["users"])
+    headings = ("used by", "NPU", *(["now"] if is_moved else []), "CPUs", "memory", "slice")
+    cells = [
+        (row["user"], row["npus"], *([row["now"] or "-"] if is_moved else []), *(row[key] or "-" for key in ("cpus", "mems", "slice")))
+        for row in difference["users"]
+    ]
+    return columns([headings, *cells])
+
+
+def sentences(
+    plan: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    summary: str = "",
+    remarks: Iterable[str] = (),
+    difference: Mapping[str, Any] | None = None,
+    outside: Iterable[str] = (),
+) -> list[tuple[str, str]]:
+    """Return what is said below the table, each sentence with its title. What the table shows of moves is not said again."""
+    shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
+    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference)]
+    told += [("work", line) for line in outside]
+    return told + [("remark", sentence) for sentence in remarks if sentence not in shown]
+
+
+def _only_pool_moves(row: Mapping[str, Any]) -> bool:
+    """Whether an NPU is in both plans, in one slice."""
+    return None not in (row["now"], row["then"]) and row["now"] != row["then"] and ".slice" not in row["sentence"]
+
+
+def _in_force(difference: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
+        yield "in force", "a plan with the same CPUs: a bind moves no NPU."
+    if difference and difference["restart"]:
+        yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
+
+
+def wrapped(title: str, sentence: str, width: int = REMARK_WIDTH) -> list[str]:
+    return textwrap.wrap(
+        sentence,
+        width=width,
+        initial_indent=title.ljust(TITLE_WIDTH),
+        subsequent_indent=" " * TITLE_WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
+    """Return which memory nodes NPUs may use, and how much memory these have: ``nodes 6-7 (256 GiB) for NPU 0-1``; '' for no NPU."""
+    sizes = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or ()}
+    users: dict[str, dict[str, list[int]]] = {}
+    for entry in plan["npus"]:
+        nodes = {"memory_nodes": entry.get("mems"), **entry}["memory_nodes"] or ""
+        users.setdefault(nodes, {}).setdefault("GPU" if entry.get("kind") == "gpu" else "NPU", []).append(entry["id"])
+    parts = []
+    for nodes, kinds in users.items():
+        gib = sum(sizes.get(node, 0) for node in expand(nodes)) / 1024.0
+        what = "%s %s" % ("node" if nodes.isdigit() else "nodes", nodes) + (" (%.0f GiB)" % gib if gib else "") if nodes else "any node"
+        parts.append("%s for %s" % (what, " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in kinds.items())))
+    return ", ".join(parts)
+
+
+def _gap(quality: Mapping[str, Any]) -> str:
+    """Return how far a plan is from the best possible; plans of earlier versions do not say."""
+    gap = quality.get("gap")
+    if not gap:
+        return ""
+    if gap["remote"] < 1:
+        return ", remote CPUs farther away than the best possible"
+    return f", {gap['remote']} {'CPU' if gap['remote'] == 1 else 'CPUs'} more remote than the best possible"
+
+
+def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    quality = plan["quality"]
+    yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
+    housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
+    yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, idle {quality['idle'] or 'none'}"
+    yield (
+        "quality",
+        f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {'whole' if quality['whole_cores'] else 'SPLIT between NPUs'}, "
+        f"{quality['local'] * 100:g}% of the CPUs local to their NPU, {quality['own_node'] * 100:g}% on its own NUMA node, "
+        f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs{_gap(quality)}",
+    )
+    yield from (("memory", sentence) for sentence in [_memory(plan, topology)] if sentence)
+    for title, sentences in (
+        ("repaired", plan["repaired"]),
+        ("warning", plan["warnings"]),
+        ("violation", plan.get("violations") or ()),
+        ("problem", topology.get("problems") or ()),
+    ):
+        for sentence in sentences:
+            yield title, sentence

@@ -1,0 +1,29 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compiles each source of an archive once. Without it, Python compiles each source a second time, only to get its file name.
+
+Both the archive that Ansible sends and the installed one call :func:`compile_once` first.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipimport
+
+
+class Importer(zipimport.zipimporter):
+    def get_filename(self, fullname: str) -> str:
+        end = "/__init__.py" if self.is_package(fullname) else ".py"
+        return "/".join([self.archive, *fullname.split(".")]) + end
+
+
+def compile_once() -> None:
+    """Let later imports from the archive that this file was imported from, if any, compile each source once."""
+    loader = globals().get("__loader__")
+    if not isinstance(loader, zipimport.zipimporter):
+        return
+    sys.path_hooks.insert(0, Importer)
+    for path in list(sys.path_importer_cache):
+        if (path + "/").startswith(loader.archive + "/"):
+            del sys.path_importer_cache[path]

@@ -1,0 +1,122 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which metrics there are of a host, and what they are now: the host is gathered and compared as verify does it. Reads only."""
+
+from __future__ import annotations
+
+import calendar
+import time
+from typing import Any, Mapping, Sequence
+
+from ..._state import plan_file
+from ..._drift.codes import PAIRS, code_of
+from ..._drift.findings import LOST_CARD, NEW_CARD, Findings
+from ..._drift.in_force import compare
+from ..._base.device import Device
+from ..._state.history import entries
+from ..._host.host import CommandError, Host
+from ..._features.irq import counters
+from ..._topology.gather import gather
+from ..._base.version import VERSION
+from .exposition import Metric, Sample, value_of
+
+LAST_VERIFY = "npu_affinity_last_verify_timestamp_seconds"
+METRICS = (
+    Metric(
+        "npu_affinity_info",
+        "gauge",
+        "Always 1; labels: version that bound the host, strategy of the plan.",
+        ("strategy", "version"),
+    ),
+    Metric("npu_affinity_bound", "gauge", "1 if the host has a plan in force, otherwise 0."),
+    Metric(
+        "npu_affinity_last_bind_timestamp_seconds",
+        "gauge",
+        "Time of the last bind or rollback that changed the host, in seconds since 1970.",
+    ),
+    Metric("npu_affinity_verify_success", "gauge", "1 if the last comparison of the host with its plan succeeded, otherwise 0."),
+    Metric(LAST_VERIFY, "gauge", "Time of the last comparison of the host with its plan, in seconds since 1970."),
+    Metric("npu_affinity_verify_duration_seconds", "gauge", "Duration of the last comparison, including calls of npu-smi."),
+    Metric("npu_affinity_compared_objects", "gauge", "Objects in the last comparison, by kind.", ("kind",)),
+    Metric(
+        "npu_affinity_drifted_objects", "gauge", "Objects that differ from the plan in force, by likely cause and code.", ("cause", "code")
+    ),
+    Metric("npu_affinity_npus", "gauge", "NPUs and GPUs with CPUs in the plan in force."),
+    Metric("npu_affinity_lost_npus", "gauge", "NPUs of the plan in force, or of the one before, that are missing."),
+    Metric("npu_affinity_new_npus", "gauge", "NPUs of the host without CPUs in the plan in force."),
+    Metric(
+        "npu_affinity_unconfined_processes",
+        "gauge",
+        "Processes that use an NPU or GPU outside its pool, except those of pods.",
+        ("device", "npu"),
+    ),
+    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),
+    Metric(
+        "npu_affinity_rebinds_total",
+        "counter",
+        "Runs since boot that restored interrupts, workqueues or threads, started by the timer (check) or a driver load (driver).",
+        ("trigger",),
+    ),
+    Metric("npu_affinity_interrupts_rebound_total", "counter", "Interrupts that these runs restored since boot.", ("trigger",)),
+)
+
+
+def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], str]:
+    """Return ``({name: samples}, why the host could not be compared or '')``; ``before`` is the text of the last run.
+
+    What is not known has no sample, except for the time of the last comparison, which stays.
+    """
+    found: dict[str, list[Sample]] = {}
+    begun = time.monotonic()
+    history = entries.readable(host)[0]
+    why = ""
+    try:
+        plan = plan_file.read(host)
+        topology = gather(host)
+        compared = compare(host, topology, must_be_bound=True)
+        found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
+        found[LAST_VERIFY] = _one(int(time.time()))
+    except (OSError, ValueError, CommandError) as error:
+        plan, why = None, str(error)
+        last = value_of(before, LAST_VERIFY)
+        found[LAST_VERIFY] = [] if last is None else _one(int(last))
+    found["npu_affinity_verify_success"] = _one(0 if why else 1)
+    found["npu_affinity_verify_duration_seconds"] = _one(time.monotonic() - begun)
+    bound_at = [entry.time for entry in history if entry.action in ("bind", "rollback")][-1:]
+    found["npu_affinity_last_bind_timestamp_seconds"] = [
+        sample for text in bound_at for sample in _one(calendar.timegm(time.strptime(text, entries.TIME)))
+    ]
+    found["npu_affinity_info"] = [({"strategy": str((plan or {}).get("strategy") or ""), "version": VERSION}, 1)]
+    counted = counters.counts(host)
+    found["npu_affinity_rebinds_total"] = [({"trigger": trigger}, counts[counters.RUNS]) for trigger, counts in counted.items()]
+    found["npu_affinity_interrupts_rebound_total"] = [
+        ({"trigger": trigger}, counts[counters.INTERRUPTS]) for trigger, counts in counted.items()
+    ]
+    return found, why
+
+
+def _one(value: float) -> list[Sample]:
+    return [({}, value)]
+
+
+def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequence[Mapping[str, Any]]) -> dict[str, list[Sample]]:
+    found = [(finding.cause.word, code_of(finding.kind, finding.cause.word)) for finding in findings.drift]
+    causes = [cause for cause, _code in found]
+    there = {(npu.get("pci") or "").lower() for npu in present}
+    gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
+    local = (plan.get("quality") or {}).get("local")
+    used = [(npu["kind"], npu["id"]) for user in findings.outside for npu in user["npus"] for _pid in user["pids"]]
+    devices = [Device.of(npu) for npu in plan.get("npus") or ()]
+    return {
+        "npu_affinity_bound": _one(1 if plan else 0),
+        "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],
+        "npu_affinity_drifted_objects": [({"cause": cause, "code": code}, found.count((cause, code))) for cause, code in PAIRS],
+        "npu_affinity_npus": _one(len(plan.get("npus") or ())),
+        "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
+        "npu_affinity_new_npus": _one(causes.count(NEW_CARD)),
+        "npu_affinity_unconfined_processes": [
+            ({"device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id))) for device in devices
+        ],
+        "npu_affinity_local_ratio": [] if local is None else _one(float(local)),
+    }

@@ -1,0 +1,33 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the huge pages of NUMA nodes with what is wanted. Reads only."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from .._features.hugepages.setting import counts_of
+from .._features.hugepages.shortage import shortages
+from .._host.host import Host
+from .._kernel.hugepages import pages, size_text
+from .findings import EDIT, SHORT_OF_MEMORY, Cause, Findings
+
+_KIND = "hugepages"
+
+
+def check_hugepages(findings: Findings, host: Host, wanted: Mapping[str, Any]) -> None:
+    """Compare the huge pages of each node with ``{size, nodes}`` of a desired state. More than wanted is drift unless they are in use."""
+    short = {(lack.size, lack.node): lack for lack in shortages(host, wanted)}
+    for size, counts in counts_of(wanted).items():
+        for node, count in sorted(counts.items()):
+            name = "huge pages of %s on node %d" % (size_text(size), node)
+            lack, now = short.get((size, node)), pages(host, size, node)
+            if lack:
+                word = SHORT_OF_MEMORY if lack.tried or lack.gigantic else EDIT
+                findings.differs(_KIND, name, str(count), str(lack.found or 0), Cause(word, lack.remedy))
+            elif now and now.pool > max(count, now.used):
+                cause = Cause(EDIT, "raised by hand, or by another program such as sysctl (vm.nr_hugepages)")
+                findings.differs(_KIND, name, str(count), str(now.pool), cause)
+            else:
+                findings.same(_KIND, name)

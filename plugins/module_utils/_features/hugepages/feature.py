@@ -1,0 +1,66 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature hugepages: huge pages on the memory nodes of NPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Sequence
+
+from ..._host.installed import UNIT_FOLDER
+from ..._state import sections
+from ..feature import Choices, Feature
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
+    from ..._state.release import Release
+    from .step import HugePages
+
+SECTION = "hugepages"
+"""The section of previous.json: ``{size in KiB: {node: pages}}`` as they were before the first change."""
+FILE = "/etc/npu-affinity/hugepages.json"
+GRANTED = "/run/npu-affinity/hugepages.json"
+"""What the kernel granted since the boot: ``{size in KiB: {node: [wanted, granted]}}``."""
+HUGEPAGES_SERVICE = "npu-affinity-hugepages.service"
+
+
+def _step(host: Host, state: AppliedState, choices: Choices) -> HugePages | None:
+    wanted = state["live"].get("hugepages")
+    if wanted is None:
+        return None
+    from .step import HugePages
+
+    return HugePages(host, wanted)
+
+
+def _release() -> type[Release]:
+    from .release import Release
+
+    return Release
+
+
+def _program(argv: Sequence[str]) -> int:
+    from .program import main
+
+    return main(argv)
+
+
+def _check(data: dict[str, Any]) -> None:
+    for size, nodes in data.items():
+        for node, count in nodes.items():
+            is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 0
+            if not (is_count and sections.is_number(size) and sections.is_number(node)):
+                raise ValueError("%r is not a number of huge pages of node %s" % (count, node))
+
+
+FEATURE = Feature(
+    "hugepages",
+    owned=(FILE, UNIT_FOLDER + "/" + HUGEPAGES_SERVICE),
+    sections={SECTION: _check},
+    programs=("npu-affinity-hugepages*",),
+    leftovers=(GRANTED,),
+    step=_step,
+    release=_release,
+    program=_program,
+)

@@ -1,0 +1,83 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's CPU manager as its files show it: its configuration, and the CPUs that it has given away. Reads only."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping
+
+from ..._base.cpulist import compress, expand
+from ..._host.host import Host
+from . import settings as _settings
+from . import state_file
+from .version import version
+
+_QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
+
+
+def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
+    """Return the kubelet's part of the topology, or None on a host without kubelet files.
+
+    ``{version, policy, options, topology_policy, topology_options, topology_scope, feature_gates, fail_cgroup_v1, reserved_cpus,
+    reserved_millicpus, default_cpus, exclusive, config, config_dir, sources, warnings}``. ``exclusive`` maps ``pod/container`` (version 1
+    of the state: the container id) to a cpulist. ``version`` is None where it is not known, ``fail_cgroup_v1`` where it is not set.
+    ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself. ``online`` is the set of online CPUs.
+    """
+    settings, places = _settings.settings(host)
+    path = "%s/%s" % (places["root"], state_file.FILE)
+    text = host.read(path)
+    if not places["sources"] and text is None:
+        return None
+    release = version(host)
+    warnings = []
+    reserved = set()
+    state = None
+    try:
+        reserved = set(expand(settings.get("reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % places["config"]))
+        state = state_file.parse(text, path) if text is not None else None
+    except ValueError as error:
+        warnings.append("The CPU manager's sets cannot be used: %s" % error)
+    wanted = settings.get("cpuManagerPolicy")
+    options = settings.get("cpuManagerPolicyOptions", {})
+    if state:
+        if wanted and wanted != state.policy:
+            warnings.append(
+                "%s wants CPU manager policy %s, but kubelet last ran with %s (%s): it refuses to start until that file is removed"
+                % (places["config"] if len(places["sources"]) < 2 else "The configuration", wanted, state.policy, path)
+            )
+        warnings.extend(state.problems)
+        warnings.extend(state_file.against_kubelet(state, release, path))
+        if state.policy == "static":
+            strict = options.get("strict-cpu-reservation") == "true"
+            warnings.extend(state_file.against_machine(state, online, reserved, strict, path))
+    return {
+        "version": release,
+        "policy": wanted or (state.policy if state else "none"),
+        "options": options,
+        "topology_policy": settings.get("topologyManagerPolicy") or "none",
+        "topology_options": settings.get("topologyManagerPolicyOptions", {}),
+        "topology_scope": settings.get("topologyManagerScope") or "container",
+        "feature_gates": settings.get("featureGates", {}),
+        "fail_cgroup_v1": settings.get("failCgroupV1"),
+        "reserved_cpus": compress(reserved) if settings.get("reservedSystemCPUs") else None,
+        "reserved_millicpus": _reserved(settings),
+        "default_cpus": state.default_cpus if state else None,
+        "exclusive": state.exclusive if state else {},
+        "config": places["config"],
+        "config_dir": places["config_dir"],
+        "sources": places["sources"],
+        "warnings": warnings,
+    }
+
+
+def _reserved(settings: Mapping[str, Any]) -> int:
+    """Return the CPUs that kubeReserved and systemReserved keep together, in thousandths; what is not a quantity counts as 0."""
+    total = 0
+    for key in ("kubeReserved", "systemReserved"):
+        match = _QUANTITY.match(settings.get(key, {}).get("cpu", ""))
+        if match:
+            whole, fraction, thousandths = match.groups()
+            total += int(whole) if thousandths else int(whole) * 1000 + int(((fraction or "") + "000")[:3])
+    return total

@@ -1,0 +1,179 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's settings about CPUs: from its configuration file, its drop-in directory and its command line, in this order.
+
+Source: Kubernetes "Set Kubelet Parameters Via A Configuration File": drop-ins end in ``.conf`` and are merged by name, mappings key by
+key; flags win. Hosts need not have a YAML library, so the few keys are read line by line: scalars and mappings of one level, in block
+or flow style, and JSON.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Mapping
+
+from ..._base.outside import json_of
+from ..._host.host import Host
+from ..._kernel.machine import CGROUPS, HIERARCHIES
+
+ROOT_FOLDER = "/var/lib/kubelet"
+CONFIG = ROOT_FOLDER + "/config.yaml"
+UNIT = "kubelet.service"
+_SCALARS = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "reservedSystemCPUs", "failCgroupV1")
+_MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved", "featureGates")
+FLAGS = {
+    "cpu-manager-policy": "cpuManagerPolicy",
+    "cpu-manager-policy-options": "cpuManagerPolicyOptions",
+    "topology-manager-policy": "topologyManagerPolicy",
+    "topology-manager-policy-options": "topologyManagerPolicyOptions",
+    "topology-manager-scope": "topologyManagerScope",
+    "reserved-cpus": "reservedSystemCPUs",
+    "kube-reserved": "kubeReserved",
+    "system-reserved": "systemReserved",
+    "feature-gates": "featureGates",
+}
+_PROCESSES = ["%s%s/system.slice/%s/cgroup.procs" % (CGROUPS, top, UNIT) for top in HIERARCHIES]
+_UNIT_FILES = ("/etc/systemd/system/" + UNIT, "/usr/lib/systemd/system/" + UNIT, "/lib/systemd/system/" + UNIT)
+_ENVIRONMENTS = (ROOT_FOLDER + "/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
+_TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?\Z")
+_INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)\Z""")
+
+
+def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return ``(settings, places)``: values by the keys of KubeletConfiguration, and ``{config, config_dir, root, sources}``.
+
+    ``sources`` are the files that have something to say, and ``flags`` where a flag does. Both are empty where no kubelet is installed.
+    ``instead`` maps paths of drop-ins to the texts that they would have, None for one that would be gone.
+    """
+    instead = instead or {}
+    flags = _flags(host)
+    config = flags.get("config") or CONFIG
+    folder = (flags.get("config-dir") or "").rstrip("/") or None
+    found: dict[str, Any] = {}
+    sources = []
+    drop_ins = {"%s/%s" % (folder, name) for name in host.names(folder, "*.conf")} if folder else set()
+    drop_ins.update(path for path in instead if folder and path.startswith(folder + "/"))
+    for path in [config] + sorted(drop_ins):
+        text = instead[path] if path in instead else host.read(path)
+        if text is not None:
+            sources.append(path)
+            _merge(found, read(text))
+    given = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS}
+    if given:
+        sources.append("flags")
+        _merge(found, {key: _pairs(value) if key in _MAPPINGS else value for key, value in given.items()})
+    root = (flags.get("root-dir") or ROOT_FOLDER).rstrip("/")
+    return found, {"config": config, "config_dir": folder, "root": root, "sources": sources}
+
+
+def _merge(found: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found.setdefault(key, {}).update(value)
+        else:
+            found[key] = value
+
+
+def read(text: str) -> dict[str, Any]:
+    """Return the known settings of a configuration's text: texts by key, and mappings of texts."""
+    if text.lstrip().startswith("{"):
+        try:
+            document = json_of(text)
+        except ValueError:
+            document = {}
+        return _known(document if isinstance(document, dict) else {})
+    found: dict[str, Any] = {}
+    indents: dict[str, int] = {}
+    mapping = None
+    for line in text.splitlines():
+        top, inner = _TOP.match(line), _INNER.match(line)
+        if top:
+            key, value = top.group(1), _value(top.group(2) or "")
+            mapping = key if not value else None
+            found[key] = _flow(value) if value.startswith("{") else value or {}
+        elif inner and mapping:
+            indent = len(line) - len(line.lstrip())
+            if indent <= indents.setdefault(mapping, indent):  # what is deeper belongs to something inside
+                found[mapping][inner.group(1)] = _value(inner.group(2))
+    return _known(found)
+
+
+def _value(text: str) -> str:
+    """Return a scalar without its comment and quotes."""
+    text = text.strip()
+    quoted = re.match(r"""^(["'])(.*?)\1""", text)
+    if quoted:
+        return quoted.group(2)
+    return "" if text.startswith("#") else re.split(r"\s#", text)[0].strip()
+
+
+def _flow(text: str) -> dict[str, str]:
+    pairs = (part.split(":", 1) for part in text.strip("{} ").split(",") if ":" in part)
+    return {_value(key): _value(value) for key, value in pairs}
+
+
+def _known(document: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        key: _text(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""
+    }
+    for key in _MAPPINGS:
+        if isinstance(document.get(key), dict) and document[key]:
+            found[key] = {str(name): _text(value) for name, value in document[key].items()}
+    return found
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the mapping of a flag such as ``cpu=500m,memory=1Gi``."""
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
+def _flags(host: Host) -> dict[str, str]:
+    """Return the flags of the running kubelet; where it does not run, those that its unit and environment files show."""
+    words: list[str] = []
+    for path in _PROCESSES:
+        for pid in (host.read(path) or "").split():
+            words = words or _of_process(host.read("/proc/%s/cmdline" % pid) or "")
+    return _parsed(words or _of_files(host))
+
+
+def _of_process(text: str) -> list[str]:
+    words = text.split("\0")
+    return words[1:] if words[0].rsplit("/", 1)[-1] == "kubelet" and len(words) > 1 else []
+
+
+def _of_files(host: Host) -> list[str]:
+    """Return the words of ExecStart of the unit and its drop-ins, and those of the files with further arguments."""
+    unit = next((path for path in _UNIT_FILES if host.exists(path)), None)
+    files = [unit] if unit else []
+    for folder in ("/usr/lib/systemd/system/", "/etc/systemd/system/"):
+        files += ["%s%s.d/%s" % (folder, UNIT, name) for name in host.names(folder + UNIT + ".d", "*.conf")]
+    lines = []
+    for path in files:
+        text = (host.read(path) or "").replace("\\\n", " ")
+        lines += [line.split("=", 1)[1] for line in text.splitlines() if line.startswith(("ExecStart=", "Environment="))]
+    for path in _ENVIRONMENTS:
+        lines += [line.split("=", 1)[1] for line in (host.read(path) or "").splitlines() if "=" in line and not line.startswith("#")]
+    words = []
+    for line in lines:
+        try:
+            for word in shlex.split(line):
+                words += shlex.split(word.split("=", 1)[1]) if re.match(r"^[A-Z_]+=--", word) else word.split()
+        except ValueError:
+            continue
+    return words
+
+
+def _parsed(words: list[str]) -> dict[str, str]:
+    found = {}
+    for word, following in zip(words, words[1:] + [""]):
+        match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?\Z", word)
+        if match:
+            value = match.group(2)
+            found[match.group(1)] = value if value is not None else "" if following.startswith("-") else following
+    return found

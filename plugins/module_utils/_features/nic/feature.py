@@ -1,0 +1,72 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature nic: interrupts of network queues on CPUs that are near the function and in no pool."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Sequence
+
+from ..._host.installed import UNIT_FOLDER
+from ..feature import Choices, Feature
+from ..irq.feature import IRQBALANCE
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
+    from ..._host.host import Host
+    from ..._state.release import Release
+    from ..._state.step import LiveStep
+
+SECTION = "nic"
+"""The section of previous.json: ``{functions: {pci: {"<ordinal> <name>": cpulist}}}``."""
+FILE = "/etc/npu-affinity/nic.json"
+RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
+NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
+NEAR, REPORT, OFF = "near", "report", "off"
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
+
+
+def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
+    wanted = state["live"].get("nic")
+    if wanted is None:
+        return None
+    from .step import NetworkInterrupts, Reported
+
+    return NetworkInterrupts(host, wanted, choices.tolerant) if wanted["mode"] == NEAR else Reported(host, wanted)
+
+
+def _release() -> type[Release]:
+    from .release import Release
+
+    return Release
+
+
+def _program(argv: Sequence[str]) -> int:
+    from .program import main
+
+    return main(argv)
+
+
+def _check(data: dict[str, Any]) -> None:
+    from ..._base.cpulist import expand
+
+    for pci, entries in data["functions"].items():
+        if not ADDRESS.match(pci):
+            raise ValueError("%r is not a PCI function" % pci)
+        for name, cpus in entries.items():
+            if not isinstance(cpus, str):
+                raise ValueError("%s was on %r" % (name, cpus))
+            expand(cpus, name)
+
+
+FEATURE = Feature(
+    "nic",
+    owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER)),
+    sections={SECTION: _check},
+    programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),
+    restarted=((IRQBALANCE, (FILE,)),),
+    step=_step,
+    release=_release,
+    program=_program,
+)

@@ -1,0 +1,155 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Place the queues of network functions on the CPUs that a desired state has for them, and report the result.
+
+Queue N of a function goes to the Nth of its CPUs, and those after the last begin again. Functions with the same CPUs begin at different
+ones. The number of queues is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ..._base.cpulist import compress, expand
+from ..._base.table import count
+from ..._host.host import Host
+from ..._kernel.cpus import CPU_FOLDER, read_list
+from ..._kernel.interrupts import Interrupt, interrupt_names
+from ..._kernel.nics import managed_disks, queues, steering
+from ..._kernel.neighbours import name_of
+from ..._kernel.pci import DEVICE_FOLDER
+from ..._state import previous
+from ..irq.affinity import Row, Step
+from ..irq.placing import place, remembered, vector_key
+from ..irq.rebinds import Rebinds
+from .feature import ADDRESS, SECTION
+
+TITLE = "queue interrupts"
+"""How diffs and sentences call all queues of a function together."""
+
+
+class Placed(NamedTuple):
+    """The rows of functions, and sentences: what the kernel does not let move, what to know, and what failed."""
+
+    rows: list[Row]
+    unchangeable: list[str]
+    warnings: list[str]
+    failed: list[str]
+
+    @property
+    def changed(self) -> bool:
+        return any(step.before != step.after for row in self.rows for step in row.all_steps())
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [row.entries() for row in self.rows]
+
+
+def functions_of(wanted: Mapping[str, Any]) -> dict[str, str]:
+    """Return the CPUs of each function that a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
+    found = wanted.get("functions") if isinstance(wanted, dict) else None
+    if not isinstance(found, dict):
+        raise ValueError("the network functions that are wanted have an unexpected form")
+    for pci, cpus in found.items():
+        if not (ADDRESS.match(pci) and isinstance(cpus, str) and expand(cpus, "CPUs of %s" % pci)):
+            raise ValueError("%r with CPUs %r is not a network function" % (pci, cpus))
+    return found
+
+
+def name(host: Host, pci: str) -> str:
+    found = name_of(host, "%s/%s" % (DEVICE_FOLDER, pci))
+    return "%s (%s)" % (found, pci) if found else pci
+
+
+def bind(
+    host: Host,
+    functions: Mapping[str, str],
+    pci: str | None = None,
+    check: bool = False,
+    tolerant: bool = False,
+    rebinds: Rebinds | None = None,
+) -> Placed:
+    """Place the queues of all functions, or of ``pci``; the arguments are those of :func:`irq.binding.bind`."""
+    online, names, known = read_list(host, CPU_FOLDER + "/online"), interrupt_names(host), remembered(host)
+    rows, failed = [], []
+    for function, cpus in sorted(functions.items()):
+        if pci is None or function == pci.lower():
+            row = Row(function)
+            rows.append(row)
+            able = [cpu for cpu in sorted(expand(cpus)) if not online or cpu in online]
+            found = queues(host, function, names)
+            if found and not able:
+                row.text = "no CPU of %s is online; bring one online or bind again" % cpus
+                failed.append("%s: %s" % (name(host, function), row.text))
+                continue
+            same = sorted(other for other, theirs in functions.items() if theirs == cpus)
+            first = same.index(function) * len(able) // len(same)
+            for number, vector in found:
+                start = (first + number) % len(able)
+                order = [str(cpu) for cpu in able[start:] + able[:start]]
+                key = vector_key(vector)
+                row.steps["interrupts"].append(Step(Interrupt(vector.irq, TITLE), order, key, known.get(function, {}).get(key)))
+    place(host, rows, lambda: previous.record(host, SECTION, _record(rows)), check, tolerant, rebinds)
+    return _told(host, rows, failed)
+
+
+def _record(rows: Sequence[Row]) -> dict[str, Any]:
+    places = {row.pci: {step.key: step.before for step in row.all_steps() if step.before is not None} for row in rows}
+    return {"functions": {pci: found for pci, found in places.items() if found}}
+
+
+def record(host: Host, placed: Placed) -> None:
+    """Record where the queues were before the first bind."""
+    previous.record(host, SECTION, _record(placed.rows))
+
+
+def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:
+    placed = Placed(rows, [], [], failed)
+    for row in rows:
+        states: dict[str, list[Step]] = {}
+        for step in row.all_steps():
+            states.setdefault(step.state, []).append(step)
+        for state, steps in states.items():
+            numbers = compress(step.target.irq for step in steps if step.target.irq is not None)
+            title = "%s: IRQ %s (%s)" % (name(host, row.pci), numbers, TITLE)
+            if state == "managed":
+                placed.unchangeable.append("%s: the kernel places them itself, and they stay" % title)
+            elif state == "full":
+                placed.unchangeable.append("%s: %s" % (title, steps[0].text))
+            elif state in ("stuck", "fought over"):
+                placed.warnings.append("%s: %s" % (title, steps[0].text))
+            elif state in ("busy", "failed"):
+                placed.failed.append("%s: %s" % (title, steps[0].text))
+    return placed
+
+
+def remarks(host: Host, functions: Mapping[str, str]) -> list[str]:
+    """Return what to know about the queues of functions and the interrupts of NVMe disks. Reads only."""
+    names, sentences = interrupt_names(host), []
+    for pci, cpus in sorted(functions.items()):
+        found = {number for number, _vector in queues(host, pci, names)}
+        most = len(expand(cpus))
+        title = name(host, pci)
+        if not found:
+            sentences.append("%s: its driver has requested no queue interrupts, as while the interface is down" % title)
+        if len(found) > most:
+            sentences.append("%s: %d queues share %s (%s); %d queues would do" % (title, len(found), count(most, "CPU"), cpus, most))
+        handed = steering(host, pci)
+        for kind, others in (("RPS", handed.rps), ("XPS", handed.xps)):
+            if set(expand(others)) - set(expand(cpus)):
+                sentences.append("%s: %s also uses CPUs %s, and is not changed" % (title, kind, others))
+    disks = managed_disks(host)
+    return sentences + (["%s: the kernel places their interrupts itself" % ", ".join(disks)] if disks else [])
+
+
+def await_queues(host: Host, pci: str, seconds: float) -> None:
+    """Wait until a function has interrupts of queues and no more of them than at the look before, at most so many seconds."""
+    deadline, before = time.monotonic() + seconds, 0
+    while host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
+        found = len(queues(host, pci))
+        left = deadline - time.monotonic()
+        if found and found == before or left <= 0:
+            return
+        before = found
+        time.sleep(min(1, left))

@@ -1,0 +1,106 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The queues of network functions as a step of the transaction that applies a desired state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..._host.host import Host
+from ..._state import previous
+from ..._state.diffs import diffs
+from ..._state.lock import changing
+from ..._state.step import Check, LiveStep
+from ..irq.affinity import Report, settle
+from ..irq.placing import rows_of_record
+from ..irq.rebinds import forget
+from . import queues
+from .feature import SECTION
+
+if TYPE_CHECKING:
+    from ..._base.documents import NicLive
+
+
+class Reported(Check):
+    """Says what there is to know about network interrupts."""
+
+    def __init__(self, host: Host, wanted: NicLive) -> None:
+        Check.__init__(self)
+        self.host = host
+        self.functions = queues.functions_of(wanted)
+
+    def look(self, check: bool) -> None:
+        self.remarks = queues.remarks(self.host, self.functions)
+
+
+class NetworkInterrupts(LiveStep):
+    """Places the queues when all else has succeeded; functions that are not wanted any more get what they had.
+
+    The files stay where something cannot be placed, so the units that they describe try again.
+    """
+
+    def __init__(self, host: Host, wanted: NicLive, tolerant: bool = False) -> None:
+        LiveStep.__init__(self)
+        self.host = host
+        self.functions = queues.functions_of(wanted)
+        self.tolerant = tolerant
+        self.placed = queues.Placed([], [], [], [])
+        self.left = Report([])
+
+    @property
+    def changed(self) -> bool:
+        return self.placed.changed or self.left.changed
+
+    def look(self, check: bool) -> None:
+        self.left = self._restored(check=True)
+        self._take(queues.bind(self.host, self.functions, check=True))
+        if check:
+            self._require_all()
+
+    def _restored(self, check: bool) -> Report:
+        """Return what becomes of the functions that are recorded and not wanted."""
+        recorded = previous.recorded(self.host).get(SECTION, {"functions": {}})["functions"]
+        rows = rows_of_record(self.host, {pci: places for pci, places in recorded.items() if pci not in self.functions}, queues.TITLE)
+        settle(self.host, [step for row in rows for step in row.all_steps()], check)
+        return Report(rows)
+
+    def _take(self, placed: queues.Placed) -> None:
+        self.placed = placed
+        self.remarks = placed.unchangeable + queues.remarks(self.host, self.functions)
+        self.warnings = placed.warnings + (placed.failed if self.tolerant else [])
+
+    def prepare(self) -> None:
+        if self.placed.changed:
+            queues.record(self.host, self.placed)
+
+    def run(self) -> None:
+        """Nothing: :meth:`complete` places."""
+
+    def undo(self) -> None:
+        """Nothing: no interrupt was touched."""
+
+    def complete(self) -> None:
+        with changing(self.host, "placing network interrupts"):
+            for pci in self.functions:
+                forget(self.host, pci)
+            if self.left.rows:
+                self.left = self._restored(check=False)
+                recorded = previous.recorded(self.host).get(SECTION, {"functions": {}})["functions"]
+                kept = {pci: places for pci, places in recorded.items() if pci in self.functions}
+                if not self.left.failed:
+                    previous.replace(self.host, SECTION, {"functions": kept} if kept else None)
+            if self.placed.changed or self.placed.failed:
+                self._take(queues.bind(self.host, self.functions, tolerant=self.tolerant))
+        self._require_all()
+
+    def _require_all(self) -> None:
+        failed = self.left.failed + self.placed.failed
+        if failed and not self.tolerant:
+            raise ValueError("not all network interrupts could be placed: " + "; ".join(failed))
+
+    def result(self) -> None:
+        return None
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.INTERRUPTS: diffs.affinities(self.left.npus + self.placed.entries())}

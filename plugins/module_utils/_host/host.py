@@ -1,0 +1,305 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one way in which host code reaches files and commands: below one root, with a time limit, without a shell."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import selectors
+import signal
+import stat
+import subprocess
+import time
+from typing import IO, Iterable, Mapping, NamedTuple, Sequence, cast
+
+from .tree import Tree
+
+
+class Result(NamedTuple):
+    """What a command did: its words, its exit status, and standard output followed by standard error as text."""
+
+    argv: tuple[str, ...]
+    rc: int
+    output: str
+
+
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.05
+_GRACE = 2
+"""Seconds between two looks whether a command ended, and those that a killed one gets to end."""
+_PIPE_SIZE = 1 << 20
+_MOST_OUTPUT = 8 << 20
+"""How many bytes a command may print: the answers that are read have some hundred KiB on the largest machines."""
+_ADMINISTRATORS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Searched after PATH, which su and some sshd leave without the folders of administrators' commands."""
+_CHUNK = 1 << 16
+_MOST_BYTES = 16 << 20
+"""How many bytes of a file are read. The largest ones, such as /proc/cpuinfo of 640 CPUs, have about 1 MiB."""
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a fifo"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISCHR, "a character device"),
+)
+GONE = {errno.ENOENT, errno.ESRCH}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""How the kernel says that a process or file has ended or gone, and that it may not be changed."""
+
+
+class CommandError(Exception):
+    """A command could not be started, did not end in time, or printed too much. Its text says which, how long, and what to do."""
+
+
+class Unreadable(ValueError):
+    """Something is in the place of a file that cannot be read. The text says which path, what is there, and what to do."""
+
+
+class Forbidden(Unreadable):
+    """This user may not read it, or may not know whether it is there."""
+
+
+class Host(Tree):
+    """The files and commands of a machine; ``timeout`` is in seconds per command."""
+
+    def __init__(self, root: str = "/", timeout: float = 30) -> None:
+        Tree.__init__(self, root)
+        self.timeout = timeout
+
+    @property
+    def answers(self) -> bool:
+        """Whether systemd can be asked: it runs here, or its answers were recorded."""
+        return self.live
+
+    @property
+    def unknown(self) -> list[str]:
+        """The paths and commands that were asked for, and of which a record of a machine says nothing."""
+        return []
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
+        try:
+            return self.text(path)
+        except Unreadable:
+            return None
+
+    def text(self, path: str) -> str | None:
+        """Return the same as :meth:`read`, but None only where there is no file. Raises :class:`Unreadable` for what cannot be read."""
+        content = self.content(path)
+        return None if content is None else content.decode("utf-8", "replace").rstrip("\n\0")
+
+    def content(self, path: str) -> bytes | None:
+        """Return the bytes of a file, or None if there is none. Raises :class:`Unreadable` for anything else, and for 16 MiB or more."""
+        file = self.open(path)
+        if file is None:
+            return None
+        with file:
+            found = bytearray()
+            try:
+                for chunk in iter(lambda: file.read(_CHUNK), b""):
+                    found += chunk
+                    if len(found) >= _MOST_BYTES:
+                        raise Unreadable(
+                            "%s has %d MiB or more, which no file of its kind has: remove or rename it" % (path, _MOST_BYTES >> 20)
+                        )
+            except OSError as error:
+                if error.errno in GONE:
+                    return None
+                raise Unreadable("%s cannot be read (%s): remove or repair it" % (path, error.strerror))
+        return bytes(found)
+
+    def open(self, path: str) -> IO[bytes] | None:
+        """Open a file to read its bytes, unbuffered; None if there is none. Raises :class:`Unreadable`, and never waits for a fifo."""
+        try:
+            place = self.resolve(path)
+            _refuse_other_kinds(path, os.stat(place))
+            file = open(place, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115 # the caller closes it
+        except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+            place = self._place(path)
+            if os.path.islink(place):
+                raise Unreadable("%s is a symbolic link to %s, which does not exist: remove the link" % (path, os.readlink(place)))
+            return None
+        except PermissionError as error:
+            raise Forbidden("%s cannot be read (%s): run as root (become: true, or sudo)" % (path, error.strerror))
+        except OSError as error:
+            raise Unreadable("%s cannot be read (%s): remove or repair it" % (path, error.strerror))
+        try:
+            _refuse_other_kinds(path, os.fstat(file.fileno()))
+        except Unreadable:
+            file.close()
+            raise
+        return file
+
+    def read_number(self, path: str) -> int | None:
+        text = self.read(path)
+        try:
+            return int(text, 0) if text else None
+        except ValueError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        try:
+            return os.path.lexists(self.path(path))
+        except OSError:
+            return False
+
+    def names(self, folder: str, pattern: str = "*") -> list[str]:
+        """Return the sorted names in a folder that match a shell pattern; none when the folder is missing."""
+        self._listed(folder, pattern)
+        try:
+            return sorted(fnmatch.filter(os.listdir(self._target(folder)), pattern))
+        except OSError:
+            return []
+
+    def set_attribute(self, path: str, value: str) -> None:
+        """Write to a sysfs or procfs attribute: in place, one write. Raises OSError as the kernel answers."""
+        descriptor = os.open(self.resolve(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
+        try:
+            os.write(descriptor, (value + "\n").encode())
+        finally:
+            os.close(descriptor)
+
+    def find_program(self, name: str, folders: Iterable[str]) -> str | None:
+        """Return the first executable of that name in the folders, then (on the running machine) on PATH; or None."""
+        if self.live:
+            folders = list(folders) + os.environ.get("PATH", "").split(os.pathsep)
+        for folder in folders:
+            candidate = self._target(os.path.join(folder, name))
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+                return candidate
+        return None
+
+    def is_program(self, path: str) -> bool:
+        """Whether there is a file that can be executed."""
+        try:
+            place = self._target(path)
+        except (OSError, ValueError):
+            return False
+        return os.path.isfile(place) and os.access(place, os.X_OK)
+
+    def has_command(self, name: str) -> bool:
+        """Whether a command that somebody named is there."""
+        from shutil import which  # boot units rarely need it
+
+        return which(name) is not None
+
+    def run(self, argv: Sequence[str], stdin: str = "", timeout: float | None = None) -> Result:
+        """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
+
+        ``stdin`` is a short answer to a prompt, ``timeout`` another limit than the host's. The command gets a session of its own, which is
+        killed with it at the time limit, and when it printed more than 8 MiB. Its answer is what was written until it ended: children that
+        keep its pipes are not waited for.
+        """
+        return _run(argv, stdin, timeout or self.timeout)
+
+
+def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
+    path = os.pathsep.join(filter(None, [os.environ.get("PATH"), _ADMINISTRATORS_PATH]))
+    environment = dict(os.environ, PATH=path, LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
+    try:
+        process = subprocess.Popen(  # pylint: disable=ansible-bad-function # boot units run this, without an AnsibleModule
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+            cwd="/",
+        )
+    except OSError as error:
+        raise CommandError("'%s' could not be started: %s" % (" ".join(argv), error.strerror or error))
+    pipes = cast("list[IO[bytes]]", [process.stdin, process.stdout, process.stderr])
+    try:
+        output = _answer(process, pipes, stdin.encode(), time.monotonic() + limit)
+    except _NoAnswer as error:
+        why = "printed more than %d MiB" % (_MOST_OUTPUT >> 20) if error.too_long else "did not answer within %s s" % limit
+        raise CommandError("'%s' %s%s" % (" ".join(argv), why, _kill(process)))
+    finally:
+        for pipe in pipes:
+            pipe.close()
+    return Result(tuple(argv), process.returncode, output.decode("utf-8", "replace"))
+
+
+class _NoAnswer(Exception):
+    """A process has not ended: at its deadline, or because it printed too much (``too_long``)."""
+
+    def __init__(self, too_long: bool) -> None:
+        Exception.__init__(self)
+        self.too_long = too_long
+
+
+def _without_waiting(place: str, flags: int) -> int:
+    return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _refuse_other_kinds(path: str, found: os.stat_result) -> None:
+    """Raise :class:`Unreadable` for what is not a file. systemd masks a unit by a link to the null device, which is an empty file."""
+    kind = kind_of(found)
+    if kind and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)):
+        raise Unreadable("%s cannot be read (Is %s): remove or rename it, and run again" % (path, kind))
+
+
+def kind_of(found: os.stat_result) -> str:
+    """Return what something is that is neither a file nor a link, such as ``a fifo``; '' for these."""
+    return next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "")
+
+
+def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> bytes:
+    """Return what a process wrote, standard output first, when it has ended. Raises :class:`_NoAnswer` when it has not."""
+    for pipe in pipes:
+        os.set_blocking(pipe.fileno(), False)
+    prompt, *outputs = pipes
+    written = {pipe: bytearray() for pipe in outputs}
+    try:
+        prompt.write(answer)
+        prompt.close()
+    except BrokenPipeError:
+        pass
+    pause = _SHORTEST_LOOK
+    with selectors.DefaultSelector() as selector:
+        for pipe in written:
+            selector.register(pipe, selectors.EVENT_READ, pipe)
+        while process.poll() is None:
+            left = deadline - time.monotonic()
+            if left <= 0 or _is_too_long(written):
+                raise _NoAnswer(_is_too_long(written))
+            pause = min(2 * pause, _LONGEST_LOOK)
+            for key, _events in selector.select(min(pause, left)):
+                pause = _SHORTEST_LOOK
+                if not _read_into(written, key.data):
+                    selector.unregister(key.fileobj)
+    for pipe in written:
+        _read_into(written, pipe)
+    if _is_too_long(written):
+        raise _NoAnswer(True)
+    return b"".join(written.values())
+
+
+def _is_too_long(written: Mapping[IO[bytes], bytearray]) -> bool:
+    return sum(map(len, written.values())) > _MOST_OUTPUT
+
+
+def _read_into(written: Mapping[IO[bytes], bytearray], pipe: IO[bytes]) -> bool:
+    """Take what a pipe holds at the moment, all of it in one read, and return whether more can come."""
+    chunk = pipe.read(_PIPE_SIZE)
+    if chunk:
+        written[pipe].extend(chunk)
+    return chunk != b""
+
+
+def _kill(process: subprocess.Popen[bytes]) -> str:
+    """Kill a process with its group, and return how that ended, as the end of a sentence. A process that waits in the kernel never ends."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_GRACE)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return ", and process %d of another user could not be killed" % process.pid
+    except subprocess.TimeoutExpired:
+        where = "process %d did not end when it was killed: it waits in the kernel, perhaps for a driver" % process.pid
+        return ", and %s; it was left behind, see the kernel log" % where
+    return " and was killed"

@@ -1,0 +1,39 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the host code lies on a host. :mod:`_apply.runtime` makes its files."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from .host import Host
+
+ARCHIVE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
+"""What Python's path has to name."""
+LIBRARY = posixpath.dirname(ARCHIVE)
+FORMER = LIBRARY + "/npu_affinity"
+"""Where earlier versions installed one file per source; the next bind removes them."""
+OWNED = (ARCHIVE, FORMER + "/*.py", FORMER + "/*/*.py")
+COMMAND = "/usr/local/bin/npu-affinity"
+UNIT_FOLDER = "/etc/systemd/system"
+COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
+_VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
+
+
+def former_folders(host: Host) -> list[str]:
+    """Return the folders of an earlier version's sources, with those in which Python keeps what it compiled."""
+    rooms = ["%s/%s" % (FORMER, name) for name in host.names(FORMER, "_[a-z]*") if "." not in name]
+    return [folder + end for folder in [FORMER] + rooms for end in ("", "/__pycache__")]
+
+
+def former_bytecode(host: Host) -> list[str]:
+    """Return what Python compiled of an earlier version's sources."""
+    return ["%s/%s" % (folder, name) for folder in former_folders(host) for name in host.names(folder, "*.pyc*")]
+
+
+def installed_version(text: str | None) -> str | None:
+    """Return the version that the text of an installed archive, or of an earlier version's ``__init__.py``, names; None without one."""
+    found = _VERSION.search(text or "")
+    return found.group(1) if found else None

@@ -1,0 +1,106 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the paths of a machine lie: its tree below one root."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+
+_MOST_LINKS = 40
+"""How many links the kernel follows on the way to one file."""
+
+
+class Tree:
+    """A machine's file tree: the running one (root ``/``), a chroot, an image, a captured or a simulated tree.
+
+    All paths are absolute paths of the machine. Below another root links are followed as they would be after a chroot: an absolute one
+    begins at the root. Raises ``ValueError`` for a root that is not a directory, and for every path that leads out of it.
+    """
+
+    def __init__(self, root: str) -> None:
+        if not posixpath.isabs(root) or not os.path.isdir(root):
+            why = "is not a directory" if posixpath.isabs(root) else "is not absolute" if root else "is empty"
+            raise ValueError(
+                "npu_affinity_root '%s' %s: name the directory of the machine's tree, or / for the running machine" % (root, why)
+            )
+        self.root = "/" if os.path.samefile(root, "/") else os.path.abspath(root)
+        self._folders = {"": self.root}
+
+    @property
+    def live(self) -> bool:
+        """Whether this is the running machine, so that kernel calls and systemd's bus concern it."""
+        return self.root == "/"
+
+    def path(self, path: str) -> str:
+        """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
+        self._asked(path)
+        return self._place(path)
+
+    def resolve(self, path: str) -> str:
+        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
+        self._asked(path, content=True)
+        return self._target(path)
+
+    def _asked(self, path: str, content: bool = False) -> None:
+        """Take note of a path that somebody wants to look at, or to open: for hosts that record, or are a record."""
+
+    def _listed(self, folder: str, pattern: str) -> None:
+        """Take note of a folder whose names somebody wants to know."""
+
+    def _place(self, path: str) -> str:
+        if self.live:
+            return path
+        folder, _slash, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return self._without_links(path)
+        return "%s/%s" % (self._folder(folder), name)
+
+    def _target(self, path: str) -> str:
+        found = self._place(path)
+        return self._without_links(path) if not self.live and os.path.islink(found) else found
+
+    def _folder(self, folder: str) -> str:
+        """Return :meth:`_target` of a folder; those that are there are looked at once."""
+        known = self._folders.get(folder)
+        if known is not None:
+            return known
+        found = self._place(folder)
+        try:
+            mode = os.lstat(found).st_mode
+        except OSError:
+            return found
+        if stat.S_ISLNK(mode):
+            found = self._without_links(folder)
+        self._folders[folder] = found
+        return found
+
+    def _without_links(self, path: str) -> str:
+        """Return :meth:`_target` of a path by looking at every name in it."""
+        found, left, links = "", path.split("/")[::-1], 0
+        while left:
+            name = left.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not found:
+                    raise ValueError(
+                        "%s leads out of %s: correct the path, or the link on its way that has too many '..'" % (path, self.root)
+                    )
+                found = found.rpartition("/")[0]
+                continue
+            try:
+                target = os.readlink("%s%s/%s" % (self.root, found, name))
+            except OSError:
+                found += "/" + name
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.root + path)
+            if target.startswith("/"):
+                found = ""
+            left += target.split("/")[::-1]
+        return self.root + found

@@ -1,0 +1,84 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Huge pages of each NUMA node, and how much memory of a node they may take.
+
+Sources: Linux ``Documentation/admin-guide/mm/hugetlbpage.rst`` and ``Documentation/ABI/testing/sysfs-kernel-mm-hugepages``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from .._host.host import Host
+from .cpus import NODE_FOLDER
+
+GIGANTIC = 1 << 20
+"""The size in KiB from which the kernel hardly ever finds a page after the boot: its command line is the place for those."""
+_MOST_KEPT = 8 << 30
+_POOLS = "/sys/kernel/mm/hugepages"
+_SIZE = re.compile(r"hugepages-(\d+)kB\Z")
+
+
+class Pages(NamedTuple):
+    """Huge pages of one size on one node. ``surplus`` are those that the kernel gives back by itself when their process ends."""
+
+    total: int
+    free: int
+    surplus: int
+
+    @property
+    def pool(self) -> int:
+        """The pages that stay, whoever uses them: what is set by ``nr_hugepages``."""
+        return self.total - self.surplus
+
+    @property
+    def used(self) -> int:
+        return self.total - self.free
+
+
+def path_of(size: int, node: int) -> str:
+    """Return the file that sets the number of huge pages of ``size`` KiB on a node."""
+    return "%s/node%d/hugepages/hugepages-%dkB/nr_hugepages" % (NODE_FOLDER, node, size)
+
+
+def pages(host: Host, size: int, node: int) -> Pages | None:
+    """Return the huge pages of a size on a node, or None where the kernel does not offer them."""
+    path = path_of(size, node)
+    total = host.read_number(path)
+    if total is None:
+        return None
+    free, surplus = (host.read_number(path.replace("nr_hugepages", name)) for name in ("free_hugepages", "surplus_hugepages"))
+    return Pages(total, free or 0, surplus or 0)
+
+
+def reserved(host: Host, size: int) -> int:
+    """Return the free pages of all nodes that processes were promised and have not used yet."""
+    return host.read_number("%s/hugepages-%dkB/resv_hugepages" % (_POOLS, size)) or 0
+
+
+def facts(host: Host) -> dict[str, Any]:
+    """Return ``{size in KiB: {node: pages}}`` of all sizes and nodes that the kernel offers, numbers as texts as in JSON."""
+    found: dict[str, dict[str, int]] = {}
+    for name in host.names(NODE_FOLDER, "node[0-9]*"):
+        node = name[len("node") :]
+        for folder in host.names("%s/%s/hugepages" % (NODE_FOLDER, name), "hugepages-*kB"):
+            size = _SIZE.match(folder)
+            total = host.read_number(path_of(int(size.group(1)), int(node))) if size and node.isdigit() else None
+            if size and total is not None:
+                found.setdefault(size.group(1), {})[node] = total
+    return found
+
+
+def kept_free(memory: int) -> int:
+    """Return how many bytes of a node with so much memory must stay for everything else: a tenth, and never more than 8 GiB."""
+    return min(memory // 10, _MOST_KEPT)
+
+
+def size_text(size: int) -> str:
+    """Return a size in KiB as text: ``2 MiB``."""
+    for unit, factor in (("GiB", 1 << 20), ("MiB", 1 << 10)):
+        if size % factor == 0:
+            return "%d %s" % (size // factor, unit)
+    return "%d KiB" % size

@@ -1,0 +1,89 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Network functions on the PCI bus, and which of their interrupts are those of queues.
+
+The names are those that drivers request (Linux ``drivers/net``): ``hns3-<pci>-TxRx-0``, ``ice-eth0-TxRx-0``, ``eth0-TxRx-0`` (bnxt),
+``eth0_qp0`` and ``eth0_rxq0`` (hinic, hinic3), ``mlx5_comp0@pci:<pci>``, ``virtio0-input.0``. All others, such as those for events and
+configuration, are no matter of load.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING, Iterable, NamedTuple
+
+from .._base.cpulist import compress, from_mask
+from .._host.host import Host
+from .interrupts import Vector, interrupt_names, requested
+from .neighbours import INFINIBAND, NETWORK, STORAGE, driver_of, name_of
+from .pci import DEVICE_FOLDER, numa_node
+
+if TYPE_CHECKING:
+    from .._base.documents import Nic
+
+DRIVERS = ("hns3", "hinic", "hinic3", "mlx5_core", "bnxt_en", "ice", "virtio-pci")
+"""The drivers whose names of interrupts are known."""
+_QUEUE = re.compile(r"(?:-(?:TxRx|[TtRr]x)-|_(?:qp|rxq|txq|comp)|-(?:input|output)\.)(\d{1,6})(?:@\S*)?\Z")
+
+
+class Steering(NamedTuple):
+    """The CPUs to which the kernel hands packets on: ``rps`` those received, ``xps`` those that choose a queue to send; cpulists."""
+
+    rps: str
+    xps: str
+
+
+def queue_of(name: str) -> int | None:
+    """Return the number of the queue that an interrupt of this name is for, or None."""
+    match = _QUEUE.search(name)
+    return int(match.group(1)) if match else None
+
+
+def nics(host: Host) -> list[Nic]:
+    """Return the network functions that have a driver, in bus order. Virtual functions belong to virtual machines and pods."""
+    found: list[Nic] = []
+    for pci in host.names(DEVICE_FOLDER):
+        folder = "%s/%s" % (DEVICE_FOLDER, pci)
+        device_class = (host.read_number(folder + "/class") or 0) >> 8
+        if device_class >> 8 != NETWORK and device_class != INFINIBAND or host.exists(folder + "/physfn"):
+            continue
+        driver = driver_of(host, folder)
+        if driver and driver != "vfio-pci":
+            name = name_of(host, folder) or pci
+            found.append({"pci": pci, "name": name, "driver": driver, "numa": numa_node(host, pci), "distances": {}})
+    return found
+
+
+def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tuple[int, Vector]]:
+    """Return ``[(queue, vector)]`` of a function, by the numbers of the vectors."""
+    found = requested(host, pci, interrupt_names(host) if names is None else names)
+    return [(number, vector) for number, vector in ((queue_of(vector.name), vector) for vector in found) if number is not None]
+
+
+def steering(host: Host, pci: str) -> Steering:
+    """Return the CPUs of all queues of a function's interfaces together."""
+    top = "%s/%s" % (DEVICE_FOLDER, pci)
+    tops = [top] + [posixpath.join(top, name) for name in host.names(top, "virtio[0-9]*")]
+    folders = ["%s/net/%s/queues" % (folder, name) for folder in tops for name in host.names(folder + "/net")]
+    return Steering(*(_masks(host, folders, kind, file) for kind, file in (("rx-*", "rps_cpus"), ("tx-*", "xps_cpus"))))
+
+
+def _masks(host: Host, folders: Iterable[str], kind: str, file: str) -> str:
+    paths = ["%s/%s/%s" % (folder, name, file) for folder in folders for name in host.names(folder, kind)]
+    return compress({cpu for path in paths for cpu in from_mask(host.read(path) or "0", path)})
+
+
+def managed_disks(host: Host) -> list[str]:
+    """Return the names of the NVMe disks that have interrupts, which the kernel places."""
+    found, names = [], interrupt_names(host)
+    for pci in host.names(DEVICE_FOLDER):
+        folder = "%s/%s" % (DEVICE_FOLDER, pci)
+        if (
+            (host.read_number(folder + "/class") or 0) >> 16 == STORAGE
+            and driver_of(host, folder) == "nvme"
+            and requested(host, pci, names)
+        ):
+            found.append("%s (%s)" % (name_of(host, folder) or "NVMe", pci))
+    return found

@@ -1,0 +1,248 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What modules tell of a report: diffs in few lines, chips as rows, and sentences on cards that need the same to be said.
+
+A line begins with ``+`` for what is new, ``~`` for what changes (now -> then) and ``-`` for what goes.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any, Iterable, Mapping, Sequence
+
+from ..._base.table import count
+from ..._base.cpulist import compress, expand
+from ..._kernel.interrupts import KINDS
+from ..plan_file import PATH as PLAN
+from ..files import FileState, States
+from ..systemd import UNIT_FOLDER
+from . import file_lines, plan_lines
+
+Entry = Mapping[str, Any]
+"""Plain data of a report."""
+PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, WORK, THREADS, MEMORY, SYSTEMD, RESTART = TITLES = (
+    "plan",
+    "units in %s" % UNIT_FOLDER,
+    "other files",
+    "host settings",
+    "interrupts",
+    "device share",
+    "running work",
+    "threads",
+    "memory",
+    "systemd",
+    "wait for a restart",
+)
+"""The parts of a diff, in their order."""
+MANY = 5
+"""More names of interrupts, workqueues or threads than these are counted."""
+
+
+class Diff:
+    """The diff of one module call: lines by the parts of :data:`TITLES`, and texts of files of others."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[str]] = {title: [] for title in TITLES}
+        self.texts: list[dict[str, str]] = []
+
+    def add(self, title: str, lines: Iterable[str]) -> Diff:
+        self.parts[title] += lines
+        return self
+
+    def add_lines(self, lines: Mapping[str, Iterable[str]]) -> Diff:
+        """Add lines by their title."""
+        for title, told in lines.items():
+            self.add(title, told)
+        return self
+
+    def add_files(self, changes: Mapping[str, States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
+        """Add ``{path: (before, after)}`` of file states, what systemd is told, and what only a restart changes."""
+        together = _removed_together(changes)
+        for path, (before, after) in changes.items():
+            if path == PLAN:
+                self.add(PLANS, plan_lines.lines(before.text, after.text))
+            elif file_lines.is_told_in_lines(before, after):
+                if not file_lines.is_program(path) and path not in together:
+                    self.add(UNITS if path.startswith(UNIT_FOLDER + "/") else FILES, file_lines.lines(path, before, after))
+            else:
+                self.texts.append(of_text(path, before, after))
+        self.add(FILES, file_lines.programs(changes))
+        self.add(
+            FILES, dict.fromkeys("- %s in %s" % (count(len(paths), "file"), posixpath.dirname(paths[0])) for paths in together.values())
+        )
+        self.add(SYSTEMD, _by_verb(actions))
+        return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
+
+    def told(self) -> list[str]:
+        """Return all lines, and the paths of the files that are shown as texts."""
+        return [line for lines in self.parts.values() for line in lines] + [text["before_header"] for text in self.texts]
+
+    def document(self) -> list[dict[str, str]]:
+        """Return what a module returns as ``diff``; an empty list where nothing differs."""
+        told = ["%s:\n%s" % (title, "".join("  %s\n" % line for line in lines)) for title, lines in self.parts.items() if lines]
+        return ([{"prepared": "".join(told)}] if told else []) + self.texts
+
+
+def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
+    """Return the paths that go with many others of their folder, each with all of these; not units, whose names tell something."""
+    folders: dict[str, list[str]] = {}
+    for path, (_before, after) in changes.items():
+        if after.text is None and path != PLAN and not file_lines.is_program(path) and not path.startswith(UNIT_FOLDER + "/"):
+            folders.setdefault(posixpath.dirname(path), []).append(path)
+    return {path: paths for paths in folders.values() if len(paths) > MANY for path in paths}
+
+
+def of_text(path: str, before: FileState, after: FileState) -> dict[str, str]:
+    """Return the diff of the text of a file.
+
+    What not everybody may read on the host is not printed into the controller's log: it then says so instead of the text.
+    """
+    return {
+        "before_header": path if before.text is not None else path + " (absent)",
+        "after_header": path if after.text is not None else path + " (absent)",
+        "before": _shown(before, before.private or after.private),
+        "after": _shown(after, before.private or after.private),
+    }
+
+
+def _shown(state: FileState, private: bool) -> str:
+    if private and state.text is not None:
+        return "(not shown; mode %s)\n" % ("of a link" if state.mode is None else state.octal)
+    return (state.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _by_verb(actions: Iterable[str]) -> list[str]:
+    """Return actions such as ``start npu.slice``, those with one verb in one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for action in actions:
+        verb, _blank, rest = action.partition(" ")
+        groups.setdefault((verb, "") if rest and " " not in rest else (verb, rest), []).append(rest)
+    return ["%s %s" % (verb, ", ".join(rests)) for (verb, _rest), rests in groups.items()]
+
+
+def affinities(npus: Iterable[Entry]) -> list[str]:
+    """Return a line for every NPU, or PCI function, of a report that something of moves: interrupts, workqueues and threads by name."""
+    return [
+        "~ %s: %s" % (npu["pci"] if npu["id"] is None else "NPU %s %s" % (npu["id"], npu["pci"]), "; ".join(moved))
+        for npu in npus
+        for moved in [[part for kind in KINDS for part in _moves(npu[kind], kind)]]
+        if moved
+    ]
+
+
+def _moves(entries: Iterable[Entry], kind: str) -> list[str]:
+    """Return what moves of one kind, by name, as ``16 cq_update_irq 144-167 -> 145``; of many names by the CPUs that they get."""
+    moved = [entry for entry in entries if entry["before"] != entry["after"]]
+    groups = _grouped(moved, "name" if len({entry["name"] for entry in moved}) <= MANY else "after")
+    return ["%s %s -> %s" % (_title(same, kind), _place(same, "before"), _place(same, "after")) for same in groups]
+
+
+def _grouped(entries: Iterable[Entry], key: str) -> list[list[Entry]]:
+    groups: dict[object, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry[key], []).append(entry)
+    return list(groups.values())
+
+
+def _title(entries: Sequence[Entry], kind: str) -> str:
+    title: str = entries[0]["name"] if len({entry["name"] for entry in entries}) == 1 else kind
+    return "%d %s" % (len(entries), title) if len(entries) > 1 else title
+
+
+def _place(entries: Iterable[Entry], key: str) -> str:
+    """Return the CPUs of entries; of those that differ all together, and that they do."""
+    found = {str(entry[key]) for entry in entries}
+    if len(found) == 1:
+        return found.pop()
+    try:
+        return "spread over %s" % compress({cpu for cpus in found for cpu in expand(cpus)})
+    except ValueError:
+        return ", ".join(sorted(found))
+
+
+def settings(steps: Iterable[Entry]) -> list[str]:
+    """Return a line for every kernel setting of ``[{path, before, after}]``."""
+    return ["~ %s: %s -> %s" % (step["path"], step["before"], step["after"]) for step in steps]
+
+
+def chips_of(report: Any) -> list[dict[str, Any]]:
+    """Return the chips of all cards that answered, as ``[{card, chip, before, after, enabled}]``; ``enabled`` is the wanted state."""
+    return [
+        {
+            "card": card,
+            "chip": chip,
+            "before": enabled,
+            "after": report.after[card].get(chip),
+            "enabled": report.wanted.get(card, {}).get(chip),
+        }
+        for card, chips in sorted(report.before.items())
+        for chip, enabled in sorted(chips.items())
+    ]
+
+
+def recover_of(report: Any) -> dict[str, bool | None] | None:
+    """Return the driver's recovery switch ``{before, after}``, or None when it was left alone."""
+    return None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
+
+
+def folders(modes: Mapping[str, tuple[int | None, int]]) -> list[str]:
+    """Return a line for every directory of ``{path: (permission bits before or None, after)}``."""
+    return [
+        "+ %s/  mode %04o" % (path, after) if before is None else "~ %s/  mode %04o -> %04o" % (path, before, after)
+        for path, (before, after) in modes.items()
+    ]
+
+
+def device_share(chips: Iterable[Entry], recover: Entry | None) -> list[str]:
+    """Return a line for all cards whose chip of one number changes alike, and for the recovery switch."""
+    words = {True: "on", False: "off", None: "unknown"}
+    cards: dict[tuple[int, str], list[int]] = {}
+    for chip in chips:
+        if chip["before"] is not chip["after"]:
+            cards.setdefault((chip["chip"], "%s -> %s" % (words[chip["before"]], words[chip["after"]])), []).append(chip["card"])
+    lines = ["~ card %s chip %d: %s" % (compress(found), chip, change) for (chip, change), found in cards.items()]
+    if recover and recover["before"] is not recover["after"]:
+        lines.append("~ recovery by the driver: %s -> %s" % (words[recover["before"]], words[recover["after"]]))
+    return lines
+
+
+def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
+    """Return the failures of cards (None: the recovery switch) with cards joined for which the same is to be said."""
+    cards: dict[str, list[int | None]] = {}
+    for card, text in failed.items():
+        cards.setdefault(text, []).append(card)
+    titles = [
+        (text, "recovery" if None in found else "card %s" % compress(card for card in found if card is not None))
+        for text, found in cards.items()
+    ]
+    return ["%s: %s" % (title, text) for text, title in titles]
+
+
+def work(users: Iterable[Entry]) -> list[str]:
+    """Return a line for every user of NPUs that gets other CPUs, as :meth:`adopt.choosing.Target.row` has them."""
+    moved = [row for row in users if row["before"] != row["after"]]
+    return ["~ %s (%s): CPUs %s -> %s" % (row["name"], " and ".join(row["npus"]), row["before"], row["after"]) for row in moved]
+
+
+def threads(processes: Iterable[Entry]) -> list[str]:
+    """Return a line for every process of a report of :func:`threads.placing.place` of which a thread moves."""
+    moved = [(row["title"], _moves(row["threads"], "threads")) for row in processes]
+    return ["~ %s: %s" % (title, "; ".join(parts)) for title, parts in moved if parts]
+
+
+def memory(migration: Any, check: bool) -> list[str]:
+    """Return a line for every process of a :class:`threads.memory.Migration` with MiB on remote nodes, as predicted in check mode."""
+    lines = []
+    for process, _table, amount in migration.todo:
+        moved = sum(step["mib"] - step["left_mib"] for step in migration.steps if step["pid"] == process.pid)
+        lines.append("~ %s: MiB on remote nodes %.1f -> %.1f" % (process.title, amount, 0 if check else amount - moved))
+    return lines
+
+
+def add_unbind(diff: Diff, report: Any) -> Diff:
+    """Add what a report of :mod:`_transaction.unbind` has."""
+    diff.add_files(report.changes, report.actions, report.restart_needed)
+    for part in report.releases.values():
+        diff.add_lines(part.lines())
+    return diff

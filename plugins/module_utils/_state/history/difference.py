@@ -1,0 +1,79 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""In what two applied states differ, as lines to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ..._base.device import Device
+from ..._base.table import count
+from .digest import digest
+from .entries import Entry
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
+
+_STAYS_ABSENT = ": none -> absent"
+"""How a line ends on a feature that nobody applied, and that is still not wanted."""
+
+
+def lines(before: AppliedState | None, after: AppliedState) -> list[str]:
+    """Return a line for everything that differs: the strategy, the CPUs of NPUs, features, and files. ``before`` None: all of it is new."""
+    if before is None:
+        return ["%s, %s" % (count(len(_npus(after)), "NPU"), count(len(after["files"]), "file"))]
+    found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
+    found += _changed("CPUs of", _npus(before), _npus(after))
+    found += _changed("feature", before["features"], after["features"])
+    files_before, files_after = ({entry["path"]: entry for entry in state["files"]} for state in (before, after))
+    for path in sorted(files_before.keys() | files_after.keys()):
+        if path not in files_before:
+            found.append("file %s: added" % path)
+        elif path not in files_after:
+            found.append("file %s: removed" % path)
+        elif files_before[path] != files_after[path]:
+            found.append("file %s: changed" % path)
+    live: Mapping[str, Any] = before["live"]
+    of_features = ["settings of feature %s: changed" % name for name, value in after["live"].items() if value != live.get(name)]
+    return found or of_features or ["nothing but settings of the run"]
+
+
+def changes(in_force: AppliedState | None, desired: AppliedState | None) -> list[str]:
+    """Return :func:`lines` of what applying ``desired`` would change; none where one of the two is not known, or they are the same."""
+    if not in_force or not desired or digest(in_force) == digest(desired):
+        return []
+    return [line for line in lines(in_force, desired) if not line.endswith(_STAYS_ABSENT)]
+
+
+def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return what is said of each entry of a history, oldest first: the newest first, each with its difference from the one before."""
+    states = [None, *(entry.state for entry in entries)]
+    found = [
+        dict(entry.header(), features=entry.state["features"], difference=lines(before, entry.state))
+        for before, entry in zip(states, entries)
+    ]
+    return found[::-1]
+
+
+def paragraphs(entries: Sequence[Entry]) -> list[str]:
+    """Return the same as lines."""
+    return [line for row in rows(entries) for line in [heading(row)] + ["     " + line for line in row["difference"]]]
+
+
+def heading(header: Mapping[str, Any]) -> str:
+    """Return what an entry is called by its header: who applied it, when, and why."""
+    who = " by %s" % header["author"] if header["author"] else ""
+    why = ": %s" % header["reason"] if header["reason"] else ""
+    return "%d  %s  %s%s, npu.affinity %s%s" % (header["id"], header["time"], header["action"], who, header["version"], why)
+
+
+def _npus(state: AppliedState) -> dict[str, str]:
+    npus = (state["plan"] or {}).get("npus", [])
+    return {Device.of(npu).full_title: npu["pool"] for npu in npus}
+
+
+def _changed(title: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    pairs = [(name, before.get(name), after.get(name)) for name in list(before) + [name for name in after if name not in before]]
+    texts = [((title + " " + name).strip(), old or "none", new or "none") for name, old, new in pairs if old != new]
+    return ["%s: %s -> %s" % text for text in texts]

@@ -1,0 +1,176 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The states that were applied to a host, the newest ones: when, by whom, why, and what is needed to apply each of them again.
+
+An entry is a file of its own, readable by root only. It has no host code: that is the one of the collection that applies it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..._host.host import Host
+from ..._base.outside import json_of, require_shape
+from ..plan_file import SCHEMA, plan_npus, refuse_newer
+from ..files import MARKER, atomic_write, make_folder, remove_empty
+from ..previous import dump
+from ..._base.version import VERSION
+from .digest import digest
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
+
+FOLDER = "/etc/npu-affinity/history"
+OWNED = FOLDER + "/*.json"
+LIMIT = 10
+"""How many entries are kept."""
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+_UNIT_WITH_SETS = {"unit": str, "cpus?": str, "mems?": str}
+_USER = {"name": str, "slice": str}
+_STATE = {
+    "features": {str: str},
+    "files": [{"path": str, "content": str, "mode?": str}],
+    "plan": (dict, type(None)),
+    "live": {
+        "slices?": {"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
+        "adopt?": {"mode": str},
+        "threads?": {"processes": [dict], "patterns": dict},
+        "tuning?": dict,
+        "hugepages?": {"size": int, "nodes": {str: int}},
+        "nic?": {"mode": str, "functions": {str: str}},
+        "device_share?": dict,
+        "vnpu?": dict,
+    },
+    "absent": {str: {"owned": [str], "sections": [str]}},
+    "hardware": dict,
+    "notes?": {str: [str]},
+    "restarted?": [{"unit": str, "files": [str]}],
+    "expected?": [_UNIT_WITH_SETS],
+}
+_STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs")})
+_ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "state": _STATE}
+_ABOUT = MARKER + ": a state that was applied to this host."
+
+
+class Applied(NamedTuple):
+    """A state that is being applied. ``action``: bind, rollback or unbind; ``author``: who started it on the controller.
+
+    ``new``: whether the history gets it even if nothing on the host has to change for it.
+    """
+
+    action: str
+    state: AppliedState
+    author: str = ""
+    reason: str = ""
+    new: bool = False
+
+
+class Entry(NamedTuple):
+    """One state of the history; ``time`` is in UTC, as :data:`TIME` has it."""
+
+    id: int
+    time: str
+    version: str
+    action: str
+    author: str
+    reason: str
+    state: AppliedState
+
+    def header(self) -> dict[str, Any]:
+        """Return all but the state."""
+        return {name: value for name, value in self._asdict().items() if name != "state"}
+
+
+def ids(host: Host) -> list[int]:
+    """Return the ids of the entries of a host, oldest first. Raises ``ValueError`` for who may not look."""
+    try:
+        names = os.listdir(host.resolve(FOLDER))
+    except PermissionError:
+        raise ValueError("%s cannot be read; run as root (become: true)" % FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name[: -len(".json")]) for name in names if re.match(r"\d+\.json\Z", name))
+
+
+def read(host: Host, number: int) -> Entry:
+    """Return an entry. Raises ``ValueError`` with a sentence where it is none of ours, or one of a newer version."""
+    path = _path(number)
+    text = host.text(path)
+    if text is None:
+        raise ValueError("%s was removed in the meantime; run again" % path)
+    try:
+        document = json_of(text)
+    except ValueError as error:
+        raise ValueError("%s is not valid JSON (%s); remove it" % (path, error))
+    refuse_newer(path, document)
+    try:
+        require_shape(document, _ENTRY, "it")
+        if document["state"]["plan"] is not None:
+            plan_npus(document["state"]["plan"])
+        entry = Entry(number, *[document[name] for name in Entry._fields[1:]])
+        time.strptime(entry.time, TIME)
+    except ValueError as error:
+        raise ValueError("%s is no entry of the history (%s); remove it" % (path, error))
+    return entry
+
+
+def readable(host: Host) -> tuple[list[Entry], list[str]]:
+    """Return the entries of a host, oldest first, and a sentence for each that cannot be read."""
+    entries, sentences = [], []
+    for number in ids(host):
+        try:
+            entries.append(read(host, number))
+        except ValueError as error:
+            sentences.append(str(error))
+    return entries, sentences
+
+
+def newest(host: Host) -> Entry | None:
+    """Return the entry that was applied last, or None where that is not known."""
+    try:
+        known = ids(host)
+        return read(host, known[-1]) if known else None
+    except ValueError:
+        return None
+
+
+def differ(before: AppliedState, after: AppliedState) -> bool:
+    """Return whether two states are of the same features, and the second wants other ones or something else of the running host.
+
+    The second then goes into the history even if nothing on the host has to change for it.
+    """
+    if before["features"].keys() != after["features"].keys():
+        return False
+    return any(before[part] != after[part] for part in ("features", "live"))
+
+
+def keep(host: Host, applied: Applied) -> int | None:
+    """Add an entry, drop the oldest ones, and return its id; None where that state is in force already: it was only repaired.
+
+    Raises ``ValueError`` with a sentence, and leaves no new entry, where that cannot be done.
+    """
+    known = ids(host)
+    last = newest(host)
+    if last and digest(applied.state) == digest(last.state):
+        return None
+    number = known[-1] + 1 if known else 1
+    entry = Entry(number, time.strftime(TIME, time.gmtime()), VERSION, applied.action, applied.author, applied.reason, applied.state)
+    try:
+        make_folder(host, FOLDER, 0o700)
+        atomic_write(host, _path(number), dump(_ABOUT, dict(entry._asdict(), schema=SCHEMA)), 0o600)
+        for old in (known + [number])[:-LIMIT]:
+            os.unlink(host.path(_path(old)))
+    except OSError as error:
+        if host.exists(_path(number)):
+            os.unlink(host.path(_path(number)))
+        remove_empty(host, [FOLDER])
+        raise ValueError("%s cannot be written: %s" % (FOLDER, error.strerror or error))
+    return number
+
+
+def _path(number: int) -> str:
+    return "%s/%d.json" % (FOLDER, number)

@@ -1,0 +1,63 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: apply
+short_description: Apply the desired state of a host with its settings
+version_added: 1.0.0
+description:
+  - Runs module M(npu.affinity.host_files) with the desired state that role P(npu.affinity.plan#role) made, and with the settings of the
+    host. Roles and playbooks change hosts with it.
+  - Places the directories and files of the soft split before, and returns what a restart of the kubelet would change.
+  - With O(feature), prints what changed, and what needs attention afterwards. Playbooks show this in their summary instead.
+  - A task with O(feature) is skipped if the plan has no NPU.
+options:
+  feature:
+    description: The feature to apply. The others are left as they are. Without it, all are applied.
+    type: str
+    choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
+  state:
+    description: The state to apply. The default is the fact C(npu_affinity_state).
+    type: dict
+  entry:
+    description: An entry of the history to roll back to, as RV(npu.affinity.history_info#module:entry). It takes precedence over O(state).
+    type: dict
+seealso:
+  - module: npu.affinity.host_files
+extends_documentation_fragment:
+  - npu.affinity._attributes
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: Bind the interrupts
+  npu.affinity.apply:
+    feature: irq
+    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
+"""
+
+RETURN = r"""
+lines:
+  description: What was printed, except before C(npu_affinity_before_host).
+  returned: success
+  type: list
+  elements: str
+  sample: ['a2-01: role irq changed nothing, the host is as it should be']
+kubelet_change:
+  description: Options of M(npu.affinity.kubelet_config) for the change that the kubelet waits for.
+  returned: if the kubelet has to change and C(npu_affinity_kubelet_restart) is true
+  type: dict
+  sample: {state: absent}
+restart_needed:
+  description: As RV(npu.affinity.host_files#module:restart_needed). The other values that M(npu.affinity.host_files) returns are there, too.
+  returned: success
+  type: list
+  elements: str
+  sample: [vllm@0.service]
+"""

@@ -1,0 +1,101 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables of npu_affinity_environment: they fit a workload to its pool, and none of them binds it to CPUs.
+
+Sources: vLLM-Ascend 182b75ea, "Optimization and Tuning" and its tutorials (OMP_PROC_BIND=false, jemalloc, tcmalloc) and PR 11307; the
+OpenMP specification (OMP_NUM_THREADS; without it a process starts a thread for each of its CPUs); Ascend Extension for PyTorch, environment
+variable TASK_QUEUE_ENABLE (level 2 cannot capture graphs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+
+SETTING = "npu_affinity_environment"
+Variables = dict[str, tuple[str, str]]
+"""``{name: (value, reason)}``."""
+Named = Sequence[Mapping[str, Any]]
+
+
+def variables(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: str | None) -> Variables:
+    """Return the variables of a workload that has these CPUs and a process for each of its devices, which are of these kinds."""
+    found: Variables = {}
+    if switches.get("openmp"):
+        count, processes = len(expand(cpus)), max(len(kinds), 1)
+        threads = max(count // processes, 1)
+        shares = f"{count} CPUs of the pool for {processes} process{'es' if processes > 1 else ''}"
+        found["OMP_NUM_THREADS"] = (str(threads), f"{shares}; a process would start {count} threads (OpenMP specification).")
+        found["OMP_PROC_BIND"] = ("false", "The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).")
+    if switches.get("task_queue") and "npu" in kinds:
+        found["TASK_QUEUE_ENABLE"] = ("1", "Operators are launched by a second thread (torch_npu); level 2 cannot capture graphs.")
+    if switches.get("allocator") and allocator:
+        found["LD_PRELOAD"] = (allocator, "Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).")
+    return found
+
+
+def added(
+    topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any], bound: Mapping[str, Any]
+) -> Named:
+    """Return the services of :func:`binding.binding` with the variables and, in ``comments``, their reasons.
+
+    A variable that another file of the unit sets is left to that file.
+    """
+    wanted = {unit: _not_set(topology, unit, found) for unit, found in _of_units(topology, plan, services, workloads, switches)}
+    return [_with(service, wanted.get(service["name"]) or {}) for service in bound["services"]]
+
+
+def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
+    new = {name: of for name, of in found.items() if name not in service["environment"]}
+    if not new:
+        return service
+    values = {name: value for name, (value, _reason) in new.items()}
+    comments = {name: reason for name, (_value, reason) in new.items()}
+    return {**service, "environment": {**service["environment"], **values}, "comments": comments}
+
+
+def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which variables are left as a unit has them, and what has no effect on this host."""
+    if not any(switches.values()):
+        return
+    units = list(_of_units(topology, plan, services, workloads, switches))
+    if not units:
+        yield (
+            f"{SETTING} has no effect on this host: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
+            "npu_affinity_workloads."
+        )
+    elif switches.get("allocator") and not topology.get("allocator"):
+        yield (
+            f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "
+            "or jemalloc), and bind again."
+        )
+    for unit, found in units:
+        for name, (value, _reason) in found.items():
+            of = binding.set_elsewhere(topology, unit).get(name)
+            if of and of["value"] != value:
+                yield f"{unit}: {of['file']} sets {name}={of['value']}, which stays; {SETTING} would set {value}."
+
+
+def _not_set(topology: Topology, unit: str, found: Variables) -> Variables:
+    elsewhere = binding.set_elsewhere(topology, unit)
+    return {name: of for name, of in found.items() if name not in elsewhere}
+
+
+def _of_units(
+    topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]
+) -> Iterator[tuple[str, Variables]]:
+    """Yield the units that get drop-ins, with the variables that they should have."""
+    if not plan["npus"] or binding.way(topology, plan)[0] == binding.NONE:
+        return
+    for unit, entries, _engine in binding.units_of(plan, services, workloads):
+        kinds = [kind_and_number(entry["slice"])[0] for entry in entries if not is_lost(plan, entry)]
+        if cpus := binding.pool_of(entries):
+            yield unit, variables(switches, cpus, kinds, topology.get("allocator"))

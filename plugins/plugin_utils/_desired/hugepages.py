@@ -1,0 +1,184 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature hugepages: huge pages on the memory nodes of NPUs, now and at every boot before anything else starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, FILE, HUGEPAGES_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.setting import text
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import GIGANTIC, kept_free, size_text
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+
+OWNED = FEATURE.owned
+_NAME = "npu_affinity_hugepages"
+_DRIVER, _REGISTERED = "25.5", 32 << 30
+"""Mooncake issue 3791: an A2 registers about this much memory in pages of 2 MiB with an older driver."""
+_KERNEL = (5, 16)
+"""The first Linux whose command line takes huge pages by node: ``hugepages=0:4,1:4``."""
+
+Counts = dict[int, int]
+"""Pages by node."""
+
+
+def is_on(settings: Mapping[str, Any]) -> bool:
+    """Whether huge pages are wanted; the variable is the switch, too."""
+    asked = settings.get("hugepages") or {}
+    return bool(settings.get("enabled", asked.get("per_npu") or asked.get("node")))
+
+
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+    """Return the huge pages of each node, and the unit that sets them at boot; ``settings``: those of role hugepages.
+
+    Raises ``ValueError`` for a setting that cannot be understood, and for pages that leave a node too little other memory.
+    """
+    if not settings["enabled"]:
+        return Feature(owned=OWNED)
+    asked = settings["hugepages"]
+    try:
+        size = size_of(str(asked["size"]))
+        counts = _counts(topology, plan, asked)
+    except ValueError as error:
+        raise ValueError(f"{_NAME}: {error}.") from error
+    offered, notes = _offered(topology, size, counts)
+    _require_memory(topology, size, offered)
+    live = {"size": size, "nodes": {str(node): count for node, count in sorted(offered.items())}}
+    notes += [*_remaining(topology, size, offered), *_driver(topology, size, offered)]
+    if size >= GIGANTIC or not offered:
+        return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=(*notes, *_command_line(topology, size, offered)))
+    return Feature(
+        files=({"path": FILE, "content": text(live), "mode": "0644"}, unit(HUGEPAGES_SERVICE, _service(settings["python"]))),
+        owned=OWNED,
+        enabled=(HUGEPAGES_SERVICE,),
+        python=settings["python"],
+        runtime=True,
+        needs_plan=bool(plan["npus"]),
+        notes=tuple(notes),
+        live=live,
+    )
+
+
+def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
+    """Return the pages that are asked for, by node. Those of an NPU are spread over the nodes nearest to its pool."""
+    if asked.get("per_npu") and asked.get("node"):
+        raise ValueError("per_npu and node exclude each other; leave one of them out")
+    if not asked.get("per_npu"):
+        return {_number(node, "node"): _number(count, f"pages of node {node}") for node, count in asked["node"].items()}
+    counts: Counts = {}
+    for entry in plan["npus"]:
+        nodes = expand(entry.get("mems") or memory_nodes(entry))
+        if not nodes:
+            raise ValueError(f"no memory node of NPU {entry['id']} is known; set node in place of per_npu")
+        share, rest = divmod(_number(asked["per_npu"], "per_npu"), len(nodes))
+        for place, node in enumerate(nodes):
+            counts[node] = counts.get(node, 0) + share + (place < rest)
+    return counts
+
+
+def _number(value: Any, title: str) -> int:
+    if not str(value).isdecimal():
+        raise ValueError(f"{title} is {value!r}, which is not a number")
+    return int(value)
+
+
+def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, list[str]]:
+    """Return the counts that have an effect on this host, and a sentence on the others."""
+    found = topology.get("hugepages")
+    if found is None:
+        return counts, []
+    nodes = {int(node) for node in found.get(str(size), ())}
+    if not nodes:
+        sizes = " and ".join(size_text(int(other)) for other in sorted(found, key=int))
+        has = f"its kernel offers {sizes}" if sizes else "its kernel offers none"
+        return {}, [f"{_NAME} has no effect on this host, which has no huge pages of {size_text(size)}; {has}."]
+    unknown = sorted(counts.keys() - nodes)
+    sentence = f"{_NAME} has no effect on node {compress(unknown)}: this host has huge pages on nodes {compress(nodes)}."
+    return {node: count for node, count in counts.items() if node in nodes}, [sentence] if unknown else []
+
+
+def _memory(topology: Topology, size: int) -> dict[int, int]:
+    """Return the bytes of each node that pages of other sizes leave."""
+    memory = {node["id"]: (node.get("memory_mib") or 0) << 20 for node in topology.get("numa") or ()}
+    for other, of_nodes in (topology.get("hugepages") or {}).items():
+        for node, pages in of_nodes.items():
+            if int(other) != size and int(node) in memory:
+                memory[int(node)] -= (pages * int(other)) << 10
+    return memory
+
+
+def _require_memory(topology: Topology, size: int, counts: Counts) -> None:
+    """Raise ``ValueError`` with every node that would keep too little memory for everything else."""
+    sizes = {node["id"]: (node.get("memory_mib") or 0) << 20 for node in topology.get("numa") or ()}
+    refused = []
+    for node, there in _memory(topology, size).items():
+        floor = kept_free(sizes[node])
+        taken, most = counts.get(node, 0) * size << 10, max(0, there - floor) // (size << 10)
+        if sizes[node] and counts.get(node) and there - taken < floor:
+            refused.append(
+                f"{counts[node]:,} huge pages of {size_text(size)} take {gib(taken)} of the {gib(there)} of node {node}, and {gib(floor)} "
+                f"must remain for other memory (10 % of the node, at most 8 GiB); at most {most:,} pages fit"
+            )
+    if refused:
+        raise ValueError(f"{_NAME}: {'; '.join(refused)}.")
+
+
+def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
+    """Yield what the pages take and what is left, one part for all nodes of which the same is to be said."""
+    memory = _memory(topology, size)
+    groups: dict[str, list[int]] = {}
+    for node, count in sorted(counts.items()):
+        taken = count * size << 10
+        left = f", {gib(memory[node] - taken)} remain for other memory" if memory.get(node) else ""
+        groups.setdefault(f"{count:,} ({gib(taken)}{left})", []).append(node)
+    parts = [f"{said} on {'each of nodes' if len(nodes) > 1 else 'node'} {compress(nodes)}" for said, nodes in groups.items()]
+    if parts:
+        yield f"Huge pages of {size_text(size)}: {'; '.join(parts)}."
+
+
+def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
+    version = (topology.get("driver") or {}).get("version")
+    total = sum(counts.values()) * size << 10
+    is_a2 = any(npu.get("family") == "a2" for npu in topology["npus"])
+    if is_a2 and size < GIGANTIC and total > _REGISTERED and version and is_older(version, _DRIVER):
+        yield (
+            f"The Ascend driver is {version}. Mooncake cannot register more than about {gib(_REGISTERED)} of {gib(total)} in huge pages on "
+            f"an A2 before {_DRIVER}; update the driver if you use Mooncake."
+        )
+
+
+def _command_line(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
+    """Yield what the kernel command line should have for pages that only it reserves reliably."""
+    if not counts or size < GIGANTIC:
+        return
+    kernel = str((topology.get("machine") or {}).get("kernel") or "").split(".")
+    by_node = len(kernel) > 1 and all(part.isdecimal() for part in kernel[:2]) and (int(kernel[0]), int(kernel[1])) >= _KERNEL
+    nodes = len((topology.get("hugepages") or {}).get(str(size), counts))
+    number = ",".join(f"{node}:{count}" for node, count in sorted(counts.items())) if by_node else str(max(counts.values()) * nodes)
+    spread = "" if by_node else "; this kernel spreads them evenly over all nodes"
+    yield (
+        f"Only the kernel command line reserves huge pages of {size_text(size)} reliably, and a bind does not write it. Add "
+        f"hugepagesz={size >> 20}G hugepages={number} there and reboot{spread}. Verify compares the result."
+    )
+
+
+def _service(python: str) -> str:
+    """Return the unit. It runs before basic.target, and so before services, container engines and the kubelet."""
+    return (
+        "[Unit]\nDescription=Reserve huge pages on the memory nodes of NPUs\nDefaultDependencies=no\n"
+        "After=local-fs.target systemd-sysctl.service systemd-tmpfiles-setup.service\n"
+        "Before=basic.target npu.slice gpu.slice shutdown.target\nConflicts=shutdown.target\n"
+        f"ConditionPathExists={FILE}\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={python} -m npu_affinity hugepages\nTimeoutStartSec=10min\n\n"
+        "[Install]\nWantedBy=basic.target\n"
+    )

@@ -1,0 +1,155 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature nic: queues of network functions on CPUs of their NUMA node that are in no pool, now, at boot and when a driver loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import (
+    FEATURE,
+    FILE,
+    NEAR,
+    NIC_INSTANCE,
+    NIC_SERVICE,
+    NIC_TIMER,
+    OFF,
+    RULES,
+)
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import DRIVERS
+from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
+
+OWNED = FEATURE.owned
+_ABOUT = f"{MARKER}: the CPUs of network queues. Changes are overwritten."
+
+
+def is_on(settings: Mapping[str, Any]) -> bool:
+    """Whether network interrupts are placed or reported."""
+    return bool(settings.get("enabled", settings.get("nic", OFF) != OFF))
+
+
+def left_alone(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the PCI functions whose interrupts irqbalance must leave alone, behind the file without which it need not."""
+    is_near = is_on(settings) and settings["nic"] == NEAR
+    return FILE, list(_targets(topology, plan)[0]) if is_near and plan["npus"] else []
+
+
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+    """Return the CPUs of each network function, and the units that place its queues; ``settings``: those of role nic."""
+    if not settings["enabled"] or not plan["npus"]:
+        return Feature(owned=OWNED)
+    functions, notes = _targets(topology, plan)
+    mode = settings["nic"]
+    live = {"mode": mode, "functions": functions}
+    notes = [*_lines(topology, functions, mode), *notes]
+    if mode != NEAR:
+        return Feature(owned=OWNED, live=live, notes=tuple(notes))
+    if not functions:
+        notes.append("npu_affinity_nic has no effect on this host: it has no network function whose interrupts can be placed.")
+        return Feature(owned=OWNED, live=live, notes=tuple(notes))
+    if topology["irqbalance"].get("active") and not settings["irq_enabled"]:
+        notes.append(
+            "irqbalance is active and may move network interrupts until the timer restores them, because role irq, which configures it, "
+            "is off; set npu_affinity_irq_enabled to true."
+        )
+    systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
+    return Feature(
+        files=(
+            {"path": FILE, "content": dump(_ABOUT, {"functions": functions}), "mode": "0644"},
+            unit(NIC_SERVICE, _service(settings)),
+            unit(NIC_INSTANCE, _instance(settings)),
+            unit(NIC_TIMER, timer("Check that network interrupts are near their functions", settings["interval"])),
+            managed(RULES, _rules(list(functions), systemctl)),
+        ),
+        owned=OWNED,
+        enabled=(NIC_SERVICE, NIC_TIMER),
+        started=(NIC_TIMER,),
+        python=settings["python"],
+        runtime=True,
+        needs_plan=True,
+        notes=tuple(notes),
+        live=live,
+    )
+
+
+def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[str]]:
+    """Return the CPUs of each function, and a sentence for each that has none."""
+    pools = {cpu for entry in plan["npus"] for cpu in expand(entry["pool"])} | set(expand(plan.get("poll") or ""))
+    of_irq = {cpu for entry in plan["npus"] for cpu in expand(entry.get("irq") or "")}
+    barred = set(expand(topology["cpus"].get("isolated") or ""))
+    nodes = {node["id"]: set(expand(node["cpus"])) & set(expand(topology["cpus"]["online"])) for node in topology["numa"]}
+    functions, notes = {}, []
+    for nic in topology.get("nics") or ():
+        cpus = nodes.get(nic["numa"], set()) if nic["numa"] is not None else set()
+        near = (cpus - pools - barred) or (cpus & of_irq)
+        if nic["driver"] not in DRIVERS:
+            notes.append(f"{_title(nic)}: its interrupts stay, because the names that this driver gives them are not known.")
+        elif nic["numa"] is None:
+            notes.append(f"{_title(nic)}: its interrupts stay, because the kernel does not know its NUMA node.")
+        elif not near:
+            notes.append(
+                f"{_title(nic)}: its interrupts stay, because node {nic['numa']} has no CPU outside the pools and no IRQ CPU; set "
+                "npu_affinity_housekeeping to keep some."
+            )
+        else:
+            functions[nic["pci"].lower()] = compress(near)
+    return functions, notes
+
+
+def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Iterator[str]:
+    """Yield where queues go, one sentence for all functions of the same CPUs."""
+    groups: dict[str, list[str]] = {}
+    for nic in topology.get("nics") or ():
+        if nic["pci"].lower() in functions:
+            groups.setdefault(functions[nic["pci"].lower()], []).append(_title(nic))
+    verb = "go" if mode == NEAR else "would, with npu_affinity_nic: near, go"
+    for cpus, titles in groups.items():
+        yield f"Network interrupts of {', '.join(titles)} {verb} to CPUs {cpus}."
+
+
+def _title(nic: Nic) -> str:
+    node = f", node {nic['numa']}" if nic["numa"] is not None else ""
+    return f"{shown(nic['name'])} ({shown(nic['driver'])}, {nic['pci']}{node})"
+
+
+def _command(settings: Mapping[str, Any], arguments: str) -> str:
+    return f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity nic{arguments}\n"
+
+
+def _service(settings: Mapping[str, Any]) -> str:
+    limit = int(settings["rebind_limit"])
+    return (
+        "[Unit]\nDescription=Place network interrupts near their functions\n"
+        "After=systemd-modules-load.service network.target irqbalance.service\n"
+        f"ConditionPathExists={FILE}\n\n{_command(settings, f' --rebind-limit {limit}' if limit else '')}TimeoutStartSec=240\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+
+
+def _instance(settings: Mapping[str, Any]) -> str:
+    wait = int(settings["wait"])
+    return (
+        "[Unit]\nDescription=Place the interrupts of the network function %I\n"
+        f"ConditionPathExists={FILE}\n\n{_command(settings, f' --pci %i --wait {wait}')}TimeoutStartSec={wait + 240}\n"
+    )
+
+
+def _rules(functions: list[str], systemctl: str) -> str:
+    kernels = "|".join(functions)
+    return (
+        "# A driver that binds, or an interface that appears, requests interrupts again.\n"
+        f'ACTION=="bind", SUBSYSTEM=="pci", KERNEL=="{kernels}", RUN+="{systemctl} --no-block start npu-affinity-nic@%k.service"\n'
+        f'ACTION=="add", SUBSYSTEM=="net", SUBSYSTEMS=="pci", KERNELS=="{kernels}", '
+        f'RUN+="{systemctl} --no-block start npu-affinity-nic@%b.service"\n'
+    )

@@ -1,0 +1,80 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known of a host after it was compared, as filter ``report_html`` reads it, and as text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
+
+OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "last_change", "msg", "muted")
+OF_USER = ("services", "workloads")
+"""Settings that the page shows."""
+
+
+NO_GROUPS = {"ungrouped", "npu_affinity_archives"}
+"""Groups that say nothing of a host: that of hosts without one, and that of archives."""
+OF_A_BIND = ("A bind moves ", "Huge pages of ")
+"""How remarks begin that say what a bind would do."""
+
+
+def now(form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
+    return datetime.datetime.now(datetime.timezone.utc).strftime(form)
+
+
+def record(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a host by its variables; one that never answered has a name and little else."""
+    verified, gathered = (known.get(f"__npu_affinity_{key}") or {} for key in ("verified", "gathered"))
+    found = {"host": name, "time": now()} | {key: verified[key] for key in OF_COMPARISON if key in verified}
+    for key in ("topology", *OF_USER):
+        if (value := known.get(f"npu_affinity_{key}")) is not None:
+            found[key] = value
+    if groups := [name for name in known.get("group_names") or () if name not in NO_GROUPS]:
+        found["groups"] = groups
+    if why := " ".join(gathered.get("refusals") or ()):
+        found["refused"] = why
+    elif (gathered.get("state") or {}).get("plan"):
+        found["plan"] = gathered["state"]["plan"]
+    if gathered.get("unreachable"):
+        found["unreachable"] = gathered["msg"]
+    return found
+
+
+def summary(verified: Mapping[str, Any]) -> str:
+    """Return the result of the comparison of a host."""
+    if "drift" not in verified:
+        return str(verified["msg"])
+    if not verified["bound"] and not verified["drift"]:
+        return "never bound, so there is nothing to compare"
+    muted = len(verified["drift"]) - len(unmuted(verified))
+    return f"{len(verified['drift'])} of {sum(map(len, verified['checked'].values()))} compared objects differ" + (
+        f", {muted} of them muted" if muted else ""
+    )
+
+
+def unmuted(verified: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the drift of a comparison that nobody muted."""
+    muted = verified.get("muted") or {}
+    return [entry for entry in verified["drift"] if entry.get("code") not in muted]
+
+
+def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind: bool) -> Iterator[str]:
+    """Yield what there is to say of a comparison. Right after a bind, what that would change is nothing to say."""
+    yield summary(verified)
+    muted = {code: f"; {why}" for code, why in (verified.get("muted") or {}).items()}
+    yield from (entry["sentence"] + muted.get(entry.get("code"), "") for entry in verified.get("drift") or ())
+    if verified.get("outside_sentence"):
+        yield f"{verified['outside_sentence']} [{WORK_OUTSIDE_POOL}]{muted.get(WORK_OUTSIDE_POOL, '')}"
+    remarks = [*((known.get("npu_affinity_topology") or {}).get("problems") or ()), *(verified.get("remarks") or ())]
+    if why := " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ()):
+        remarks.append(f"a bind would now be refused: {why}")
+    else:
+        state = {} if after_bind else known.get("npu_affinity_state") or {}
+        remarks += [sentence for sentence in state.get("remarks") or () if not sentence.startswith(OF_A_BIND)]
+        if verified.get("changes"):
+            remarks.append(f"a bind would now change {'; '.join(verified['changes'])} [{PLAN_OUTDATED}]")
+    yield from (f"remark: {sentence}" for sentence in dict.fromkeys(remarks))

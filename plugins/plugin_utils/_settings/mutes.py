@@ -1,0 +1,68 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Findings that are known and must not fail a host until a given time."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
+
+SETTING = "npu_affinity_mute"
+
+
+class Mute(NamedTuple):
+    """A code that is muted on the hosts that a pattern matches."""
+
+    code: str
+    hosts: Sequence[str]
+    until: datetime.datetime
+    reason: str
+
+    @property
+    def end(self) -> str:
+        return self.until.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def checked(value: Iterable[Mapping[str, Any]], setting: str = SETTING) -> list[Mute]:
+    """Return the mutes. Raises ``ValueError`` for an unknown code, a time that is none, and a mute without a reason."""
+    found = []
+    for number, entry in enumerate(value, start=1):
+        place, code, reason = f"{setting}: entry {number}", str(entry["code"]), str(entry["reason"]).strip()
+        if code not in CODES:
+            near = difflib.get_close_matches(code.upper(), CODES, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"the codes are {', '.join(CODES)}"
+            raise ValueError(f"{place} has the code {code!r}, which verify does not report; {advice}")
+        if not reason:
+            raise ValueError(f"{place} has no reason: write why {code} is muted, or who is at work on it")
+        hosts = [str(host) for host in entry.get("hosts") or ["*"]]
+        found.append(Mute(code, hosts, _time(str(entry["until"]), place), reason))
+    return found
+
+
+def _time(text: str, place: str) -> datetime.datetime:
+    try:
+        time = datetime.datetime.fromisoformat(text.strip())
+        return time.replace(tzinfo=time.tzinfo or datetime.timezone.utc).astimezone(datetime.timezone.utc)
+    except (OverflowError, ValueError):
+        raise ValueError(
+            f"{place}: until is {text!r}, which is no date or time; write one such as 2026-12-01 or 2026-12-01T06:00 (UTC)"
+        ) from None
+
+
+def of_host(mutes: Iterable[Mute], host: str, now: datetime.datetime | None = None) -> tuple[dict[str, str], list[str]]:
+    """Return ``({code: until when and why it is muted}, a remark on each mute that has expired)`` of a host."""
+    here = sorted(mute for mute in mutes if any(fnmatch.fnmatchcase(host, pattern) for pattern in mute.hosts))
+    now = now or datetime.datetime.now(datetime.timezone.utc)
+    muted = {mute.code: f"muted until {mute.end}: {mute.reason}" for mute in sorted(here, key=lambda mute: mute.until) if mute.until > now}
+    expired = [
+        f"the mute of {mute.code} ({mute.reason}) expired at {mute.end}; remove it from {SETTING}, or set a later time"
+        for mute in here
+        if mute.until <= now and mute.code not in muted
+    ]
+    return muted, expired

@@ -1,0 +1,307 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Huge pages of nodes: granted as far as memory allows, never taken from those who use them, compared, set at boot, and restored."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.hugepages import check_hugepages
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import setting
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FILE, GRANTED, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program import main
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.release import Release
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import on_command_line, shortages, size_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.step import HugePages
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, size_text
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
+
+SIZE = 2048
+MEMORY = 16 << 30
+WANTED = {"size": SIZE, "nodes": {"0": 1000, "1": 2000}}
+COMMAND_LINE = "/proc/cmdline"
+FREE = re.compile(r"(?<=MemFree: )\d+")
+
+
+class Kernel(Host):
+    """Nodes whose kernel grants no more pages than ``most``, and keeps those in use as surplus, as hugetlb does."""
+
+    most = 1 << 30
+    refuses = None
+    written = ()
+
+    def set_attribute(self, path, value):
+        if path == self.refuses:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.written = (*self.written, int(value))
+        node = int(re.search(r"node(\d+)/", path).group(1))
+        now = pages(self, SIZE, node)
+        pool = min(int(value), max(self.most, now.pool))
+        total = max(pool, now.used)
+        free = self.read_number(path.replace("nr_", "free_")) + total - now.total
+        for name, number in (("nr", total), ("free", free), ("surplus", total - pool)):
+            super().set_attribute(path.replace("nr_", name + "_"), str(number))
+        meminfo = path.partition("/hugepages")[0] + "/meminfo"
+        left = int(FREE.search(self.read(meminfo)).group()) - (total - now.total) * SIZE
+        super().set_attribute(meminfo, FREE.sub(str(left), self.read(meminfo)))
+
+
+def node(tree, number, total=0, free=None, room=MEMORY):
+    folder = path_of(SIZE, number).rpartition("/")[0]
+    meminfo = f"Node {number} MemTotal: {MEMORY >> 10} kB\nNode {number} MemFree: {room >> 10} kB"
+    numbers = {"nr": total, "free": total if free is None else free, "surplus": 0}
+    tree.write({f"{folder}/{name}_hugepages": value for name, value in numbers.items()})
+    tree.write({folder.partition("/hugepages")[0] + "/meminfo": meminfo})
+
+
+@pytest.fixture
+def kernel(tree):
+    """Node 0 has 10 pages, node 1 none, node 2 30, of which 20 are in use."""
+    node(tree, 0, 10)
+    node(tree, 1)
+    node(tree, 2, 30, free=10)
+    return Kernel(tree.root)
+
+
+def counts(host):
+    return {number: pages(host, SIZE, number).pool for number in range(3)}
+
+
+def bind(host, wanted=None, check=False):
+    step = HugePages(host, WANTED if wanted is None else wanted)
+    step.look(check)
+    if not check:
+        step.run()
+    return step
+
+
+def release(host, check=False):
+    """Undo, and return the sentences on what could not be undone."""
+    outcome = Outcome(previous.recorded(host))
+    undone = Release(host, outcome, Options())
+    undone.look()
+    if not check:
+        undone.release()
+    return outcome, undone
+
+
+def test_pages_are_granted_recorded_and_restored(kernel):
+    predicted = bind(kernel, check=True)
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(previous.PATH)
+    step = bind(kernel)
+    assert counts(kernel) == {0: 1000, 1: 2000, 2: 30}
+    assert (
+        step.lines()
+        == predicted.lines()
+        == {"host settings": ["~ node 0: 10 -> 1000 huge pages of 2 MiB", "~ node 1: 0 -> 2000 huge pages of 2 MiB"]}
+    )
+    assert step.changed and step.remarks == []
+    assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
+    assert not bind(kernel).changed
+    assert not release(kernel, check=True)[0].failed and counts(kernel)[1] == 2000
+    release(kernel)
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+
+
+def test_the_kernel_is_asked_for_a_gibibyte_at_a_time(kernel):
+    bind(kernel, {"size": SIZE, "nodes": {"1": 1200}})
+    assert kernel.written == (512, 1024, 1200)
+
+
+def test_a_shortage_is_told_with_numbers_and_not_tried_again_before_a_boot(kernel, tree):
+    kernel.most = 700
+    step = bind(kernel)
+    assert counts(kernel) == {0: 700, 1: 700, 2: 30} and kernel.written == (522, 1000, 512, 1024)
+    assert [sentence.partition(";")[0] for sentence in step.remarks] == [
+        "node 0: 700 of 1,000 huge pages of 2 MiB",
+        "node 1: 700 of 2,000 huge pages of 2 MiB",
+    ]
+    assert all("reboot to get the rest" in sentence for sentence in step.remarks)
+    again = bind(kernel)
+    assert not again.changed and again.remarks == step.remarks and len(kernel.written) == 4
+    os.unlink(tree.root + GRANTED)  # as a boot does
+    kernel.most = 5000
+    assert bind(kernel).changed and counts(kernel) == {0: 1000, 1: 2000, 2: 30}
+
+
+def test_a_node_keeps_memory_for_everything_else(tree):
+    node(tree, 1, room=kept_free(MEMORY) + (100 * SIZE << 10) + 4096)
+    host = Kernel(tree.root)
+    assert bind(host, {"size": SIZE, "nodes": {"1": 2000}}).changed
+    assert pages(host, SIZE, 1).pool == 100 and host.written == (100,)
+
+
+@pytest.mark.parametrize(("memory", "kept"), [(320 << 20, 32 << 20), (16 << 30, (16 << 30) // 10), (512 << 30, 8 << 30)])
+def test_a_tenth_of_a_node_is_kept_free_and_never_more_than_8_gib(memory, kept):
+    assert kept_free(memory) == kept
+
+
+@pytest.mark.parametrize(("wanted", "reached"), [(25, 25), (20, 20), (5, 20), (0, 20)])
+def test_pages_in_use_are_never_taken(kernel, wanted, reached):
+    bind(kernel, {"size": SIZE, "nodes": {"2": wanted}})
+    assert pages(kernel, SIZE, 2) == (reached, reached - 20, 0)
+    assert not bind(kernel, {"size": SIZE, "nodes": {"2": wanted}}).changed
+
+
+def test_pages_that_processes_were_promised_count_as_used(kernel, tree):
+    tree.write({"/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages": 4})
+    bind(kernel, {"size": SIZE, "nodes": {"2": 0}})
+    assert counts(kernel)[2] == 24
+
+
+def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
+    bind(kernel)
+    tree.write({path_of(SIZE, 0).replace("nr_", "free_"): 900})
+    outcome, _undone = release(kernel)
+    assert counts(kernel) == {0: 100, 1: 0, 2: 30} and outcome.kept == {SECTION}
+    (sentence,) = outcome.failed
+    assert sentence.startswith("node 0 keeps 100 huge pages of 2 MiB, because processes use them, and had 10 before the first bind; stop")
+    tree.write({path_of(SIZE, 0).replace("nr_", "free_"): 100})
+    outcome, undone = release(kernel)
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not outcome.kept
+    undone.take_back()
+    assert counts(kernel)[0] == 100
+
+
+def test_a_node_that_is_not_wanted_any_more_gets_what_it_had(kernel):
+    bind(kernel)
+    bind(kernel, {"size": SIZE, "nodes": {"1": 2000}})
+    assert counts(kernel) == {0: 10, 1: 2000, 2: 30}
+    bind(kernel, {"size": SIZE, "nodes": {}})
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+
+
+def test_a_step_that_is_undone_leaves_nothing(kernel):
+    step = bind(kernel)
+    step.undo()
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(GRANTED)
+
+
+def test_what_the_kernel_refuses_is_said_and_nothing_stays_changed(kernel):
+    kernel.refuses = path_of(SIZE, 1)
+    with pytest.raises(ValueError, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument"):
+        bind(kernel)
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+
+
+def test_a_number_that_cannot_be_written_is_refused_before_the_first_write(kernel, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, _mode: not path.endswith(path_of(SIZE, 1)))
+    with pytest.raises(ValueError, match="node1/.* cannot be written; run as root"):
+        bind(kernel, check=True)
+    assert not kernel.exists(previous.PATH)
+
+
+@pytest.mark.parametrize(
+    "wanted", [{}, {"size": 2048}, {"size": "2M", "nodes": {}}, {"size": 2048, "nodes": {"0": -1}}, {"size": 0, "nodes": {}}]
+)
+def test_what_is_no_number_of_pages_is_refused(kernel, wanted):
+    with pytest.raises(ValueError, match="the huge pages that are wanted have"):
+        bind(kernel, wanted)
+
+
+def compared(host, wanted=None):
+    findings = Findings()
+    check_hugepages(findings, host, WANTED if wanted is None else wanted)
+    found = {finding.object: (finding.expected.state, finding.found[0].state, finding.cause.word) for finding in findings.drift}
+    return findings.checked["hugepages"], found
+
+
+FIRST, SECOND = "huge pages of 2 MiB on node 0", "huge pages of 2 MiB on node 1"
+
+
+def test_a_shortage_and_a_change_by_hand_are_drift_with_their_causes(kernel):
+    kernel.most = 1500
+    bind(kernel)
+    assert compared(kernel) == ([FIRST, SECOND], {SECOND: ("2000", "1500", "memory shortage")})
+    kernel.set_attribute(path_of(SIZE, 0), "40")
+    kernel.set_attribute(path_of(SIZE, 1), "40")
+    assert compared(kernel)[1] == {FIRST: ("1000", "40", "manual change"), SECOND: ("2000", "40", "manual change")}
+    bind(kernel)
+    assert counts(kernel) == {0: 1000, 1: 1500, 2: 30}
+
+
+def test_more_pages_than_wanted_are_drift_unless_they_are_in_use(kernel):
+    assert compared(kernel, {"size": SIZE, "nodes": {"0": 4}})[1] == {FIRST: ("4", "10", "manual change")}
+    assert compared(kernel, {"size": SIZE, "nodes": {"2": 20}})[1].keys() == {"huge pages of 2 MiB on node 2"}
+    bind(kernel, {"size": SIZE, "nodes": {"2": 4}})
+    assert compared(kernel, {"size": SIZE, "nodes": {"2": 4}})[1] == {}
+
+
+def test_pages_of_1_gib_are_compared_and_never_written(tree):
+    path = path_of(1 << 20, 0)
+    host = tree.write({path: 1, path.replace("nr_", "free_"): 1, path.replace("nr_", "surplus_"): 0})
+    step = bind(host, {"size": 1 << 20, "nodes": {"0": 4}})
+    assert not step.changed and host.read(path) == "1" and not host.exists(previous.PATH)
+    (sentence,) = step.remarks
+    assert sentence.startswith("node 0: 1 of 4 huge pages of 1 GiB; only the kernel command line reserves pages of this size")
+    assert compared(host, {"size": 1 << 20, "nodes": {"0": 4}})[1] == {"huge pages of 1 GiB on node 0": ("4", "1", "memory shortage")}
+
+
+def test_a_node_that_went_away_is_drift_and_does_not_stop_the_others(kernel):
+    (short,) = shortages(kernel, {"size": SIZE, "nodes": {"0": 10, "7": 5}})
+    assert short.sentence.startswith("node 7: 0 of 5 huge pages of 2 MiB; the kernel does not offer")
+    assert bind(kernel, {"size": SIZE, "nodes": {"0": 20, "7": 5}}).changed and counts(kernel)[0] == 20
+
+
+# (kernel command line, the huge page size of /proc/meminfo, whether it sets those that the feature sets)
+COMMAND_LINES = [
+    ("quiet hugepages=1024", 2048, True),
+    ("quiet hugepages=1024", 524288, False),
+    ("hugepagesz=2M hugepages=0:10,1:20 quiet", 524288, True),
+    ("hugepagesz=1G hugepages=16", 2048, False),
+    ("default_hugepagesz=1G hugepagesz=1G hugepages=16 hugepagesz=2M hugepages=512", 1048576, True),
+    ("quiet transparent_hugepage=never nohugepages=1", 2048, False),
+]
+
+
+@pytest.mark.parametrize(("words", "usual", "found"), COMMAND_LINES)
+def test_a_kernel_command_line_that_sets_the_same_pages_is_reported(kernel, tree, words, usual, found):
+    tree.write({COMMAND_LINE: words, "/proc/meminfo": f"MemTotal: 1 kB\nHugepagesize:    {usual} kB"})
+    sentences = on_command_line(kernel, WANTED)
+    assert bool(sentences) is found and all("npu-affinity-hugepages.service sets other numbers at each boot" in text for text in sentences)
+
+
+def test_the_boot_unit_sets_what_was_applied_and_says_what_is_short(kernel, tree, capsys, monkeypatch):
+    monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program.Host", Kernel)
+    monkeypatch.setattr(Kernel, "most", 700)
+    assert main(["--root", tree.root]) == 0 and counts(kernel)[1] == 0
+    tree.write({FILE: setting.text(WANTED)})
+    assert main(["--root", tree.root]) == 0
+    said = capsys.readouterr().out
+    assert "node 0: 10 -> 700 huge pages of 2 MiB\n" in said and "node 1: 700 of 2,000 huge pages of 2 MiB; the rest" in said
+    monkeypatch.setattr(Kernel, "most", 5000)
+    assert main(["--root", tree.root]) == 0 and counts(kernel) == {0: 1000, 1: 2000, 2: 30}
+    tree.write({FILE: json.dumps({"size": SIZE, "nodes": [1]})})
+    assert main(["--root", tree.root]) == 1 and "unexpected form" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"2048": 5}', '{"2048": {"1": []}}', '{"x": {"1": [1, 2]}}'])
+def test_a_broken_note_of_what_was_granted_is_ignored(kernel, tree, text):
+    tree.write({GRANTED: text})
+    assert bind(kernel).changed and counts(kernel)[1] == 2000
+
+
+@pytest.mark.parametrize(
+    "section", [{"2048": {"0": -1}}, {"2048": {"0": True}}, {"2048": {"../0": 1}}, {"2M": {"0": 1}}, {"2048": [1]}, [1]]
+)
+def test_a_record_that_cannot_be_restored_stops_everything(kernel, tree, section):
+    tree.write({previous.PATH: json.dumps({SECTION: section})})
+    with pytest.raises(ValueError, match="section 'hugepages' cannot be restored"):
+        bind(kernel)
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+
+
+def test_facts_have_the_pages_by_size_and_node(kernel, tree):
+    tree.write({path_of(1 << 20, 2): 4})
+    assert facts(kernel) == {"2048": {"0": 10, "1": 0, "2": 30}, "1048576": {"2": 4}}
+    assert [size_text(size) for size in (64, 2048, 524288, 1 << 20)] == ["64 KiB", "2 MiB", "512 MiB", "1 GiB"]
+    assert [size_of(text) for text in ("64K", "2M", "1g")] == [64, 2048, 1 << 20]

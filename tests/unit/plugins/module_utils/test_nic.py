@@ -1,0 +1,298 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Queues of network functions: found by their names, placed, reported, compared, placed again by the units, and restored."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.nic import check_nics
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FILE, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts, Reported
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import nics, queue_of, steering
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
+
+BUS = "/sys/bus/pci/devices/"
+FIRST, SECOND, DISK = "0000:7d:00.0", "0000:7d:00.1", "0000:35:00.0"
+EVERYWHERE = "0-15"
+WANTED = {"mode": "near", "functions": {FIRST: "4-7"}}
+
+
+class Kernel(Host):
+    """A tree in which writes are noted, and refused as a kernel would: ``refused`` maps interrupts to error numbers."""
+
+    refused = {}
+    written = ()
+
+    def set_attribute(self, path, value):
+        number = self.refused.get(path.split("/")[3])
+        if number:
+            raise OSError(number, os.strerror(number))
+        self.written = (*self.written, path)
+        super().set_attribute(path, value)
+
+
+def function(tree, pci, first, names, driver="hns3", pci_class="0x020000", interface="net/eth0"):
+    """Write a PCI function with an interrupt for each name; the table of interrupts grows."""
+    table = Host(tree.root).read("/proc/interrupts") or "      CPU0       CPU1"
+    common = {"class": pci_class, "numa_node": "0", "uevent": f"DRIVER={driver}\nPCI_ID=1", f"{interface}/uevent": ""}
+    tree.write({f"{BUS}{pci}/{name}": text for name, text in common.items()})
+    for irq, name in enumerate(names, first):
+        tree.write({f"{BUS}{pci}/msi_irqs/{irq}": "msix", f"/proc/irq/{irq}/smp_affinity_list": EVERYWHERE})
+        table += f"\n{irq:5}: 0 0   ITS-MSI {irq} Edge      {name}"
+    tree.write({"/proc/interrupts": table})
+
+
+def queues(pci, count):
+    return [f"hns3-{pci}-misc-1", *(f"hns3-{pci}-TxRx-{number}" for number in range(count))]
+
+
+@pytest.fixture
+def kernel(tree):
+    """A function with four queues, interrupts 101 to 104, and one for events, 100."""
+    tree.write({"/sys/devices/system/cpu/online": EVERYWHERE})
+    function(tree, FIRST, 100, queues(FIRST, 4))
+    return Kernel(tree.root)
+
+
+def places(host, *irqs):
+    return [host.read(f"/proc/irq/{irq}/smp_affinity_list") for irq in irqs]
+
+
+def bind(host, wanted=None, check=False, tolerant=False):
+    step = NetworkInterrupts(host, wanted or WANTED, tolerant)
+    step.look(check)
+    if not check:
+        step.prepare()
+        step.complete()
+    return step
+
+
+def release(host, check=False):
+    outcome = Outcome(previous.recorded(host))
+    undone = Release(host, outcome, Options())
+    undone.look()
+    if not check:
+        undone.release()
+    undone.finish(check)
+    return outcome, undone
+
+
+# (the name of an interrupt, its queue)
+NAMES = [
+    ("hns3-0000:7d:00.0-TxRx-12", 12),
+    ("hns3-0000:7d:00.0-Rx-3", 3),
+    ("enp125s0-TxRx-0", 0),
+    ("ice-ens1f0-TxRx-63", 63),
+    ("eth1_qp7", 7),
+    ("eth1_rxq2", 2),
+    ("eth1_txq2", 2),
+    ("mlx5_comp5@pci:0000:33:00.0", 5),
+    ("virtio0-input.0", 0),
+    ("virtio3-output.11", 11),
+    ("mlx5_async0@pci:0000:33:00.0", None),
+    ("hclge-misc-0000:7d:00.0", None),
+    ("hinic3_aeq0@pci:0000:33:00.0", None),
+    ("ice-0000:33:00.0:misc", None),
+    ("virtio0-config", None),
+    ("nvme0q5", None),
+    ("cq_update_irq", None),
+]
+
+
+@pytest.mark.parametrize(("name", "queue"), NAMES)
+def test_queues_are_told_by_the_names_of_their_interrupts(name, queue):
+    assert queue_of(name) == queue
+
+
+def test_network_functions_with_a_driver_are_found(kernel, tree):
+    function(tree, SECOND, 200, [], driver="vfio-pci")
+    function(tree, "0000:7d:01.0", 210, [])
+    tree.write({BUS + "0000:7d:01.0/physfn/class": "0x020000"})
+    function(tree, DISK, 220, ["nvme0q0"], "nvme", "0x010802", "nvme/nvme0")
+    function(tree, "0000:80:00.0", 230, [], "mlx5_core", "0x020700", "net/ib0")
+    assert nics(kernel) == [
+        {"pci": FIRST, "name": "eth0", "driver": "hns3", "numa": 0, "distances": {}},
+        {"pci": "0000:80:00.0", "name": "ib0", "driver": "mlx5_core", "numa": 0, "distances": {}},
+    ]
+
+
+def test_queues_are_placed_recorded_and_restored(kernel):
+    predicted = bind(kernel, check=True)
+    assert places(kernel, 101) == [EVERYWHERE] and not kernel.exists(previous.PATH)
+    step = bind(kernel)
+    assert places(kernel, 100, 101, 102, 103, 104) == [EVERYWHERE, "4", "5", "6", "7"]
+    assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: 4 queue interrupts 0-15 -> spread over 4-7"]}
+    assert previous.recorded(kernel)[SECTION]["functions"][FIRST]["1 hns3-0000:7d:00.0-TxRx-0"] == EVERYWHERE
+    written = kernel.written
+    assert not bind(kernel).changed and kernel.written == written
+    assert release(kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
+    outcome, undone = release(kernel)
+    assert not outcome.failed and places(kernel, 101, 102, 103, 104) == [EVERYWHERE] * 4
+    undone.take_back()
+    assert places(kernel, 101, 102) == ["4", "5"]
+
+
+def test_more_queues_than_cpus_begin_again_and_are_told(kernel):
+    step = bind(kernel, {"mode": "near", "functions": {FIRST: "4-6"}})
+    assert places(kernel, 101, 102, 103, 104) == ["4", "5", "6", "4"]
+    assert step.remarks == [f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do"]
+
+
+def test_functions_with_the_same_cpus_begin_at_different_ones(kernel, tree):
+    function(tree, SECOND, 200, queues(SECOND, 2), interface="net/eth1")
+    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
+    assert places(kernel, 101, 102, 103, 104, 201, 202) == ["4", "5", "6", "7", "6", "7"]
+
+
+def test_queues_in_both_directions_share_a_cpu(kernel, tree):
+    names = ["virtio1-config", *(f"virtio1-{way}.{queue}" for queue in range(2) for way in ("input", "output"))]
+    function(tree, SECOND, 200, names, "virtio-pci", interface="virtio1/net/eth1")
+    bind(kernel, {"mode": "near", "functions": {SECOND: "4-7"}})
+    assert places(kernel, 200, 201, 202, 203, 204) == [EVERYWHERE, "4", "4", "5", "5"]
+
+
+def test_cpus_that_are_offline_get_no_queue(kernel, tree):
+    tree.write({"/sys/devices/system/cpu/online": "0-4,6-15"})
+    bind(kernel)
+    assert places(kernel, 101, 102, 103, 104) == ["4", "6", "7", "4"]
+    tree.write({"/sys/devices/system/cpu/online": "0-3"})
+    with pytest.raises(ValueError, match="eth0 .*: no CPU of 4-7 is online"):
+        bind(kernel)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_interrupts_that_the_kernel_manages_are_remarks_and_no_drift(kernel, is_known):
+    for irq in ("101", "102"):
+        if is_known:
+            os.chmod(kernel.path(f"/proc/irq/{irq}/smp_affinity_list"), 0o444)
+        else:
+            kernel.refused = {**kernel.refused, irq: errno.EIO}
+    step = bind(kernel)
+    assert places(kernel, 101, 102, 103, 104) == [EVERYWHERE, EVERYWHERE, "6", "7"]
+    assert step.remarks == [f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): the kernel places them itself, and they stay"]
+    assert not bind(kernel).changed
+    findings = compared(kernel)
+    assert not findings.drift and step.remarks[0] in findings.remarks
+
+
+def test_what_cannot_be_placed_fails_unless_that_is_a_warning(kernel):
+    kernel.refused = {"103": errno.EACCES}
+    with pytest.raises(ValueError, match=r"IRQ 103 \(queue interrupts\): could not be put on CPUs 6 .*run as root"):
+        bind(kernel)
+    assert places(kernel, 101, 104) == ["4", "7"]
+    assert "could not be put on CPUs 6" in bind(kernel, tolerant=True).warnings[0]
+
+
+def test_a_function_that_is_not_wanted_any_more_gets_what_it_had(kernel, tree):
+    function(tree, SECOND, 200, queues(SECOND, 1), interface="net/eth1")
+    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
+    assert bind(kernel, check=True).changed and places(kernel, 201) == ["6"]
+    assert bind(kernel).changed and places(kernel, 101, 201) == ["4", EVERYWHERE]
+    assert previous.recorded(kernel)[SECTION]["functions"].keys() == {FIRST}
+    tree.write({"/proc/irq/201/smp_affinity_list": "9"})
+    assert not bind(kernel).changed and places(kernel, 201) == ["9"]
+
+
+def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
+    function(tree, DISK, 220, ["nvme0q0", "nvme0q1"], "nvme", "0x010802", "nvme/nvme0")
+    function(tree, SECOND, 200, queues(SECOND, 0), interface="net/eth1")
+    steering_files = {"rx-0/rps_cpus": "00ff", "rx-1/rps_cpus": "0000", "tx-0/xps_cpus": "00f0"}
+    tree.write({f"{BUS}{FIRST}/net/eth0/queues/{name}": mask for name, mask in steering_files.items()})
+    assert steering(kernel, FIRST) == ("0-7", "4-7")
+    step = Reported(kernel, {"mode": "report", "functions": {FIRST: "4-6", SECOND: "4-6"}})
+    step.look(False)
+    step.run()
+    assert step.remarks == [
+        f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do",
+        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed",
+        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed",
+        f"eth1 ({SECOND}): its driver has requested no queue interrupts, as while the interface is down",
+        f"nvme0 ({DISK}): the kernel places their interrupts itself",
+    ]
+    assert not step.changed and not kernel.written and not kernel.exists(previous.PATH)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"functions": []},
+        {"functions": {FIRST: ""}},
+        {"functions": {FIRST: "4-x"}},
+        {"functions": {FIRST: 4}},
+        {"functions": {"../7d": "4"}},
+        {"functions": {"0000:7d:00.0\n": "4"}},
+    ],
+)
+def test_what_is_no_network_function_is_refused(kernel, wanted):
+    with pytest.raises(ValueError, match="network function|CPUs of"):
+        NetworkInterrupts(kernel, wanted)
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"functions": {"eth0": {}}}, {"functions": {FIRST: {"1 a": 4}}}, {"functions": {FIRST: {"1 a": "x"}}}]
+)
+def test_a_record_that_cannot_be_restored_stops_everything(kernel, tree, data):
+    tree.write({previous.PATH: json.dumps({SECTION: data})})
+    with pytest.raises(ValueError, match="section 'nic' cannot be restored"):
+        bind(kernel)
+    assert not kernel.written
+
+
+def compared(host, wanted=None):
+    findings = Findings()
+    check_nics(findings, host, wanted or WANTED, set(range(16)))
+    return findings
+
+
+def test_queues_that_were_moved_are_drift_of_their_function(kernel, tree):
+    bind(kernel)
+    title = f"queue interrupts of eth0 ({FIRST})"
+    assert compared(kernel).checked == {"interrupts": [title]} and not compared(kernel).drift
+    tree.write({"/proc/irq/102/smp_affinity_list": "0-3", "/proc/irq/104/smp_affinity_list": "1"})
+    (finding,) = compared(kernel).drift
+    assert (finding.object, finding.expected.cpus, finding.cause.word) == (title, "5,7", "manual change")
+    assert [(value.cpus, value.irqs) for value in finding.found] == [("0-3", "102"), ("1", "104")]
+    tree.write({f"/proc/irq/{irq}/smp_affinity_list": "0-3" for irq in (101, 102, 103, 104)})
+    assert compared(kernel).drift[0].cause.word == "driver reload"
+    assert not compared(kernel, {"mode": "report", "functions": {FIRST: "4-7"}}).drift
+
+
+def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, capsys, monkeypatch):
+    monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.nic.program.Host", Kernel)
+    assert main(["--root", tree.root]) == 0 and places(kernel, 101) == [EVERYWHERE]
+    tree.write({FILE: json.dumps({"functions": WANTED["functions"]})})
+    assert main(["--root", tree.root, "--pci", SECOND]) == 0 and places(kernel, 101) == [EVERYWHERE]
+    assert main(["--root", tree.root, "--pci", FIRST, "--wait", "5"]) == 0
+    assert places(kernel, 101, 104) == ["4", "7"] and "4 queue interrupts 0-15 -> spread over 4-7" in capsys.readouterr().out
+    for _time in range(3):
+        tree.write({"/proc/irq/101/smp_affinity_list": "0"})
+        main(["--root", tree.root, "--rebind-limit", "2"])
+    assert places(kernel, 101) == ["0"] and "was bound 2 times within an hour" in capsys.readouterr().out
+    assert compared(kernel).drift[0].cause.word == "fought over"
+    assert main(["--root", tree.root, "--pci", FIRST]) == 0 and places(kernel, 101) == ["4"]
+    release(kernel)
+    assert not kernel.exists(REBINDS)
+    tree.write({FILE: "[]"})
+    assert main(["--root", tree.root]) == 1 and "Nothing is placed" in capsys.readouterr().out
+
+
+def test_a_kernel_that_was_refused_once_is_remembered_next_to_other_features(kernel, tree):
+    other = {"0000:c1:00.0": {"1 sq": {"wanted": "1", "count": 3}}}
+    tree.write({UNCHANGEABLE: json.dumps(other)})
+    kernel.refused = {"101": errno.EIO}
+    bind(kernel)
+    known = json.loads(kernel.read(UNCHANGEABLE))
+    assert known.keys() == {"0000:c1:00.0", FIRST} and known["0000:c1:00.0"] == other["0000:c1:00.0"]

@@ -1,0 +1,158 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What huge pages a plan asks for by node, what it refuses, and what it says about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import hugepages
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
+
+NODES = range(4)
+
+
+def topology(memory_gib=96, offered=(2048,), driver="25.5.1", kernel="6.6.0", **others):
+    return {
+        "machine": {"kernel": kernel},
+        "numa": [{"id": node, "memory_mib": memory_gib << 10} for node in NODES],
+        "npus": [{"kind": "npu", "id": 0, "family": "a2"}],
+        "driver": {"version": driver},
+        "hugepages": {str(size): {str(node): 0 for node in NODES} for size in offered},
+        **others,
+    }
+
+
+def plan(*mems):
+    return {"npus": [{"id": number, "pool": "0-7", "mems": nodes, "memory_nodes": "0-3"} for number, nodes in enumerate(mems)]}
+
+
+def wanted(asked, mems=("0", "0", "2"), **host):
+    settings = of_features({"npu_affinity_hugepages": asked})["hugepages"]
+    return hugepages.wanted(topology(**host), plan(*mems), {**settings, "enabled": hugepages.is_on(settings)})
+
+
+# (what is asked for, memory nodes of the NPUs, pages by node)
+COUNTS = [
+    ({"per_npu": 100}, ("0", "0", "2"), {"0": 200, "2": 100}),
+    ({"per_npu": 101}, ("0-1", "3"), {"0": 51, "1": 50, "3": 101}),
+    ({"per_npu": 100}, ("", "1"), {"0": 25, "1": 125, "2": 25, "3": 25}),
+    ({"node": {0: 7, "3": "9"}}, ("0",), {"0": 7, "3": 9}),
+]
+
+
+@pytest.mark.parametrize(("asked", "mems", "counts"), COUNTS)
+def test_pages_lie_where_the_memory_of_the_pools_is(asked, mems, counts):
+    found = wanted(asked, mems)
+    assert found.live == {"size": 2048, "nodes": counts}
+    assert [entry["path"] for entry in found.files] == [
+        "/etc/npu-affinity/hugepages.json",
+        "/etc/systemd/system/npu-affinity-hugepages.service",
+    ]
+
+
+def test_the_boot_unit_runs_before_services():
+    _file, unit = wanted({"per_npu": 8}).files
+    lines = unit["content"].splitlines()
+    assert "DefaultDependencies=no" in lines and "WantedBy=basic.target" in lines
+    assert "basic.target" in next(line for line in lines if line.startswith("Before=")).partition("=")[2].split()
+
+
+@pytest.mark.parametrize("asked", [{}, {"size": "1G"}, {"per_npu": 0}])
+def test_it_is_off_without_a_number(asked):
+    found = wanted(asked)
+    assert found == hugepages.Feature(owned=hugepages.OWNED)
+
+
+# (what is asked for, the host, the sentence of the refusal)
+REFUSALS = [
+    ({"per_npu": 8, "node": {0: 8}}, {}, "per_npu and node exclude each other"),
+    ({"per_npu": 8, "size": "2 MB"}, {}, "'2 MB' is not a size of huge pages, such as 2M or 1G"),
+    ({"per_npu": -8}, {}, "per_npu is -8, which is not a number"),
+    ({"node": {"first": 8}}, {}, "node is 'first', which is not a number"),
+    ({"node": {0: "many"}}, {}, "pages of node 0 is 'many', which is not a number"),
+    (
+        {"node": {0: 45057}},
+        {},
+        "45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB of node 0, and 8.0 GiB must remain for other memory "
+        "(10 % of the node, at most 8 GiB); at most 45,056 pages fit.",
+    ),
+    ({"per_npu": 10000}, {"memory_gib": 20}, "20,000 huge pages of 2 MiB take 39.1 GiB of the 20.0 GiB of node 0, and 2.0 GiB must remain"),
+    ({"node": {2: 40000}}, {"hugepages": {"2048": {"2": 0}, "1048576": {"2": 20}}}, "of the 76.0 GiB of node 2"),
+]
+
+
+@pytest.mark.parametrize(("asked", "host", "sentence"), REFUSALS)
+def test_a_setting_that_is_wrong_or_too_large_is_refused(asked, host, sentence):
+    with pytest.raises(ValueError, match="npu_affinity_hugepages: ") as refusal:
+        wanted(asked, **host)
+    assert sentence in str(refusal.value)
+
+
+def test_the_largest_number_that_fits_is_taken():
+    assert wanted({"node": {0: 45056}}).live["nodes"] == {"0": 45056}
+
+
+def test_a_node_of_unknown_size_is_not_refused():
+    found = wanted({"node": {0: 45056}}, numa=[{"id": 0, "memory_mib": None}])
+    assert found.live["nodes"] == {"0": 45056} and found.notes == ("Huge pages of 2 MiB: 45,056 (88.0 GiB) on node 0.",)
+
+
+# (what is asked for, the host, pages by node, the sentences)
+NOTES = [
+    (
+        {"per_npu": 20480},
+        {},
+        {"0": 40960, "2": 20480},
+        [
+            "Huge pages of 2 MiB: 40,960 (80.0 GiB, 16.0 GiB remain for other memory) on node 0; "
+            "20,480 (40.0 GiB, 56.0 GiB remain for other memory) on node 2."
+        ],
+    ),
+    (
+        {"node": {0: 512, 1: 512, 9: 5}},
+        {},
+        {"0": 512, "1": 512},
+        [
+            "npu_affinity_hugepages has no effect on node 9: this host has huge pages on nodes 0-3.",
+            "Huge pages of 2 MiB: 512 (1.0 GiB, 95.0 GiB remain for other memory) on each of nodes 0-1.",
+        ],
+    ),
+    (
+        {"per_npu": 8},
+        {"offered": (524288, 1 << 24)},
+        {},
+        ["npu_affinity_hugepages has no effect on this host, which has no huge pages of 2 MiB; its kernel offers 512 MiB and 16 GiB."],
+    ),
+    (
+        {"per_npu": 8},
+        {"offered": ()},
+        {},
+        ["npu_affinity_hugepages has no effect on this host, which has no huge pages of 2 MiB; its kernel offers none."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "host", "counts", "notes"), NOTES)
+def test_what_remains_and_what_has_no_effect_is_said(asked, host, counts, notes):
+    found = wanted(asked, **host)
+    assert (found.live["nodes"], list(found.notes), bool(found.files)) == (counts, notes, bool(counts))
+
+
+# (version of the driver, pages for each of two NPUs, whether Mooncake cannot register them)
+DRIVERS = [("25.2.0", 8193, True), ("25.2.0", 8192, False), ("25.5.0", 20000, False), (None, 20000, False)]
+
+
+@pytest.mark.parametrize(("driver", "pages", "is_old"), DRIVERS)
+def test_a_driver_that_is_too_old_for_mooncake_is_said(driver, pages, is_old):
+    notes = wanted({"per_npu": pages}, ("0", "1"), driver=driver).notes
+    assert any("Mooncake cannot register" in note and "update the driver" in note for note in notes) is is_old
+
+
+@pytest.mark.parametrize(("kernel", "words"), [("6.6.0-1.aarch64", "hugepages=0:40,2:20"), ("5.10.0-153", "hugepages=160")])
+def test_pages_of_1_gib_are_explained_and_have_no_unit(kernel, words):
+    found = wanted({"size": "1G", "per_npu": 20}, kernel=kernel, offered=(2048, 1 << 20))
+    assert not found.files and not found.enabled and found.live == {"size": 1 << 20, "nodes": {"0": 40, "2": 20}}
+    assert f"Add hugepagesz=1G {words} there and reboot" in found.notes[-1]
+    assert ("spreads them evenly" in found.notes[-1]) is kernel.startswith("5.10")

@@ -1,0 +1,116 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which CPUs the queues of network functions get, what is said of those that stay, and what irqbalance is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import irq, nic
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
+
+FIRST = "0000:7d:00.0"
+
+
+def function(number=0, driver="hns3", numa=0):
+    return {"pci": f"0000:7d:00.{number}", "name": f"eth{number}", "driver": driver, "numa": numa, "distances": {}}
+
+
+def topology(*nics, isolated="", active=True):
+    return {
+        "cpus": {"online": "0-15", "isolated": isolated},
+        "numa": [{"id": 0, "cpus": "0-7"}, {"id": 1, "cpus": "8-15"}],
+        "nics": list(nics),
+        "irqbalance": {"installed": True, "active": active, "argument_key": "OPTIONS", "arguments": ""},
+    }
+
+
+def plan(*pools, irq_cpus=True, poll=""):
+    """A plan of an NPU for each pool, whose first two CPUs are those of interrupts."""
+    entries = [{"id": number, "pci": f"0000:c{number}:00.0", "pool": pool} for number, pool in enumerate(pools)]
+    for entry in entries:
+        first = int(entry["pool"].partition("-")[0])
+        entry["irq"] = f"{first}-{first + 1}" if irq_cpus else ""
+    return {"npus": entries, "poll": poll}
+
+
+def wanted(plan, topology, value="near", **others):
+    settings = of_features({"npu_affinity_nic": value, **others})["nic"]
+    return nic.wanted(topology, plan, {**settings, "enabled": nic.is_on(settings)})
+
+
+# (the plan, the function, isolated CPUs, the CPUs that it gets)
+CPUS = [
+    (plan("0-5", "8-13"), function(), "", "6-7"),
+    (plan("0-5", "8-13"), function(numa=1), "", "14-15"),
+    (plan("0-7", "8-15"), function(numa=1), "", "8-9"),
+    (plan("0-5"), function(), "6", "7"),
+    (plan("0-5"), function(), "6-7", "0-1"),
+    (plan("0-5", poll="6"), function(), "", "7"),
+    (plan("0-7", irq_cpus=False), function(), "", None),
+    (plan("0-5"), function(numa=None), "", None),
+    (plan("0-5"), function(driver="i40e"), "", None),
+]
+
+
+@pytest.mark.parametrize(("planned", "found", "isolated", "cpus"), CPUS)
+def test_queues_get_the_cpus_of_their_node_outside_the_pools(planned, found, isolated, cpus):
+    feature = wanted(planned, topology(found, isolated=isolated))
+    assert feature.live == {"mode": "near", "functions": {FIRST: cpus} if cpus else {}}
+    assert bool(feature.files) is bool(cpus) and ("its interrupts stay" in feature.notes[0]) is not bool(cpus)
+
+
+def test_functions_of_the_same_cpus_are_said_together():
+    assert wanted(plan("0-5"), topology(function(), function(1))).notes == (
+        "Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0), eth1 (hns3, 0000:7d:00.1, node 0) go to CPUs 6-7.",
+    )
+
+
+def test_a_report_has_no_file_and_off_has_nothing():
+    report = wanted(plan("0-5"), topology(function()), "report")
+    assert not (report.files or report.enabled or report.runtime or report.needs_plan) and report.live["mode"] == "report"
+    assert report.notes == ("Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0) would, with npu_affinity_nic: near, go to CPUs 6-7.",)
+    assert wanted(plan("0-5"), topology(function()), "off") == wanted(plan(), topology(function())) == nic.Feature(owned=nic.OWNED)
+    assert wanted(plan("0-5"), topology(function()), False) == nic.Feature(owned=nic.OWNED)
+
+
+def test_the_units_run_what_the_file_says():
+    feature = wanted(plan("0-5"), topology(function()), npu_affinity_wait=30)
+    texts = {entry["path"].rpartition("/")[2]: entry["content"] for entry in feature.files}
+    assert json.loads(texts["nic.json"])["functions"] == {FIRST: "6-7"}
+    assert "npu_affinity nic --rebind-limit 4\n" in texts["npu-affinity-nic.service"]
+    assert "npu_affinity nic --pci %i --wait 30\n" in texts["npu-affinity-nic@.service"]
+    assert (
+        f'KERNELS=="{FIRST}"' in texts["91-npu-affinity-nic.rules"] and "npu-affinity-nic@%b.service" in texts["91-npu-affinity-nic.rules"]
+    )
+
+
+@pytest.mark.parametrize(("active", "enabled", "is_said"), [(True, False, True), (True, True, False), (False, False, False)])
+def test_an_irqbalance_that_is_not_told_is_said(active, enabled, is_said):
+    notes = wanted(plan("0-5"), topology(function(), active=active), npu_affinity_irq_enabled=enabled).notes
+    assert any("set npu_affinity_irq_enabled to true" in note for note in notes) is is_said
+
+
+@pytest.mark.parametrize("has_irq_cpus", [True, False])
+def test_irqbalance_leaves_network_functions_alone_while_the_feature_is_on(tmp_path, has_irq_cpus):
+    host, planned = topology(function()), plan("0-5", irq_cpus=has_irq_cpus)
+    settings = of_features({"npu_affinity_nic": "near"})
+    file, functions = nic.left_alone(host, planned, settings["nic"])
+    assert functions == [FIRST] and nic.left_alone(host, planned, of_features({"npu_affinity_nic": "report"})["nic"])[1] == []
+    there = tmp_path / "nic.json"
+    own = {**settings["irq"], "enabled": True, "left_alone": [(str(there), functions)]}
+    feature = irq.wanted(host, planned, own)
+    assert bool(feature.enabled) is has_irq_cpus
+    script = tmp_path / "policy"
+    script.write_text(next(entry["content"] for entry in feature.files if "policy" in entry["path"] and entry["mode"] == "0755"))
+
+    def asked(pci):
+        return subprocess.run(["sh", script, f"/sys/devices/pci0000:7c/{pci}"], capture_output=True, text=True, check=True).stdout
+
+    assert asked(FIRST) == "" and asked("0000:c0:00.0") == ("ban=true\n" if has_irq_cpus else "")
+    there.write_text("{}")
+    assert asked(FIRST) == "ban=true\n" and asked("0000:7d:00.1") == ""

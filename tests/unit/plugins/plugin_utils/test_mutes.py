@@ -1,0 +1,108 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which findings are muted on which host, until when, and which mutes are refused."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import sentences, summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary as summary_of_run
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes, specs, values
+
+NOW = datetime.datetime(2026, 11, 24, 9, 0, tzinfo=datetime.timezone.utc)
+MUTE = {"code": "NPU_IRQ_MOVED", "until": "2026-12-01", "reason": "ticket 7"}
+WHY = "muted until 2026-12-01 00:00 UTC: ticket 7"
+
+OF_HOSTS = [
+    ("every host by default", [MUTE], "a2-01", {"NPU_IRQ_MOVED": WHY}, 0),
+    ("a pattern", [{**MUTE, "hosts": ["a3-*", "a2-*"]}], "a2-01", {"NPU_IRQ_MOVED": WHY}, 0),
+    ("a name", [{**MUTE, "hosts": ["a2-01"]}], "a2-01", {"NPU_IRQ_MOVED": WHY}, 0),
+    ("a name is no beginning", [{**MUTE, "hosts": ["a2"]}], "a2-01", {}, 0),
+    ("case counts", [{**MUTE, "hosts": ["A2-*"]}], "a2-01", {}, 0),
+    ("a time of another zone", [{**MUTE, "until": "2026-12-01T02:00+02:00"}], "a2-01", {"NPU_IRQ_MOVED": WHY}, 0),
+    ("what YAML makes of a time", [{**MUTE, "until": "2026-12-01 00:00:00+00:00"}], "a2-01", {"NPU_IRQ_MOVED": WHY}, 0),
+    ("expired", [{**MUTE, "until": "2026-11-24"}], "a2-01", {}, 1),
+    ("expires now", [{**MUTE, "until": "2026-11-24T09:00"}], "a2-01", {}, 1),
+    ("expired elsewhere", [{**MUTE, "until": "2026-11-24", "hosts": ["b"]}], "a2-01", {}, 0),
+    ("the latest of two", [MUTE, {**MUTE, "until": "2026-11-20"}, {**MUTE, "until": "2026-11-25"}], "a2-01", {"NPU_IRQ_MOVED": WHY}, 0),
+]
+
+
+@pytest.mark.parametrize("given, host, muted, expired", [row[1:] for row in OF_HOSTS], ids=[row[0] for row in OF_HOSTS])
+def test_what_is_muted_on_a_host(given, host, muted, expired):
+    found, remarks = mutes.of_host(mutes.checked(given), host, NOW)
+    assert (found, len(remarks)) == (muted, expired)
+    assert all("NPU_IRQ_MOVED (ticket 7) expired at 2026-11-24 0" in remark for remark in remarks)
+
+
+REFUSED = [
+    (
+        {**MUTE, "code": "NPU_IRQ_MOVE"},
+        "npu_affinity_mute: entry 1 has the code 'NPU_IRQ_MOVE', which verify does not report; did you mean NPU_IRQ_MOVED?",
+    ),
+    ({**MUTE, "code": "npu_irq_moved"}, "did you mean NPU_IRQ_MOVED?"),
+    ({**MUTE, "code": "x"}, "the codes are NPU_CARD_LOST, NPU_CARD_NEW, "),
+    ({**MUTE, "reason": " "}, "npu_affinity_mute: entry 1 has no reason: write why NPU_IRQ_MOVED is muted"),
+    (
+        {**MUTE, "until": "next week"},
+        "npu_affinity_mute: entry 1: until is 'next week', which is no date or time; write one such as 2026-12-01",
+    ),
+    ({**MUTE, "until": "0001-01-01T00:00+23:00"}, "which is no date or time"),
+    ({**MUTE, "host": "a"}, "npu_affinity_mute: entry 1 has the key host, which nothing reads; did you mean hosts?"),
+    ({"code": "NPU_IRQ_MOVED", "until": "2026-12-01"}, "npu_affinity_mute: entry 1 lacks the key reason."),
+    ({**MUTE, "hosts": "a,b"}, "which is not a list"),
+]
+
+
+@pytest.mark.parametrize("entry, sentence", REFUSED)
+def test_a_mute_that_cannot_be_followed_is_refused(entry, sentence):
+    (refusal,) = values.refusals({"npu_affinity_mute": [entry]}, specs.settings())
+    assert sentence in refusal
+
+
+def test_a_mute_that_can_be_followed_is_not_refused():
+    assert values.refusals({"npu_affinity_mute": [MUTE, {**MUTE, "hosts": ["a"]}]}, specs.settings()) == []
+
+
+IRQ = {
+    "code": "NPU_IRQ_MOVED",
+    "kind": "interrupts",
+    "object": "NPU 0 a",
+    "cause": "manual change",
+    "sentence": "a [NPU_IRQ_MOVED]",
+    "npu": None,
+}
+FILE = {
+    "code": "NPU_FILE_CHANGED",
+    "kind": "files",
+    "object": "/f",
+    "cause": "manual change",
+    "sentence": "f [NPU_FILE_CHANGED]",
+    "npu": None,
+}
+AWAY = {"outside": [{"name": "vllm"}], "outside_sentence": "1 NPU process runs outside its pool"}
+MUTED = {"NPU_IRQ_MOVED": WHY, "NPU_WORK_OUTSIDE_POOL": WHY}
+STATES = [
+    ("all of it", [IRQ], {}, "as bound", False),
+    ("a part", [IRQ, FILE], {}, "drifted", True),
+    ("work outside its pool", [], AWAY, "as bound", False),
+    ("both", [IRQ], AWAY, "as bound", False),
+]
+
+
+@pytest.mark.parametrize("drift, away, state, fails", [row[1:] for row in STATES], ids=[row[0] for row in STATES])
+def test_a_muted_finding_is_listed_and_does_not_fail_a_host(drift, away, state, fails):
+    checked = {"interrupts": ["NPU 0 a"], "files": ["/f"]}
+    verified = {"bound": True, "drift": drift, "checked": checked, **away, "muted": MUTED, "drift_fails": True, "workloads_fail": True}
+    entry = summary_of_run({"a": {"__npu_affinity_verified": verified}}, "verify")["hosts"]["a"]
+    assert (entry["state"], entry["fails"]) == (state, fails)
+    assert len([remark for remark in entry["remarks"] if remark.endswith(WHY)]) == bool(IRQ in drift) + bool(away)
+    lines = list(sentences(verified, {}, False))
+    assert len([line for line in lines if line.endswith(WHY)]) == bool(IRQ in drift) + bool(away)
+    assert ("1 of them muted" in summary(verified)) == (IRQ in drift)
+    assert junit(verified, "a").count("<failure") == len([entry for entry in drift if entry is FILE])
