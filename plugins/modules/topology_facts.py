@@ -521,11 +521,10 @@ ansible_facts:
           type: dict
           sample: {"python3": /usr/bin/python3, "systemctl": /usr/bin/systemctl}
         missing_units:
-          description: Those of O(units) without a unit file.
+          description: Those of O(units) without a unit file, each with the nearest name that the host has, or an empty string.
           returned: with O(units)
-          type: list
-          elements: str
-          sample: [vllm@0.service]
+          type: dict
+          sample: {"vlm@0.service": vllm@.service}
         unit_environment:
           description:
             - What files other than the collection's drop-in set of E(ASCEND_RT_VISIBLE_DEVICES), E(CUDA_VISIBLE_DEVICES),

@@ -91,14 +91,25 @@ def test_a_service_that_does_not_exist_is_said_before_during_and_after_the_bind(
     for playbook in ("plan", "bind"):
         run = hosts.play(playbook, **SERVICES)
         assert run.status == 0, run.output
-        assert said(run).count("remark on host: tp.service does not exist: no folder of systemd has a file of it") == 1, playbook
+        assert said(run).count("remark on host: tp.service is not installed: systemd has no unit file of this name") == 1, playbook
     assert (hosts.tree("host") / UNITS[1:] / "tp.service.d/50-npu-affinity.conf").exists()
     verified = hosts.play("verify", **SERVICES)
-    assert verified.status == 0 and "remark: tp.service does not exist: no folder of systemd has a file of it" in said(verified)
+    assert verified.status == 0 and "remark: tp.service is not installed: systemd has no unit file of this name" in said(verified)
     put(hosts.tree("host"), UNITS + "tp.service", "[Service]\nExecStart=/usr/bin/vllm\n")
-    assert "does not exist" not in said(hosts.play("verify", **SERVICES))
+    assert "not installed" not in said(hosts.play("verify", **SERVICES))
     shown = said(hosts.play("plan", **{**SERVICES, "npu_affinity_services": SERVICES["npu_affinity_services"][:1]}))
     assert "a bind moves no NPU." in shown and "follow when you restart them: tp.service" in shown, shown
+
+
+def test_a_name_with_a_typing_error_is_refused_on_request(fleet):
+    hosts = fleet(host=MACHINE)
+    put(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    before = hosts.snapshot("host")
+    wrong = {"npu_affinity_services": [{"unit": "vlm@0.service", "npus": [0]}]}
+    run = hosts.play("bind", **wrong, npu_affinity_missing_services="fail")
+    assert "vlm@0.service (did you mean vllm@.service?) is not installed" in run.failure("host"), run.output
+    assert hosts.snapshot("host") == before
+    assert "vlm@0.service (did you mean vllm@.service?)" in said(hosts.play("bind", **wrong))
 
 
 @pytest.mark.parametrize("playbook, arguments", [("plan", ()), ("bind", ("--check",)), ("bind", ())])

@@ -155,7 +155,7 @@ if TYPE_CHECKING:
         nics: List[Nic]
         drop_ins: Dict[str, str]
         programs: Dict[str, str | None]
-        missing_units: List[str]
+        missing_units: Dict[str, str]
         unit_environment: Dict[str, Dict[str, Any]]
         allocator: str | None
         memory: Dict[str, Any]

@@ -20,7 +20,7 @@ from .._features.threads.tasks import started_with
 from .._state.systemd import UNIT_FOLDER, Systemd, settings
 from .._kernel.machine import slice_path
 from .._state.unit_environment import agrees, environment
-from .._state.unit_files import absent, differences, drop_in_of, fragment, numbers, others
+from .._state.unit_files import absent, differences, drop_in_of, fragment, numbers, others, similar
 from .._transaction.stopped_units import runs_or_would
 from .._transaction.programs import WHY_FAILED, failed
 from . import causes
@@ -176,11 +176,12 @@ def check_services(
     properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
     states = systemd.show(properties, [service["name"] for service in services]) if host.answers else {}
     sets_of = {entry["unit"]: {"cpus": entry["cpus"], "mems": entry["mems"]} for entry in expected}
-    with_sets, missing = [], []
+    with_sets: list[dict[str, Any]] = []
+    missing = {}
     for service in services:
         unit, wanted, state = service["name"], service["settings"], states.get(service["name"], {})
         if state.get("LoadState") == "not-found" if host.answers else fragment(host, unit) is None:
-            missing.append(unit)
+            missing[unit] = similar(host, unit)
         if unit not in edited and host.exists(drop_in_of(unit)):
             _check_settings(findings, host, unit, wanted, state)
         devices, switches = service.get("devices") or {}, service.get("switches") or {}

@@ -8,6 +8,7 @@ The rules are those of systemd.unit(5), read from the files, so they hold for a 
 
 from __future__ import annotations
 
+import difflib
 import posixpath
 from typing import Iterator, Mapping, Sequence
 
@@ -44,13 +45,21 @@ def drop_ins_of_services(host: Host) -> dict[str, str]:
     return {unit: text for unit, text in texts.items() if text is not None}
 
 
-def absent(units: Sequence[str]) -> str:
-    """Return a sentence on units that a host does not have."""
+def similar(host: Host, unit: str) -> str:
+    """Return the unit of the host whose name is nearest to ``unit``, '' if none is near."""
+    kind = "*." + unit.rpartition(".")[2]
+    names = {name for folder in FOLDERS for name in host.names(folder, kind)}
+    return next(iter(difflib.get_close_matches(unit, sorted(names), 1, 0.8)), "")
+
+
+def absent(units: Mapping[str, str]) -> str:
+    """Return a sentence on units that a host does not have, ``{name: the nearest that it has}``."""
+    names = ["%s (did you mean %s?)" % (unit, near) if near else unit for unit, near in sorted(units.items())]
     if len(units) == 1:
-        does, drop_in = "does not exist: no folder of systemd has a file of it", "Its drop-in counts once it is installed"
+        found = "is not installed: systemd has no unit file of this name. Its drop-in takes effect once it is installed"
     else:
-        does, drop_in = "do not exist: no folder of systemd has files of them", "Their drop-ins count once they are installed"
-    return "%s %s. %s; if that is not meant, correct the name" % (", ".join(units), does, drop_in)
+        found = "are not installed: systemd has no unit files of these names. Their drop-ins take effect once they are installed"
+    return "%s %s" % (", ".join(names), found)
 
 
 def fragment(host: Host, unit: str) -> str | None:

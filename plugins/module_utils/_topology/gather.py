@@ -23,7 +23,7 @@ from .._kernel.nics import nics
 from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
 from .._state.unit_environment import set_elsewhere
-from .._state.unit_files import drop_ins_of_services, fragment
+from .._state.unit_files import drop_ins_of_services, fragment, similar
 from .._users.finding import users
 from . import gpus as _gpus
 from . import npus as _npus
@@ -98,7 +98,7 @@ def gather(
         "problems": problems,
     }
     if units:
-        facts["missing_units"] = [unit for unit in units if fragment(host, unit) is None]
+        facts["missing_units"] = {unit: similar(host, unit) for unit in units if fragment(host, unit) is None}
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
         facts["allocator"] = allocator(host)

@@ -131,10 +131,16 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     return [
         *binding.refusals(topology, plan, *named, _device_share(share)),
         *binding.program_refusals(topology),
+        *(_missing(topology, plan) if own["missing_services"] == "fail" else []),
         *binding.driver_refusals(topology, share["min_driver"] if share["enabled"] else ""),
         *([] if shown or drains else pods.refusals(topology, plan)),
         *binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]),
     ]
+
+
+def _missing(topology: Topology, plan: Plan) -> list[str]:
+    missing = topology.get("missing_units")
+    return [absent(missing)] if missing and plan["npus"] else []
 
 
 def _device_share(settings: Mapping[str, Any]) -> bool | None:
@@ -184,8 +190,7 @@ def _said(
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(str(error))
-    if plan["npus"] and topology.get("missing_units"):
-        found.append(absent(topology["missing_units"]))
+    found += _missing(topology, plan) if own["missing_services"] == "warn" else []
     found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
     found += memory.remarks(topology, document)
     found += neighbours.remarks(topology, plan) if shown else []

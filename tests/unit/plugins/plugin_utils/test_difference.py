@@ -92,7 +92,7 @@ RESTARTS = {
 
 @pytest.mark.parametrize(("found", "services", "slices", "restart"), RESTARTS.values(), ids=list(RESTARTS))
 def test_services_whose_drop_in_changes_have_to_be_restarted(found, services, slices, restart):
-    topology = bound(drop_ins=found, missing_units=["absent.service"])
+    topology = bound(drop_ins=found, missing_units={"absent.service": ""})
     assert difference(topology, plan(topology), services, slices=slices)["restart"] == restart
 
 
