@@ -789,7 +789,7 @@ def test_a_running_service_is_compared_with_what_systemd_loaded(live):
     (said,) = lines(compared(live, wanted)[1])
     assert "manual change: " + UNITS + "/old.service.d/90-site.conf, which systemd reads as well" in said
     live.shown["old.service"] = {"LoadState": "not-found", "ActiveState": "inactive"}
-    assert "old.service does not exist" in compared(live, wanted)[1].remarks[0]
+    assert "old.service is not installed" in compared(live, wanted)[1].remarks[0]
 
 
 DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
