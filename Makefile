@@ -141,11 +141,13 @@ test-all: parts ## that and the rest, in most of an hour: virtual machines, cont
 
 lint: style types docs licence ## style, types, docs and licence
 
-style: setup-test ## ruff, yamllint, codespell, ansible-lint (production), changelog fragments
+style: setup-test ## ruff, yamllint, codespell, proselint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/yamllint --strict .
 	$(BIN)/codespell .
+	$(BIN)/proselint check --config .proselintrc.json $$(git ls-files '*.md')
+	tests/check-prose
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: compare
-short_description: Strategies side by side on one host
+short_description: Compare strategies on one host
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: cpulist
-short_description: CPUs as a cpulist in the kernel's form
+short_description: Format CPUs as a cpulist of the kernel
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: desired_state
-short_description: What a host should be, by topology and settings
+short_description: Make the desired state of a host from its topology and settings
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

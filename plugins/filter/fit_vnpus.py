@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: fit_vnpus
-short_description: The cards that can take parts of NPUs, or why none can
+short_description: Find the cards with room for vNPUs
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: fleet
-short_description: The topologies and labels of many hosts, for placement
+short_description: Collect the topologies and labels of many hosts for placement
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

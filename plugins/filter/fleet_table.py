@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: fleet_table
-short_description: Facts and plans of a fleet as CSV or JSON
+short_description: Export facts and plans of a fleet as CSV or JSON
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: hami_manifests
-short_description: What HAMi needs to share the NPUs of a host in Kubernetes
+short_description: Generate what HAMi needs to share the NPUs of a host
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: kubelet_drop_in
-short_description: A drop-in for the kubelet's configuration that agrees with a plan
+short_description: Generate a kubelet drop-in that agrees with a plan
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

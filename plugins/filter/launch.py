@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: launch
-short_description: Command or file that starts a workload on the CPUs of its NPUs
+short_description: Generate the command or file that starts a workload on the CPUs of its NPUs
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

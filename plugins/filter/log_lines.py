@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: log_lines
-short_description: A plan in the log lines of vLLM-Ascend
+short_description: Format a plan as log lines of vLLM-Ascend
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: measures_table
-short_description: Measurements of a host as a table, side by side with earlier ones
+short_description: Format the measurements of a host next to earlier ones
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

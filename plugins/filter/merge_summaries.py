@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: merge_summaries
-short_description: One summary of the slices of a job
+short_description: Merge the summaries of the slices of a job
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: place
-short_description: Which hosts, chips, CPUs and NUMA nodes can take a job, and why others cannot
+short_description: Find hosts, chips, CPUs and NUMA nodes for a job
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: plan_svg
-short_description: A plan as a picture
+short_description: Draw a plan as SVG
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: quality
-short_description: Measures of CPU pools of any origin
+short_description: Rate CPU pools of any origin
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

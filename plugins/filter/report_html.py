@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: report_html
-short_description: A fleet as one HTML page
+short_description: Render a fleet as one HTML page
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

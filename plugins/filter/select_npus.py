@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: select_npus
-short_description: The chips of a host for a task, by the rule of the product
+short_description: Select the chips of a host for a task by the rule of the product
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

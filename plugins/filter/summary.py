@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: summary
-short_description: What became of every host in a run of a playbook
+short_description: Summarize the result of a playbook for every host
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

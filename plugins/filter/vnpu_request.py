@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: vnpu_request
-short_description: What a container asks of an NPU, as HAMi's admission completes it
+short_description: Complete a container's request for an NPU as HAMi's admission does
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: vnpus
-short_description: What containers get that share NPUs without Kubernetes
+short_description: Compute what containers that share NPUs get without Kubernetes
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: volcano
-short_description: Objects of Kubernetes for Volcano's numa-aware plugin
+short_description: Generate Kubernetes objects for Volcano's numa-aware plugin
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: volcano_check
-short_description: Why Volcano's numa-aware plugin would ignore a manifest
+short_description: Explain why Volcano's numa-aware plugin would ignore a manifest
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

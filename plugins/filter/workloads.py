@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: workloads
-short_description: The CPUs and memory nodes of NPUs that serve one model together
+short_description: Compute the CPUs and memory nodes of NPUs that serve one model
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)

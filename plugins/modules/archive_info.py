@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: archive_info
-short_description: Open archives of hosts, to plan and compare them from afar
+short_description: Open archives of hosts to plan and compare them without access
 version_added: 1.0.0
 description:
   - Opens what M(npu.affinity.host_archive) wrote, sosreports, and tars of C(/sys) and C(/proc), each into a folder that

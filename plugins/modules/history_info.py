@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: history_info
-short_description: The states that were applied to a host
+short_description: List the states that were applied to a host
 version_added: 1.0.0
 description:
   - Lists what binds, rollbacks and unbinds of single features applied to a host, with who, when, why, and the difference from the state before,

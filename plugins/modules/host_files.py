@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_files
-short_description: Apply the desired state of a host, or leave everything as it was
+short_description: Apply the desired state of a host as one transaction
 version_added: 1.0.0
 description:
   - Compares a desired state with the host and changes only what differs, in one module call and one transaction.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubelet_config
-short_description: Change the kubelet's CPU settings by a drop-in, in the order that works, or say what is pending
+short_description: Configure the kubelet's CPU settings through a drop-in
 version_added: 1.0.0
 description:
   - Compares a drop-in of the kubelet's configuration with the host, and says what would change for the kubelet over all files and flags.

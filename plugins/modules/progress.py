@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: progress
-short_description: Print how far a playbook is in its batches
+short_description: Print how far a playbook is through its batches
 version_added: 1.0.0
 description:
   - Prints which batch this is, how many hosts are done, and their states. Prints nothing if there is one batch only.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: say
-short_description: Print lines that are to be read, whatever the callbacks show
+short_description: Print lines regardless of the callback
 version_added: 1.0.0
 description:
   - Prints lines as they are, without quotes, and returns them.

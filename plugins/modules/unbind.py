@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: unbind
-short_description: Put a host back to what it was before the first bind
+short_description: Restore the state of a host before the first bind
 version_added: 1.0.0
 description:
   - Restores what C(/etc/npu-affinity/previous.json) recorded before the first bind, in one module call. These are the affinities of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vnpu_layout
-short_description: Directories and files that soft split of NPUs needs on a host
+short_description: Prepare the directories and files for soft split of NPUs
 version_added: 1.0.0
 description:
   - Makes the directory of hami-vnpu-core and the region that all containers share, with their permissions, and says which files are missing.

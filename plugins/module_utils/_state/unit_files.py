@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-from typing import Iterator, Mapping, Sequence
+from typing import Iterator, Mapping
 
 from .._base.cpulist import expand
 from .._host.host import Host

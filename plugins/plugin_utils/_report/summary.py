@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What became of every host in a run of a playbook, out of the variables that the run left."""
+"""Summarize the result of a playbook for every host from the variables of the run."""
 
 from __future__ import annotations
 
