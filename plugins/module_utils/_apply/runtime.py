@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry
 
 FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
-_PACKAGE = __package__.rpartition(".")[0]
+_PACKAGE = __name__.rsplit(".", 2)[0]
 _ROOTS = [module.__name__[len(_PACKAGE) + 1 :].replace(".", "/") + ".py" for module in (main, zipped)]
 _IMPORT = re.compile(r"from (\.+)([\w.]*) import (\([^)]*\)|.*)")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)

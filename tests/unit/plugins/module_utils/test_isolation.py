@@ -42,16 +42,16 @@ HOSTS = {
     "nohz_full as the kernel has it": (booted("nohz_full=0-15", nohz_full="1-15"), {"nohz_full": "1-15"}),
     "nohz_full that the kernel did not take": (booted("nohz_full=0-15", nohz_full="(null)"), {}),
     "nohz_full of a record without the file": (booted("nohz_full=2-3"), {"nohz_full": "2-3"}),
-    "members": (V2 | group("system.slice", "member"), {}),
-    "an isolated partition": (V2 | group("kubepods", "isolated"), partition("kubepods")),
-    "a partition of root, cut": (V2 | group("user.slice", "root", "4-9"), partition("user.slice", "root")),
+    "members": ({**V2, **group("system.slice", "member")}, {}),
+    "an isolated partition": ({**V2, **group("kubepods", "isolated")}, partition("kubepods")),
+    "a partition of root, cut": ({**V2, **group("user.slice", "root", "4-9")}, partition("user.slice", "root")),
     "one that is not granted": (
-        V2 | group("user.slice", "isolated invalid (Cpu list in cpuset.cpus not exclusive)", "4-9"),
+        {**V2, **group("user.slice", "isolated invalid (Cpu list in cpuset.cpus not exclusive)", "4-9")},
         partition("user.slice", valid=False, cpus="4-9"),
     ),
-    "a slice of an NPU": (V2 | group("npu.slice/npu-0.slice", "isolated"), partition("npu.slice/npu-0.slice")),
-    "further down": (V2 | group("system.slice/a.service", "isolated"), {}),
-    "a word of a newer kernel": (V2 | group("user.slice", "\x1b[2J"), {}),
+    "a slice of an NPU": ({**V2, **group("npu.slice/npu-0.slice", "isolated")}, partition("npu.slice/npu-0.slice")),
+    "further down": ({**V2, **group("system.slice/a.service", "isolated")}, {}),
+    "a word of a newer kernel": ({**V2, **group("user.slice", "\x1b[2J")}, {}),
     "cgroup v1": (group("user.slice", "isolated"), {}),
 }
 
@@ -70,7 +70,7 @@ def test_a_value_that_names_no_cpus_is_an_error(tree, words):
 def test_many_groups_are_not_all_read(tree):
     files = V2.copy()
     for number in range(100):
-        files |= group(f"box{number:03}", "isolated")
+        files.update(group(f"box{number:03}", "isolated"))
     assert len(isolation(tree.write(files))["partitions"]) == 64
 
 
