@@ -40,7 +40,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import 
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
 
 CELL_WIDTH, CELL_HEIGHT = 28, 25
 CORE_GAP, LINE_GAP, GROUP_GAP = 3, 5, 10
@@ -171,6 +171,7 @@ class _Picture:
         self.colours = colours_of(npus, owners, frames, self.grid.per_row)
         self.ground: list[str] = []
         self.outlines: list[str] = []
+        self.adapters: list[str] = []
         self.boxes = [""] * len(npus)
         self.cells: dict[Owner, dict[str, list[_Cell]]] = {}
 
@@ -227,6 +228,10 @@ class _Picture:
             home = "node unknown" if npu.node is None else f"attached to node {npu.node}"
             badge, width = _chip(npu, left, top, 17)
             self.boxes[index] += badge + svg.text(left + width + 7, top + 13, "quiet", f"{npu.label}, {home}")
+            top += 22
+        if frame.nics:
+            names = svg.fit(f"Network: {', '.join(nic['name'] or nic['pci'] for nic in frame.nics)}", inner, svg.TEXT)
+            self.adapters.append(svg.group("nics", svg.title("; ".join(map(_nic, frame.nics))) + svg.text(left, top + 13, "quiet", names)))
             top += 22
         return top + 2
 
@@ -293,7 +298,7 @@ class _Picture:
 
     def painted(self) -> Iterator[str]:
         """Yield everything in the order in which it is painted; every NPU is one group with its own title."""
-        yield from self.ground + self.outlines
+        yield from self.ground + self.outlines + self.adapters
         for index, npu in enumerate(self.npus):
             colour = self.colours[index]
             own = "".join(_cells(kind, cells) for kind, cells in self.cells.pop((index,), {}).items())
@@ -370,6 +375,13 @@ def _bare_nodes(topology: Topology, frames: Sequence[Frame]) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _nic(nic: Nic) -> str:
+    """Describe a network adapter with the NUMA distances between it and the NPUs."""
+    distances = ", ".join(f"{distance} to NPU {ids}" for distance, ids in nic["distances"].items())
+    known = f"{nic['name'] or nic['pci']} ({', '.join(part for part in (nic['driver'], nic['pci'] if nic['name'] else '') if part)})"
+    return f"{known}, NUMA distance {distances}" if distances else known
 
 
 def _quality(plan: Plan) -> str:

@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
 
 ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "memory_nodes": "memory nodes"}
 HOUSEKEEPING, IDLE, LEFT_OUT, OFFLINE, SHARED, LOST = STATES = ("housekeeping", "idle", "left", "offline", "shared", "lost")
@@ -48,12 +48,14 @@ class Npu:
 
 @dataclass(frozen=True)
 class Frame:
-    """A NUMA node, or what belongs to none: its cores by the cpulist of their cache ("" unknown), indexes of the NPUs attached to it."""
+    """A NUMA node, or what belongs to none: its cores by the cpulist of their cache ("" unknown), indexes of the NPUs attached to it,
+    and its network adapters."""
 
     id: int | None
     note: str
     groups: Mapping[str, Sequence[Sequence[int]]]
     npus: Sequence[int]
+    nics: Sequence[Nic]
 
     @property
     def label(self) -> str:
@@ -125,6 +127,9 @@ def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owne
             caches.setdefault(cache_of.get(core[0], ""), []).append(core)
         return caches
 
+    def nics(node: int | None) -> list[Nic]:
+        return [nic for nic in topology.get("nics") or () if nic["numa"] == node]
+
     left = set(owners)
     without_node = set(range(len(npus)))
     for node in topology.get("numa") or ():
@@ -134,9 +139,9 @@ def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owne
         without_node.difference_update(attached)
         if cpus or attached:
             note = f"{compress(cpus) or 'no CPUs'}{'' if node.get('memory_mib') else ', no memory'}"
-            yield Frame(node["id"], note, groups(cpus), attached)
+            yield Frame(node["id"], note, groups(cpus), attached, nics(node["id"]))
     if left or without_node:
-        yield Frame(None, compress(left), groups(left), sorted(without_node))
+        yield Frame(None, compress(left), groups(left), sorted(without_node), nics(None))
 
 
 def indexes(owner: Owner) -> tuple[int, ...]:

@@ -66,7 +66,12 @@ def eight_nodes():
     """192 CPUs without SMT in clusters of 4, the NPUs in pairs on every second node."""
     pools = ["0-23", "24-47", "48-71", "72-95", "96-119", "120-143", "144-167", "168-191"]
     nodes = {node: pools[node] for node in range(8)}
-    return host(nodes, [0, 0, 2, 2, 4, 4, 6, 6], pools, caches=[f"{cpu}-{cpu + 3}" for cpu in range(0, 192, 4)])
+    plan, topology = host(nodes, [0, 0, 2, 2, 4, 4, 6, 6], pools, caches=[f"{cpu}-{cpu + 3}" for cpu in range(0, 192, 4)])
+    return plan, {**topology, "nics": [nic("0000:7d:00.0", "eth0", 0, {"10": "0-1", "20": "2-7"}), nic("0000:7d:00.1", "", 0, {})]}
+
+
+def nic(pci, name, numa, distances):
+    return {"pci": pci, "name": name, "driver": "hns3", "numa": numa, "distances": distances}
 
 
 def large():
@@ -264,7 +269,7 @@ def test_cpus_for_kv_caches_are_marked_where_there_are_some():
     picture = Picture(plan, topology)
     assert {picture.cell(cpu)["mark"] for cpu in (one, other)} == {"K"}
     assert {"KV", "main"} <= set(texts(picture.root))
-    assert f"KV {one}" in picture.titles[0].replace(f"{one},{other}", str(one))
+    assert f"KV {one}" in " ".join(picture.titles).replace(f"{one},{other}", str(one))
 
 
 def test_gpus_have_pools_without_roles():
@@ -375,6 +380,17 @@ def test_dark_is_a_scheme_of_its_own():
 
 
 HOSTILE = "<script>&\"'\x00\x1b[1m\udcff]]>\ufffe π"
+
+
+def test_network_adapters_stand_on_their_node_with_their_distances():
+    plan, topology = eight_nodes()
+    picture = plan_svg(plan, topology)
+    assert ">Network: eth0, 0000:7d:00.1<" in picture
+    assert "<title>eth0 (hns3, 0000:7d:00.0), NUMA distance 10 to NPU 0-1, 20 to NPU 2-7; 0000:7d:00.1 (hns3)</title>" in picture
+    topology["nics"] = [nic("0000:7d:00.0", "<b>", None, {})]
+    assert "Network" not in plan_svg(plan, topology)
+    topology["nics"] = [nic("0000:7d:00.0", "<b>", 1, {})]
+    assert ">Network: &lt;b&gt;<" in plan_svg(plan, topology)
 
 
 def test_names_cannot_break_the_picture():
