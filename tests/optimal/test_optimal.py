@@ -140,11 +140,6 @@ def test_npus_of_a_node_without_cpus_share_the_nearest_one_evenly():
 
 
 NOT_BEST = [
-    (
-        "cores of which some threads may not be divided: equal shares take them size by size, whatever is near",
-        (100_982, 16, 4),
-        "remote 39 (1 CPUs), 0 is possible",
-    ),
     ("a published rule that takes threads of idle cores breaks no invariant, and is kept", (102_525, 48, 12), "cores are split"),
 ]
 

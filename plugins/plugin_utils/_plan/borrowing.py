@@ -5,16 +5,28 @@
 
 Cards of one node are alike and need so many units (cores or threads) together that each reaches its smallest size. Those units come
 from any node (:mod:`_plan.transport`); what is left of a node belongs to the cards near to it. The distance is the lowest possible where
-all cores have the same number of threads that may be divided.
+all cores have the same number of threads that may be divided. Elsewhere a source is the cores of a node with the same number, and the best
+of four divisions is taken: by the distance of cores or of CPUs, and with large or small cores first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, equal_shares
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, by_need, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.transport import cheapest
+
+
+class Source(NamedTuple):
+    """Units of a NUMA node that have the same number of CPUs."""
+
+    node: int
+    size: int
+    units: list[int]
 
 
 class Borrowing:
@@ -26,46 +38,66 @@ class Borrowing:
         machine = groups.machine
         self.groups, self.neighbours, self.most = groups, neighbours, most
         self.places = list(groups.alike)
-        self.nodes = list(groups.usable)
-        self.cpus = [groups.usable[node] & ~held for node in self.nodes]
-        self.counts = [(machine.cores(cpus) if machine.smt == "cores" else cpus).bit_count() for cpus in self.cpus]
-        self.costs = [[self._cost(place, node) for node in self.nodes] for place in self.places]
+        self.sources = [
+            Source(node, machine.size(units), units)
+            for node, cpus in groups.usable.items()
+            for units in machine.by_size(machine.units(cpus & ~held))
+            if units
+        ]
+        self.counts = [len(source.units) for source in self.sources]
+        self.distances = [[self._distance(place, source.node) for source in self.sources] for place in self.places]
+        self.threads = machine.threads_per_core if machine.smt == "cores" else 1
+        self.alike = all(source.size == self.threads for source in self.sources)
 
-    def _cost(self, place: int, node: int) -> int:
+    def _distance(self, place: int, node: int) -> int:
         near = self.groups.local.get(place, 0) & self.groups.usable[node]
         return 0 if near else self.groups.machine.distance(place, node)
 
     def least_remote(self, floor: int) -> list[tuple[int, int]] | None:
         """Return how few remote CPUs are possible with pools of at least ``floor`` CPUs, as numbers with distances.
 
-        None where no division is known, or where cores have different numbers of CPUs, so that counting them proves nothing.
+        Where cores have different numbers of CPUs, no division has less, but it may be that none has so little. None where there are too
+        few CPUs.
         """
-        threads = self.groups.machine.threads_per_core if self.groups.machine.smt == "cores" else 1
-        if sum(map(int.bit_count, self.cpus)) != threads * sum(self.counts):
-            return None
-        needs = [units_for(self.groups.machine, [floor] * len(cards)) for cards in self.groups.alike.values()]
-        given = cheapest(needs, self.counts, self.costs)
+        cards = list(map(len, self.groups.alike.values()))
+        if self.alike:
+            needs = [units_for(self.groups.machine, [floor] * number) for number in cards]
+            given, size = cheapest(needs, self.counts, self.distances), self.threads
+        else:
+            cpus = [source.size * count for source, count in zip(self.sources, self.counts, strict=True)]
+            given, size = cheapest([floor * number for number in cards], cpus, self.distances), 1
         if given is None:
             return None
-        amounts = zip(given, self.costs, strict=True)
-        return [(count * threads, cost) for row, costs in amounts for count, cost in zip(row, costs, strict=True) if count and cost]
+        rows = zip(given, self.distances, strict=True)
+        return [(count * size, far) for row, distances in rows for count, far in zip(row, distances, strict=True) if count and far]
+
+    def largest(self) -> int:
+        """Return a size that no division's smallest pool exceeds; all pools can have it where cores have the same number of CPUs."""
+        everybody = max(1, len(self.groups.home))
+        cpus = sum(source.size * count for source, count in zip(self.sources, self.counts, strict=True))
+        return min(cpus // everybody, sum(self.counts) // everybody * self.threads)
 
     def division(self, floor: int) -> dict[Card, int]:
         """Return pools of at least ``floor`` CPUs, or of as many as are possible, and of no less than each card needs; {} where that
         is impossible.
         """
-        machine = self.groups.machine
-        everybody = len(self.groups.home)
-        for target in range(min(floor, machine.usable.bit_count() // max(1, everybody)), -1, -1):
-            sizes = {card: max(machine.least(card), target) for card in self.groups.home}
-            if pools := self._division(sizes):
-                return pools
+        prices = [self.distances] if self.alike else [self._prices(*how) for how in product((True, False), repeat=2)]
+        for target in range(min(floor, self.largest()), -1, -1):
+            sizes = {card: max(self.groups.machine.least(card), target) for card in self.groups.home}
+            if found := [pools for costs in prices if (pools := self._division(sizes, costs))]:
+                return min(found, key=lambda pools: goals.score(self.groups, pools))
         return {}
 
-    def _division(self, sizes: Mapping[Card, int]) -> dict[Card, int]:
+    def _prices(self, of_cpus: bool, large_first: bool) -> list[list[int]]:
+        """Return the price of a unit of every source: of its CPUs or of one. Among those of one price, large or small ones come first."""
+        ties = [self.threads - source.size if large_first else source.size for source in self.sources]
+        weights = [(source.size if of_cpus else 1) * self.threads * len(ties) for source in self.sources]
+        return [[far * weight + tie for far, weight, tie in zip(row, weights, ties, strict=True)] for row in self.distances]
+
+    def _division(self, sizes: Mapping[Card, int], costs: Sequence[Sequence[int]]) -> dict[Card, int]:
         """Return pools of at least these sizes. Where cores have threads that cannot be used, more of them are taken until it comes out."""
         needs = [units_for(self.groups.machine, [sizes[card] for card in cards]) for cards in self.groups.alike.values()]
-        while given := cheapest(needs, self.counts, self.costs):
+        while given := cheapest(needs, self.counts, costs):
             pools = self._pools(given, sizes)
             short = [any(pools[card].bit_count() < sizes[card] for card in cards) for cards in self.groups.alike.values()]
             if not any(short):
@@ -74,42 +106,44 @@ class Borrowing:
         return {}
 
     def _pools(self, given: list[list[int]], sizes: Mapping[Card, int]) -> dict[Card, int]:
-        taken: list[list[tuple[int, int, list[int]]]] = [[] for _place in self.places]
-        for source, node in enumerate(self.nodes):
-            units = self.groups.machine.units(self.cpus[source])
-            of_node = [amounts[source] for amounts in given]
-            for taker, more in self._owners(node, len(units) - sum(of_node)):
-                of_node[taker] += more
+        self._share_out(given)
+        taken: list[list[tuple[int, bool, int, list[int]]]] = [[] for _place in self.places]
+        for number, source in enumerate(self.sources):
+            ranks = [(row[number], place != source.node) for row, place in zip(self.distances, self.places, strict=True)]
             start = 0
-            for taker in sorted(range(len(self.places)), key=lambda taker: (self.places[taker] != node, self.costs[taker][source], taker)):
-                end = start + of_node[taker]
-                rank = self.costs[taker][source] + (self.places[taker] != node)
-                taken[taker].append((rank, node, units[start:end]))
+            for taker in sorted(range(len(self.places)), key=lambda taker: (ranks[taker][::-1], taker)):
+                end = start + given[taker][number]
+                taken[taker].append((*ranks[taker], source.node, source.units[start:end]))
                 start = end
         pools: dict[Card, int] = {}
         for cards, parts in zip(self.groups.alike.values(), taken, strict=True):
-            units = [unit for _rank, _node, part in sorted(parts) for unit in part]
+            units = [unit for *_rank, part in sorted(parts) for unit in part]
             ordered = sorted(cards, key=lambda card: -sizes[card])
             pools.update(zip(ordered, equal_shares(self.groups.machine, units, len(cards), self.most), strict=True))
         return {card: pools[card] for card in self.groups.machine.cards if card in pools}
 
-    def _owners(self, node: int, left: int) -> list[tuple[int, int]]:
-        """Return who gets what nobody needs of a node: its own cards, else those that it is nearest to, by their number."""
+    def _share_out(self, given: list[list[int]]) -> None:
+        """Give what nobody needs of a source to its owners, those whose cards have the fewest CPUs first."""
+        owners = [self._owners(source.node) for source in self.sources]
+        numbers = [len(cards) for cards in self.groups.alike.values()]
+        for number in sorted(range(len(self.sources)), key=lambda number: len(owners[number])):
+            left = self.counts[number] - sum(row[number] for row in given)
+            if left and owners[number]:
+                takers = [
+                    (sum(count * source.size for count, source in zip(given[taker], self.sources, strict=True)), numbers[taker])
+                    for taker in owners[number]
+                ]
+                for taker, more in zip(owners[number], by_need(left, self.sources[number].size, takers), strict=True):
+                    given[taker][number] += more
+
+    def _owners(self, node: int) -> list[int]:
+        """Return who gets what nobody needs of a node: its own cards, else those that it is nearest to."""
         if node in self.places:
-            return [(self.places.index(node), left)]
+            return [self.places.index(node)]
         if not self.neighbours:
             return []
         near = self.groups.near.get(node, (node,))
-        owners = [taker for taker, place in enumerate(self.places) if self.groups.home[self.groups.alike[place][0]] in near]
-        everybody = sum(len(self.groups.alike[self.places[taker]]) for taker in owners)
-        shares = []
-        start = served = 0
-        for taker in owners:
-            served += len(self.groups.alike[self.places[taker]])
-            end = left * served // everybody
-            shares.append((taker, end - start))
-            start = end
-        return shares
+        return [taker for taker, place in enumerate(self.places) if self.groups.home[self.groups.alike[place][0]] in near]
 
 
 def units_for(machine: Machine, sizes: Sequence[int]) -> int:

@@ -5,13 +5,14 @@
 
 A group is the cards whose pools come from one NUMA node, their home. A card's home is its own node; where that has no CPUs at all,
 the nearest one that has. Cards whose node nobody knows go together to the node of their affinity, else to where there is most room.
-A card whose node has CPUs, but none that may be divided, is left out, as hidden NPUs are by the published rules: cards of one socket
-do not lose CPUs to those of another.
+A card none of whose CPUs are among those that the option ``cpus`` names is left out, as hidden NPUs are by the published rules: cards of
+one socket do not lose CPUs to those of another. Where those CPUs are named, but kept for the system, the card takes part in the nearest
+node with room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
@@ -38,7 +39,7 @@ class Groups:
                 self._settle([card], usable[0])
             elif usable or not nodes:
                 unknown_numa.setdefault(usable, []).append(card)
-            elif everybody or not any(machine.nodes[node].cpus for node in nodes):
+            elif everybody or self._takes_part(nodes):
                 no_local_cpus.setdefault(nodes[0], []).append(card)
         for node, cards in sorted(no_local_cpus.items()):
             self._settle(cards, self._nearest_with_room(node, cards))
@@ -54,6 +55,11 @@ class Groups:
         for card in cards:
             self.home[card] = home
             self.cards.setdefault(home, []).append(card)
+
+    def _takes_part(self, nodes: Iterable[int]) -> bool:
+        """Return whether the option ``cpus`` lets cards of these nodes take part: it names some of their CPUs, or they have none."""
+        cpus = union(self.machine.nodes[node].cpus for node in nodes)
+        return not cpus or bool(cpus & self.machine.named)
 
     def _nodes(self, card: Card) -> tuple[int, ...]:
         """Return the NUMA node of a card, else those of its affinity; none where that names every node, which tells nothing."""
@@ -143,18 +149,21 @@ class Groups:
         return pools
 
     def _add_neighbours(self, shares: dict[int, list[int]]) -> None:
-        """Add the nodes without cards; those nearest to the same groups are divided by the number of cards, in order."""
+        """Add the nodes without cards; those nearest to several groups go to those whose cards have the fewest CPUs."""
+        machine = self.machine
         ties: dict[tuple[int, ...], list[int]] = {}
         for node, homes in sorted(self.near.items()):
-            ties.setdefault(homes, []).extend(self.machine.units(self.usable[node]))
-        for homes, units in ties.items():
-            everybody = sum(len(self.cards[home]) for home in homes)
-            start = served = 0
-            for home in homes:
-                served += len(self.cards[home])
-                end = len(units) * served // everybody
-                shares[home].extend(units[start:end])
-                start = end
+            ties.setdefault(homes, []).extend(machine.units(self.usable[node]))
+        for homes, units in sorted(ties.items(), key=lambda item: (len(item[0]), item[0])):
+            if len(homes) == 1:
+                shares[homes[0]].extend(units)
+                continue
+            for same in machine.by_size(units):
+                takers = [(machine.joined(shares[home]).bit_count(), len(self.cards[home])) for home in homes]
+                start = 0
+                for home, number in zip(homes, by_need(len(same), machine.size(same), takers), strict=True):
+                    shares[home].extend(same[start : start + number])
+                    start += number
 
     def place(self, home: int) -> str:
         """Return what the group of a home is called in sentences."""
@@ -169,6 +178,7 @@ def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card
     found = union(pools.values())
     units = len(machine.units(found))
     where = groups.place(home) + (" with its neighbours" if neighbours and groups.near and not groups.anywhere else "")
+    others = found != machine.usable and sum(map(machine.least, groups.home)) <= machine.usable.bit_count()
     cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
     return (
         f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
@@ -177,26 +187,55 @@ def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card
         "npu_affinity_housekeeping, or "
         + ("make npu_affinity_roles smaller" if roles else "lower npu_affinity_min_cpus")
         + ("; npu_affinity_smt: threads divides single threads" if cores else "")
-        + ("" if neighbours else "; strategy topo_affinity also uses the nodes without cards")
+        + ("" if neighbours or not others else "; strategy topo_affinity also uses CPUs of other nodes")
     )
 
 
 def equal_shares(machine: Machine, units: list[int], count: int, most: int | None = None) -> list[int]:
     """Return ``count`` masks of equal numbers of units, each a run of them, the first ones one unit larger where it does not come out.
 
-    ``most`` limits a share to so many units. Units of different sizes (cores of which one thread is missing) are shared out size by
-    size, so that shares differ neither by more than one core nor by more CPUs than a core has.
+    ``most`` limits a share to so many units. Units of different sizes (cores of which one thread is missing) are shared out from the
+    largest to the smallest, so that shares differ neither by more than one core nor by more CPUs than a core has.
     """
     if most is not None:
         units = units[: most * count]
+    sizes = machine.by_size(units)
     shares = [0] * count
-    dealt = 0
-    for same in machine.by_size(units):
-        each, extra = divmod(len(same), count)
+    for same, numbers in zip(sizes, _dealt([(machine.size(same), len(same)) for same in sizes], count), strict=True):
         start = 0
-        for position in range(count):
-            end = start + each + ((position - dealt) % count < extra)
-            shares[position] |= machine.joined(same[start:end])
-            start = end
-        dealt += extra
+        for position, number in enumerate(numbers):
+            shares[position] |= machine.joined(same[start : start + number])
+            start += number
     return shares
+
+
+def _dealt(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int]]:
+    """Yield how many units of every size each of ``count`` shares gets. ``sizes`` are CPUs of a unit, descending, with numbers of units.
+
+    The share with the fewest CPUs takes the next unit, unless it would then have two units more than another.
+    """
+    each, larger = divmod(sum(number for _size, number in sizes), count)
+    cpus, units = [0] * count, [0] * count
+    for size, number in sizes:
+        rounds = 0 if any(units) else number // count
+        dealt = [rounds] * count
+        for _unit in range(number - rounds * count):
+            room = each + (sum(has + new > each for has, new in zip(units, dealt, strict=True)) < larger)
+            open_to = (share for share in range(count) if units[share] + dealt[share] < room)
+            dealt[min(open_to, key=lambda share: (cpus[share] + dealt[share] * size, units[share] + dealt[share], share))] += 1
+        for share, new in enumerate(dealt):
+            units[share] += new
+            cpus[share] += new * size
+        yield dealt
+
+
+def by_need(number: int, size: int, takers: Sequence[tuple[int, int]]) -> list[int]:
+    """Return how many of so many units of ``size`` CPUs each taker gets: that whose cards have the fewest CPUs takes the next one.
+
+    ``takers`` are CPUs that they have already, with numbers of cards.
+    """
+    given = [0] * len(takers)
+    for _unit in range(number):
+        loads = [(cpus + count * size) / cards for count, (cpus, cards) in zip(given, takers, strict=True)]
+        given[loads.index(min(loads))] += 1
+    return given

@@ -76,17 +76,19 @@ class Node:
 class Machine:
     """What a topology and the options leave to divide, CPU sets as masks.
 
-    ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings``
-    that to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be
-    looked at without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of
-    their last-level cache. ``sockets`` are the CPUs of each, none where they are not known. ``memory`` is the option, and ``allowed`` keeps
-    the results of :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options.
+    ``usable`` are the CPUs that pools may hold, and ``named`` the online ones that the option ``cpus`` names. A core is named by its
+    lowest thread: ``core_of`` maps its CPUs to that, ``siblings`` that to all of them, and ``threads`` has, for every distance to it that
+    occurs, the CPUs at that distance, so that cores can be looked at without going through CPUs. Cores with one thread are in none of
+    these. ``cache_of`` maps CPUs to the lowest CPU of their last-level cache. ``sockets`` are the CPUs of each, none where they are not
+    known. ``memory`` is the option, and ``allowed`` keeps the results of :func:`memory`. ``in_force`` are the pools of the plan in force,
+    where it was made with the same options.
     """
 
     online: int
     offline: str
     isolated: int
     workqueues: int
+    named: int
     usable: int
     housekeeping: int
     nodes: dict[int, Node]
@@ -146,6 +148,10 @@ class Machine:
         """Return the usable CPUs of units as a mask. A core of which only some threads are usable counts with those."""
         cpus = mask_of(units)
         return cpus if self.smt == "threads" else self.whole_cores(cpus) & self.usable
+
+    def size(self, units: list[int]) -> int:
+        """Return the usable CPUs of each of equal units, 0 where there are none."""
+        return self.joined(units[:1]).bit_count()
 
     def by_size(self, units: list[int]) -> list[list[int]]:
         """Return units by their number of usable CPUs, the largest first; most machines have one size only."""
@@ -244,6 +250,7 @@ def read(topology: object, options: Options) -> Machine:
         offline=cpus.get("offline") or "",
         isolated=mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & online,
         workqueues=mask(cpus.get("workqueues") or "", "cpus.workqueues of the topology") or online,
+        named=online,
         usable=online,
         housekeeping=0,
         nodes=_nodes(topology.get("numa") or (), online),
@@ -327,7 +334,7 @@ def _restrict(machine: Machine, options: Options) -> None:
         raise ValueError("The topology has no online CPU to divide; its problems say what could not be read")
     if options.cpus:
         asked = mask(options.cpus, "cpus")
-        machine.usable &= asked
+        machine.named = machine.usable = machine.online & asked
         if machine.exhausted:
             raise ValueError(f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
         if asked & ~machine.online:
