@@ -367,14 +367,21 @@ _value:
           sample: ""
         optimal:
           description:
-            - Whether no division with as large a smallest pool is nearer to the NPUs.
-            - Null where that is not known, for example because pools overlap, or because cores have different numbers of CPUs.
+            - Whether no division is better, that is, nearer to the NPUs with as large a smallest pool.
+            - A smallest pool below that of the published rule is not optimal, if all pools can have as many CPUs.
+            - Null where that is not known, for example because pools overlap.
           type: bool
           sample: true
         gap:
           description: How far the pools are from the best possible. Empty where RV(_value.quality.optimal) is not false.
           type: dict
           contains:
+            smallest:
+              description:
+                - How many CPUs the smallest pool lacks of that of the published rule.
+                - The other values are there only where it lacks none.
+              type: int
+              sample: 1
             remote:
               description: How many CPUs more are remote.
               type: int

@@ -107,7 +107,7 @@ _value:
     optimal:
       description:
         - Whether no division with as large a smallest pool is nearer to the NPUs.
-        - Null where that is not known, for example because pools overlap, or because cores have different numbers of CPUs.
+        - Null where that is not known, for example because pools overlap.
       type: bool
       sample: true
     gap:

@@ -150,6 +150,8 @@ def _gap(quality: Mapping[str, Any]) -> str:
     gap = quality.get("gap")
     if not gap:
         return ""
+    if gap.get("smallest"):
+        return ", %d fewer than the published rule gives and the host allows" % gap["smallest"]
     if gap["remote"] < 1:
         return ", remote CPUs farther away than the best possible"
     return f", {gap['remote']} {'CPU' if gap['remote'] == 1 else 'CPUs'} more remote than the best possible"

@@ -35,7 +35,10 @@ DEFAULT_STRATEGY = "topo_affinity"
 
 
 class Division(NamedTuple):
-    """What the cards get: pools as masks, entries of the plan, and in words what was repaired, what to look at and what is broken."""
+    """What the cards get: pools as masks, entries of the plan, and in words what was repaired, what to look at and what is broken.
+
+    ``floor`` is the smallest pool of the published rule, 0 where it has none.
+    """
 
     strategy: str
     reason: str
@@ -44,6 +47,7 @@ class Division(NamedTuple):
     repaired: list[str]
     warnings: list[str]
     violations: list[Violation]
+    floor: int = 0
 
 
 def plan(topology: Topology, *args: Any, **options: Any) -> Plan:
@@ -96,7 +100,7 @@ def _planned(topology: Topology, options: Options) -> Plan:
         "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
         "repaired": division.repaired,
         "warnings": warnings,
-        "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost)),
+        "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost), division.floor),
         "options": options.record(),
         "lost": lost,
         "violations": [f"{violation.sentence}." for violation in division.violations],
@@ -242,7 +246,7 @@ def _divided(groups: Groups, name: str, reason: str, options: Options, asked: fr
     if made.kept:
         reason = f"{reason[:-1]}; {made.kept}."
     broken = [] if options.repair else violations(groups, made.masks, asked)
-    return Division(made.strategy, reason, made.masks, entries, [*repaired, *moved], [*made.warnings, *unmet], broken)
+    return Division(made.strategy, reason, made.masks, entries, [*repaired, *moved], [*made.warnings, *unmet], broken, made.floor)
 
 
 def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) -> tuple[Pools, list[str]]:

@@ -15,34 +15,32 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import G
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
-def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[str, Any]:
+def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int = 0) -> dict[str, Any]:
     """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, balance, smallest, idle,
     optimal, gap}``.
 
     ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
     pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. Cards whose node is
     not known count in neither. ``balance``: CPUs of the largest minus the smallest pool. ``smallest``: CPUs of that one. ``idle``: the
-    usable CPUs in no pool, nor ``held`` otherwise. ``optimal`` and ``gap``: see :func:`_gap`.
+    usable CPUs in no pool, nor ``held`` otherwise. ``optimal`` and ``gap``: see :func:`_gap`, to which ``floor`` belongs.
     """
     machine = groups.machine
-    union = inside = own = counted = 0
+    union = own = counted = 0
     sizes = []
     whole = True
     for card, cpus in pools.items():
         union |= cpus
         sizes.append(cpus.bit_count())
         whole = whole and not machine.whole_cores(machine.cores(cpus)) & machine.usable & ~cpus
-        local = local_cpus(groups, card)
-        if local is not None:
-            inside += (cpus & local).bit_count()
+        if card.numa in machine.nodes:
             own += (cpus & own_cpus(groups, card)).bit_count()
             counted += sizes[-1]
     disjoint = sum(sizes) == union.bit_count()
-    gap = _gap(groups, pools, held) if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads") else None
+    gap = _gap(groups, pools, held, floor) if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads") else None
     return {
         "disjoint": disjoint,
         "whole_cores": whole,
-        "local": round(inside / counted, 3) if counted else 1.0,
+        "local": local_share(groups, pools),
         "own_node": round(own / counted, 3) if counted else 1.0,
         "balance": max(sizes, default=0) - min(sizes, default=0),
         "smallest": min(sizes, default=0),
@@ -52,25 +50,41 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
     }
 
 
-def _gap(groups: Groups, pools: Mapping[Card, int], held: int) -> dict[str, int] | None:
-    """Return ``remote`` and ``distance``: how many CPUs more are remote than the best possible, and by how much their distances add up to
-    more. {} where no division with as large a smallest pool is nearer, None where that is not known.
+def _gap(groups: Groups, pools: Mapping[Card, int], held: int, floor: int) -> dict[str, int] | None:
+    """Return how far pools are from the best possible, {} where none are better, None where that is not known.
+
+    ``smallest``: how many CPUs the smallest pool lacks of ``floor``, that of the published rule, as far as all pools can have it. Else
+    ``remote`` and ``distance``: how many CPUs more are remote than with another division with as large a smallest pool, and by how much
+    their distances add up to more.
     """
     known = all(card.numa in groups.machine.nodes for card in groups.home)
     if not known or {card for card, cpus in pools.items() if cpus} != set(groups.home):
         return None
     remote = goals.remote(groups, pools)
-    if not remote:
+    smallest = min(map(int.bit_count, pools.values()), default=0)
+    if not remote and smallest >= floor:
         return {}
-    best = Borrowing(groups, held=held).least_remote(min(map(int.bit_count, pools.values())))
+    borrowing = Borrowing(groups, held=held)
+    if (lacking := min(floor, borrowing.largest()) - smallest) > 0:
+        return {"smallest": lacking} if borrowing.alike else None
+    best = borrowing.least_remote(smallest)
     if best is None:
         return None
     (count, distance), (least, nearest) = (_sums(remote), _sums(best))
-    return {"remote": count - least, "distance": distance - nearest} if distance > nearest else {}
+    if distance > nearest:
+        return {"remote": count - least, "distance": distance - nearest} if borrowing.alike else None
+    return {}
 
 
 def _sums(remote: list[tuple[int, int]]) -> tuple[int, int]:
     return sum(count for count, _distance in remote), sum(count * distance for count, distance in remote)
+
+
+def local_share(groups: Groups, pools: Mapping[Card, int]) -> float:
+    """Return the share of pool CPUs that are local to their card, without those of cards whose NUMA node is not known."""
+    near = [(cpus, local) for card, cpus in pools.items() if (local := local_cpus(groups, card)) is not None]
+    counted = sum(cpus.bit_count() for cpus, _local in near)
+    return round(sum((cpus & local).bit_count() for cpus, local in near) / counted, 3) if counted else 1.0
 
 
 def percent(share: float) -> str:

@@ -18,8 +18,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent, quality
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_share, percent
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.warnings import limited
 
 BY_NODE = "the CPUs of every NUMA node were divided over its cards"
 BORROWED = "cards with too few near CPUs take whole cores of the nearest nodes that can spare them"
@@ -66,7 +67,9 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
-    repaired = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [])
+    unbound = strategy.MAX_CORES and not made.masks
+    warnings = list(limited(groups, pools, name, strategy.MAX_CORES)) if unbound else made.warnings if made.masks else []
+    repaired = Pools(made.strategy, pools, warnings=warnings, floor=floor)
     return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools, how)]
 
 
@@ -75,18 +78,21 @@ def _divisions(groups: Groups, strategy: Strategy, floor: int, auto: bool) -> It
     everybody, most = set(groups.home), _most(groups.machine, strategy)
     near = groups.divide((), strategy.USE_ADJACENT_NODES, most)
     complete = set(near) == everybody and not violations(groups, near, everybody)
+    smallest = min(map(int.bit_count, near.values())) if complete else 0
     if complete:
         yield BY_NODE, near
-    if complete and min(map(int.bit_count, near.values())) >= floor or not (auto or strategy.USE_ADJACENT_NODES):
+    if complete and smallest >= floor and not goals.remote(groups, near) or not (auto or strategy.USE_ADJACENT_NODES):
         return
-    borrowed = Borrowing(groups, strategy.USE_ADJACENT_NODES, most).division(floor)
+    borrowed = Borrowing(groups, strategy.USE_ADJACENT_NODES, most).division(max(floor, smallest))
     if borrowed and not violations(groups, borrowed, everybody):
         yield BORROWED, borrowed
 
 
 def _best(groups: Groups, divisions: Iterable[Division], floor: int) -> Division:
-    """Return the best division. The pools in force are one, where they hold the invariants and divide the same CPUs."""
-    applied = groups.machine.in_force
+    """Return the best division. The pools in force, without CPUs that are offline, are one where they hold the invariants and
+    divide the same CPUs.
+    """
+    applied = {card: cpus & groups.machine.usable for card, cpus in groups.machine.in_force.items()}
     best = min(divisions, key=lambda division: goals.score(groups, division[1], floor))
     if set(applied) != set(best[1]) or union(applied.values()) != union(best[1].values()) or violations(groups, applied, applied):
         return best
@@ -104,32 +110,35 @@ def _closer(groups: Groups, made: Pools, divisions: list[Division]) -> Pools:
 
     ``kept`` says what a more local division would cost.
     """
-    published = quality(groups, made.masks)
-    floor = published["smallest"]
-    taken, closer = made, ""
+    floor = min(map(int.bit_count, made.masks.values()))
+    score = published = goals.score(groups, made.masks, floor)
+    taken = replace(made, floor=floor)
     if divisions:
         how, masks = _best(groups, divisions, floor)
-        before, after = goals.score(groups, made.masks, floor), goals.score(groups, masks, floor)
-        if after[:3] < before[:3]:
+        score = goals.score(groups, masks, floor)
+        if score[:3] < published[:3]:
             pools = {card: masks[card] for card in groups.machine.cards if card in masks}
-            taken = Pools(made.strategy, pools, warnings=made.warnings)
             how = how.replace(BY_NODE, "the near nodes were divided")
-            local = quality(groups, pools)["local"]
-            if local > published["local"]:
-                share = f"{percent(published['local'])} of the CPUs would be local to their NPU"
-                closer = f"{share}. Instead {how}, which gives {percent(local)}"
-            else:
-                closer = f"The distances of remote CPUs would add up to {before.remote}. Instead {how}, which gives {after.remote}"
-    chosen = quality(groups, taken.masks)
-    kept = ""
+            closer = _nearer(groups, (made.masks, published.remote), (pools, score.remote), how)
+            taken = Pools(made.strategy, pools, warnings=made.warnings, closer=closer, floor=floor)
+        else:
+            score = published
     for _how, masks in divisions:
-        found = quality(groups, masks)
-        if found["local"] > chosen["local"] and found["smallest"] < chosen["smallest"]:
-            kept = (
-                f"a division with {percent(found['local'])} local CPUs would shrink the smallest pool from {published['smallest']} to "
-                f"{found['smallest']} CPUs"
+        found = goals.score(groups, masks, floor)
+        if found.shortfall and found.remote < score.remote:
+            taken.kept = (
+                f"a division with {percent(local_share(groups, masks))} local CPUs would shrink the smallest pool from {floor} to "
+                f"{floor - found.shortfall} CPUs"
             )
-    return replace(taken, closer=closer, kept=kept)
+    return taken
+
+
+def _nearer(groups: Groups, before: tuple[Mapping[Card, int], int], after: tuple[Mapping[Card, int], int], how: str) -> str:
+    """Return what is better about pools, which come with their distances of remote CPUs."""
+    was, now = (local_share(groups, pools) for pools, _remote in (before, after))
+    if now > was:
+        return f"{percent(was)} of the CPUs would be local to their NPU. Instead {how}, which gives {percent(now)}"
+    return f"The distances of remote CPUs would add up to {before[1]}. Instead {how}, which gives {after[1]}"
 
 
 def _fill_affinity(machine: Machine) -> list[Card]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import RoleSizes
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, own_cpus
@@ -81,13 +81,33 @@ def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator
     nearer = (
         "topo_affinity takes near nodes, even_split the card's own alone" if strategy == "global_slice" else "even_split takes no others"
     )
-    can_be_near = all(own_cpus(groups, card) & groups.machine.usable for card in far)
+    can_be_near = all(own_share(groups, card) >= groups.machine.least(card) for card in far)
     yield f"{strategy} gives {cards_named(far)} remote CPUs: {count} of {total} in these pools{'; ' + nearer if can_be_near else ''}."
     for why, cards in _by_reason(groups, without).items():
         nodes = sorted({card.numa for card in cards if card.numa is not None})
         place = f"NUMA {'node' if len(nodes) == 1 else 'nodes'} {', '.join(map(str, nodes))}"
         have = "has no CPU of its" if len(cards) == 1 else "have no CPU of their"
         yield f"{cards_named(cards)} ({len(cards)} of {len(pools)}) {have} own {place}: {why}."
+
+
+def limited(groups: Groups, pools: Mapping[Card, int], strategy: str, cores: int) -> Iterator[str]:
+    """Yield what the largest pool of a rule costs on a host on which the published rule binds nothing."""
+    machine = groups.machine
+    free = machine.usable & ~union(pools.values())
+    cards = [card for card, cpus in pools.items() if own_share(groups, card) > cpus.bit_count()]
+    if idle := union(local_cpus(groups, card) or 0 for card in cards) & free:
+        yield (
+            f"{strategy} gives {cards_named(cards)} at most {cores} cores each, and leaves {idle.bit_count()} CPUs near them idle. The "
+            "published rule binds nothing on this host, where workers that are not bound can use all CPUs; even_split gives each at least "
+            f"{min(own_share(groups, card) for card in cards)} CPUs."
+        )
+
+
+def own_share(groups: Groups, card: Card) -> int:
+    """Return how many CPUs even_split gives a card at least: those of its own node, divided over the cards there."""
+    machine = groups.machine
+    alike = sum(other.numa == card.numa for other in machine.cards)
+    return min(map(int.bit_count, equal_shares(machine, machine.units(own_cpus(groups, card) & machine.usable), alike)))
 
 
 def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]]:

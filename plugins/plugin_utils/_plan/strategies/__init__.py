@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 @dataclass(eq=False)
 class Pools:
     """What a strategy gives: pools as masks. ``strategy`` is the one that was used; ``closer`` says why others are taken
-    instead, and ``kept`` why others still are not.
+    instead, and ``kept`` why others still are not. ``floor`` is the smallest pool that a repair should reach.
 
     The order of a pool's CPUs decides their roles. It is ascending, except for the pools in ``printed``, which keep npu-smi's.
     """
@@ -34,6 +34,7 @@ class Pools:
     warnings: list[str] = field(default_factory=list)
     closer: str = ""
     kept: str = ""
+    floor: int = 0
 
     def cpus(self, card: Card) -> list[int]:
         return self.printed.get(card) or cpus_of(self.masks[card])

@@ -439,6 +439,18 @@ EVEN = [
     ("a reserved thread takes its core", l40s(), {"housekeeping": "192-192"}, {0: "1-24,193-216", 3: "73-95,265-287"}),
     ("one thread of each core is allowed", l40s(), {"cpus": "0-15,96-127"}, {0: "0-3", 3: "12-15", 4: "96-103"}),
     ("one thread of some cores", l40s(), {"cpus": "0-95,200-207,96-103"}, {0: "0-9,16-29,200-201", 3: "14-15,74-95,206-207"}),
+    (
+        "one thread of the first cores",
+        host([0] * 7, nodes=1, cores=24, threads=2, numbering="far", family="gpu"),
+        {"cpus": "4-47"},
+        {0: "4-6,24,28-30", 5: "19-21,43-45", 6: "22-23,26-27,46-47"},
+    ),
+    (
+        "as many CPUs as are needed from few whole cores",
+        host([0] * 3, nodes=1, cores=6, threads=2, family="gpu"),
+        {"cpus": "1-4,7,10-11", "min_cpus": 2},
+        {0: "1-3", 1: "10-11", 2: "4,7"},
+    ),
     ("no card has a node: all over all", host([None] * 3, nodes=2, cores=8, family="gpu"), {}, {0: "0-5", 1: "6-10", 2: "11-15"}),
 ]
 
@@ -487,6 +499,15 @@ def test_the_poll_threads_of_an_a5_get_what_the_pools_leave_of_node_0():
 
 def test_one_node_alone_belongs_to_the_poll_threads_of_an_a5():
     assert pools(plan(host([0], nodes=1, cores=24, family="a5"), repair=False)) == {}
+
+
+def test_an_a5_that_the_published_rule_leaves_unbound_keeps_eight_cores():
+    made = plan(host([0, 0, 1, 1], nodes=2, cores=32, family="a5"))
+    assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "32-39", "40-47"]
+    assert made["warnings"] == [
+        "cluster gives NPUs 0-3 at most 8 cores each, and leaves 32 CPUs near them idle. The published rule binds nothing on this host, "
+        "where workers that are not bound can use all CPUs; even_split gives each at least 16 CPUs."
+    ]
 
 
 # What global_slice publishes for two NPUs and five CPUs each at least: family, CPUs, pools or what it says.
@@ -763,8 +784,7 @@ REFUSED = [
     (
         {"min_cpus": 9, "strategy": "even_split"},
         "NUMA node 0 has 8 usable CPUs for NPU 0: 0-7. NPU 0 would get 8 where at least 9 are needed, 9 in all. Allow more CPUs with "
-        "npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, or lower npu_affinity_min_cpus; strategy "
-        "topo_affinity also uses the nodes without cards",
+        "npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, or lower npu_affinity_min_cpus",
     ),
     (
         {"repair": False, "cpus": "0-8", "strategy": "global_slice"},
@@ -944,6 +964,18 @@ def test_slices_of_a_host_with_two_nodes_come_near():
 
 
 BORROWED = [
+    (
+        "only from cores that are large enough",
+        host([0, 1], nodes=2, cores=[6, 1], threads=2, numbering="far", family="310p"),
+        {"cpus": "0,3-5,7-10,12-13"},
+        {0: "0,4,7-9", 1: "3,5,10,12-13"},
+    ),
+    (
+        "although near CPUs are as many as the published rule gives",
+        host([1, 0, 1, 1, 1], nodes=2, cores=[6, 1], family="a3"),
+        {"housekeeping": "6-6", "min_cpus": 1},
+        {0: "2", 1: "0-1", 4: "5"},
+    ),
     ("and keep to eight cores", host([0, 0, 1], nodes=2, cores=[4, 20], family="a5"), {}, {0: "0-3,18", 1: "19-23", 2: "4-11"}),
     ("two nodes lend to one", host([0] * 3 + [1, 2], nodes=3, cores=[9, 7, 12]), {}, {2: "15,24-27", 3: "9-13", 4: "16-23"}),
     ("by the distances", host([0, 0, 1, 2], nodes=3, cores=[6, 12, 12], nodes_per_socket=2), {}, {1: "5,14-17"}),
@@ -956,6 +988,26 @@ def test_cards_with_too_few_near_cpus_borrow_cores(topology, options, expected):
     made = plan(topology, **options)
     assert {number: pool for number, pool in pools(made).items() if number in expected} == expected
     assert defects(topology, made, **options) == []
+
+
+def test_a_node_at_the_same_distance_to_several_serves_who_has_least():
+    made = plan(host([0, 0, 0, 2], nodes=4, cores=24, nodes_per_socket=4, family="a3"))
+    assert [len(expand(entry["pool"])) for entry in made["npus"]] == [24, 24, 24, 24]
+
+
+def test_cards_whose_node_is_kept_for_the_system_take_cores_of_others():
+    topology, options = host([0, 1], nodes=2, cores=8), {"housekeeping": "8-15", "min_cpus": 4}
+    made = plan(topology, **options)
+    assert pools(made) == {0: "0-3", 1: "4-7"}
+    assert defects(topology, made, **options) == []
+    assert plan(topology, npus=[0], **options)["npus"] == made["npus"][:1]
+
+
+def test_advice_is_given_only_where_it_helps():
+    made = plan(host([0, 0, 0, 1], nodes=2, cores=[8, 24]))
+    assert made["warnings"][0] == "topo_affinity gives NPUs 1-2 remote CPUs: 16 of 16 in these pools."
+    with pytest.raises(ValueError, match="NPU 2 would get 2 where at least 5 .*; strategy topo_affinity also uses CPUs of other nodes$"):
+        plan(host([0, 0, 0, 1], nodes=2, cores=[8, 24]), strategy="even_split")
 
 
 def test_a_rule_without_neighbours_never_borrows_where_it_is_named():

@@ -295,3 +295,12 @@ def test_pools_in_force_that_are_as_good_as_new_ones_stay():
     assert pools(plan(bound, replan=True)) == pools(plan(bound, min_cpus=4)) == pools(made)
     first["pool"] = first["pool"].replace("4-7,", "5-7,")
     assert pools(plan(bound)) == pools(made), "a CPU of no pool is divided again"
+
+
+def test_a_cpu_that_goes_offline_moves_only_the_npu_that_had_it():
+    before = plan(host(NODES))
+    topology = host(NODES, applied=before)
+    topology["cpus"].update(online="0-4,6-191", offline="5")
+    after = plan(topology)
+    assert {entry["id"] for entry, old in zip(after["npus"], before["npus"], strict=True) if entry["pool"] != old["pool"]} == {4}
+    assert after["npus"][4]["pool"] == "0-4,6-23"

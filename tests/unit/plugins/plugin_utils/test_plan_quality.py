@@ -101,3 +101,24 @@ def test_a_plan_says_how_much_nearer_the_best_possible_is():
     assert (best["quality"]["local"], best["quality"]["optimal"], best["quality"]["gap"]) == (0.875, True, {})
     tables = ["\n".join(plan_table(made, NAMED)) for made in (published, best)]
     assert ["120 CPUs more remote than the best possible" in " ".join(table.split()) for table in tables] == [True, False]
+
+
+FLOORS = [
+    ("fewer than all can have", RING, ["0-2", "4-7", "8-11", "12-15"], 4, (False, {"smallest": 1})),
+    ("as many as all can have", RING, ["0-3", "4-7", "8-11", "12-15"], 6, (True, {})),
+    ("as many as the published rule gives", RING, ["0-2", "4-7", "8-11", "12-15"], 3, (True, {})),
+    ("whole cores allow no more", SMT, ["0-3,8-11", "4-7,12-15"], 9, (True, {})),
+]
+
+
+@pytest.mark.parametrize("topology, cpulists, floor, expected", [row[1:] for row in FLOORS], ids=[row[0] for row in FLOORS])
+def test_a_smallest_pool_below_the_published_one_is_a_gap(topology, cpulists, floor, expected):
+    machine = _machine.read(topology, options.Options("auto", "", "", None, "cores", 1, True, False))
+    pools = {card: mask(cpulist) for card, cpulist in zip(machine.cards, cpulists, strict=True)}
+    found = quality(Groups(machine), pools, floor=floor)
+    assert (found["optimal"], found["gap"]) == expected
+
+
+def test_a_plan_of_unlike_cores_is_known_to_be_the_best_where_nothing_is_remote_that_could_be_near():
+    made = planner.plan(host([0, 1], nodes=2, cores=[6, 1], threads=2, numbering="far", family="310p"), cpus="0,3-5,7-10,12-13")
+    assert (made["quality"]["local"], made["quality"]["optimal"]) == (0.6, True)
