@@ -101,13 +101,14 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
 # The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side; then those that keep all cores busy
-# run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not enough.
+# run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
 MORE := arm sanity browser slurm events metrics engines docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab-trixie lab
 PARTS = $(TEST) $(TEST_ALONE) $(MORE) $(MORE_ALONE)
 LIMIT_lab := 2700
+LIMIT_optimal := 180
 LIMIT_arm := 1800
 LIMIT_lab-trixie := 1800
 LIMIT_engines := 1800
@@ -168,7 +169,7 @@ more-properties: MACHINES := 20000
 properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
-optimal: setup-test ## plans of 1,200 machines beside the best that a solver finds; how far large ones are from it
+optimal: setup-test ## plans of 5,200 machines beside the best that a solver finds; how far large ones are from it
 	$(PYTEST) -rP tests/optimal
 
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them

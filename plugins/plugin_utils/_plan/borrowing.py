@@ -124,7 +124,7 @@ class Borrowing:
 
     def _share_out(self, given: list[list[int]]) -> None:
         """Give what nobody needs of a source to its owners, those whose cards have the fewest CPUs first."""
-        owners = [self._owners(source.node) for source in self.sources]
+        owners = [self._owners(number) for number in range(len(self.sources))]
         numbers = [len(cards) for cards in self.groups.alike.values()]
         for number in sorted(range(len(self.sources)), key=lambda number: len(owners[number])):
             left = self.counts[number] - sum(row[number] for row in given)
@@ -136,14 +136,16 @@ class Borrowing:
                 for taker, more in zip(owners[number], by_need(left, self.sources[number].size, takers), strict=True):
                     given[taker][number] += more
 
-    def _owners(self, node: int) -> list[int]:
-        """Return who gets what nobody needs of a node: its own cards, else those that it is nearest to."""
+    def _owners(self, number: int) -> list[int]:
+        """Return who gets what nobody needs of a source: the cards of its node, or those to which it is local, or else those near to it."""
+        node = self.sources[number].node
         if node in self.places:
             return [self.places.index(node)]
         if not self.neighbours:
             return []
         near = self.groups.near.get(node, (node,))
-        return [taker for taker, place in enumerate(self.places) if self.groups.home[self.groups.alike[place][0]] in near]
+        local = [taker for taker, distances in enumerate(self.distances) if not distances[number]]
+        return local or [taker for taker, place in enumerate(self.places) if self.groups.home[self.groups.alike[place][0]] in near]
 
 
 def units_for(machine: Machine, sizes: Sequence[int]) -> int:

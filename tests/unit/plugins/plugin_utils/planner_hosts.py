@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
 
 def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2", affinity="node", nodes_per_socket=2, caches=None, **more):
@@ -73,6 +73,17 @@ def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2",
 
 def distance(place, elsewhere, nodes_per_socket):
     return 10 if place == elsewhere else 12 if place // nodes_per_socket == elsewhere // nodes_per_socket else 20
+
+
+def switch_off(topology, offline):
+    """Take CPUs away as the kernel does: from the list of the online ones, from nodes, siblings and caches."""
+    topology["cpus"]["offline"] = compress(offline)
+    topology["cpus"]["online"] = compress(set(expand(topology["cpus"]["online"])) - offline)
+    for node in topology["numa"]:
+        node["cpus"] = compress(set(expand(node["cpus"])) - offline)
+    for key, least in (("siblings", 2), ("caches", 1)):
+        left = [set(expand(text)) - offline for text in topology["cpus"][key]]
+        topology["cpus"][key] = [compress(group) for group in left if len(group) >= least]
 
 
 def pools(plan):

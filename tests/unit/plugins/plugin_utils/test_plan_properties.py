@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as draw
 from planner_checks import cpu_set, defects, look, must_be_planned, wrong_pools, wrong_sentence
-from planner_hosts import host, pools
+from planner_hosts import host, pools, switch_off
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import STRATEGIES, plan
@@ -53,7 +53,9 @@ def topologies(choose):
     shape_cards(details, topology, everything, choose(draw.sampled_from(FAMILIES)))
     shape_nodes(details, topology)
     if choose(draw.integers(0, 2)) == 2:
-        switch_off(topology, set(details.choices(everything, k=details.randint(1, 8))))
+        offline = set(details.choices(everything, k=details.randint(1, 8)))
+        assume(offline < set(everything))
+        switch_off(topology, offline)
     if details.randint(0, 2) == 2:
         exclusive = details.choices(everything, k=details.randint(1, 6))
         topology["kubelet"] = {"policy": "static", "exclusive": {"pod/container": compress(set(exclusive))}, "warnings": []}
@@ -90,18 +92,6 @@ def shape_nodes(details, topology):
             del node["distances"]
         elif kind == "odd":
             node["distances"] = {other: value if value == 10 else details.randint(11, 40) for other, value in node["distances"].items()}
-
-
-def switch_off(topology, offline):
-    """Take CPUs away as the kernel does: from the list of the online ones, from nodes, siblings and caches."""
-    assume(cpu_set(topology["cpus"]["online"]) - offline)
-    topology["cpus"]["offline"] = compress(offline)
-    topology["cpus"]["online"] = compress(cpu_set(topology["cpus"]["online"]) - offline)
-    for node in topology["numa"]:
-        node["cpus"] = compress(cpu_set(node["cpus"]) - offline)
-    for key, least in (("siblings", 2), ("caches", 1)):
-        left = [cpu_set(text) - offline for text in topology["cpus"][key]]
-        topology["cpus"][key] = [compress(group) for group in left if len(group) >= least]
 
 
 @draw.composite
