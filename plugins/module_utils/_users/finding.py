@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.masks import cpuset
-from .._kernel.processes import START, stat_fields
+from .._kernel.processes import START, folder_of, members, stat_fields
 from .._base.device import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
@@ -96,8 +96,8 @@ def _user(
     witness, names = use
     npus = sorted({(key.kind, key.id) for key in {*keys, *(whose[name] for name in names if name in whose)}})
     named = name_of(host, group) if group.container else group.unit if group.kind in ("service", "pod") else None
-    pid = processes[0]["pid"] if processes else None
-    sets = {kind: cpuset(host, pid, kind) if pid else None for kind in ("cpus", "mems")}
+    pid = processes[0]["pid"] if processes else next(iter(members(host, folder_of(host, group.path))), None)
+    sets = {kind: cpuset(host, int(pid), kind) if pid else None for kind in ("cpus", "mems")}
     return {
         "group": group.path,
         "kind": group.kind,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._base.device import Device
+from ..._kernel.masks import cpuset
 from ..._state.files import FileState
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
@@ -88,10 +89,7 @@ class Adoption:
         self._note()
         self.record.store()
         by_way = {way: [target for target in self.adopted if target.way == way] for way in (SERVICE, CONTAINER, THREADS)}
-        wanted = dict(self.refreshed, **{target.unit: compress(target.wanted) for target in by_way[SERVICE]})
-        if wanted:
-            self.drop_ins = {unit: FileState.of(self.host, services.drop_in(unit)) for unit in wanted}
-            services.write(self.host, wanted)
+        self._write_drop_ins(by_way[SERVICE])
         for target in by_way[CONTAINER]:
             self._attempt(target, engines.update, target.user["engine"], target.user["container"], compress(target.wanted))
         for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
@@ -101,6 +99,21 @@ class Adoption:
             self._read_back(target)
         if self.leaving.changed:
             self._give_back()
+
+    def _write_drop_ins(self, found: Sequence[Target]) -> None:
+        """Write the drop-ins of services, with one reload for all, and give those that run the same CPUs at once."""
+        for unit, cpus in self.refreshed.items():
+            self.drop_ins[unit] = FileState.of(self.host, services.drop_in(unit))
+            services.put(self.host, unit, cpus)
+        for target in found:
+            self.drop_ins[target.unit] = FileState.of(self.host, services.drop_in(target.unit))
+            self._attempt(target, services.put, target.unit, compress(target.wanted))
+        if not self.drop_ins:
+            return
+        services.load(self.host, self.drop_ins)
+        units = {target.unit: target for target in found if not target.text}
+        for unit, why in services.follow(self.host, {unit: compress(target.wanted) for unit, target in units.items()}).items():
+            units[unit].text = why
 
     def _give_back(self) -> None:
         """Give what has left the plan its CPUs back. What fails stays in the record, for the next run or an unbind."""
@@ -121,14 +134,28 @@ class Adoption:
             own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.former.get(pid)}
             tasks.restore(self.host, pid, own)
         found = {cpu for pid in target.pids(self.host) for cpus in tasks.masks(self.host, pid).values() for cpu in expand(cpus)}
-        if target.text or not found <= target.wanted:
-            why = target.text or "it was given CPUs %s, and runs on %s" % (compress(target.wanted), compress(found))
-            try:
-                self._undo(target)
-            except (CommandError, OSError, ValueError) as error:
-                why += "; undoing that failed as well: %s" % error
-            target.refuse(why, FAILED)
+        granted = self._granted(target)
+        if not (target.text or found <= target.wanted and granted <= target.wanted):
+            text = "it was given CPUs %s, and runs on %s" if granted <= found else "it was given CPUs %s, and its control group grants %s"
+            target.text = text % (compress(target.wanted), compress(found if granted <= found else granted))
+        if target.text:
+            self._take_back(target)
+
+    def _granted(self, target: Target) -> set[int]:
+        """Return what the kernel grants to new threads of a target that was confined by its group; none where threads alone are."""
+        if target.way == THREADS or (target.way == SERVICE and not self.follow):
+            return set()
+        return {cpu for pid in target.pids(self.host) for cpu in cpuset(self.host, pid) or ()}
+
+    def _take_back(self, target: Target) -> None:
+        """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
+        why = target.text
+        try:
+            self._undo(target)
             self._forget(target)
+        except (CommandError, OSError, ValueError) as error:
+            why += "; undoing that failed as well: %s" % error
+        target.refuse(why, FAILED)
 
     def _note(self) -> None:
         """Note in the record what there is now."""

@@ -22,7 +22,7 @@ from ..._users.finding import by_process, user_of
 from ..._users.groups import is_of_login
 from ..._users.sentences import title_of
 from . import engines, services, tasks
-from .record import Record
+from .record import Record, identity
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
@@ -42,7 +42,7 @@ class Target:
         self.way = _way(host, user)
         self.npus = npus
         self.wanted = wanted
-        self.before = _cpus_of(user)
+        self.before = self._cpus(host)
         self.after = self.before
         self.state = INSIDE
         self.text = ""
@@ -56,11 +56,17 @@ class Target:
     def unit(self) -> str:
         return posixpath.basename(self.user["group"])
 
-    @property
-    def key(self) -> str:
-        """What tells it from every other: its group, or its process and when that was started."""
-        processes = [] if _is_whole(self.user) else self.user["processes"]
-        return "%(pid)d-%(start)d" % processes[0] if processes else self.user["group"]
+    def key(self, host: Host) -> str:
+        """Return what tells it from every other, and from itself before a restart: the group or process, and when that was started."""
+        pids = self.pids(host)
+        name = self.user["group"] if _is_whole(self.user) or not pids else "%d" % pids[0]
+        return "%s-%d" % (name, min((found[0] for found in (identity(host, pid) for pid in pids) if found), default=0))
+
+    def _cpus(self, host: Host) -> set[int]:
+        """Return the CPUs that the threads of all its processes may use, also of those that hold no NPU: they are confined together."""
+        known = {process["pid"]: process["cpus"] for process in self.user["processes"]}
+        texts = {text for pid in self.pids(host) if pid not in known for text in tasks.masks(host, pid).values()}.union(known.values())
+        return {cpu for text in texts or {self.user["cpus"]} for cpu in expand(text)}
 
     def pids(self, host: Host) -> list[int]:
         """Return its processes: all of a service or container; of a session, and of what users run, those alone that hold NPUs."""
@@ -101,12 +107,6 @@ def _way(host: Host, user: NpuUser) -> str:
     if match and not host.exists("/run/systemd/transient/" + match.group(1)):
         return SERVICE
     return CONTAINER if _is_whole(user) and user["engine"] in engines.ENGINES else THREADS
-
-
-def _cpus_of(user: NpuUser) -> set[int]:
-    """Return the CPUs that its threads may use, all together."""
-    texts = [process["cpus"] for process in user["processes"]] or [user["cpus"]]
-    return {cpu for text in texts for cpu in expand(text)}
 
 
 def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]]) -> list[Target]:

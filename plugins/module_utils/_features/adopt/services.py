@@ -9,10 +9,10 @@ unless the later one resets the key first. On cgroup v1 systemd has no CPU sets;
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Iterable, Mapping
 
 from ..._base.cpulist import compress
-from ..._host.host import Host
+from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import possible
 from ..._state import labels
@@ -52,13 +52,27 @@ def by_hand(host: Host, unit: str) -> list[str]:
 
 def write(host: Host, wanted: Mapping[str, str]) -> None:
     """Give services CPUs, ``{unit: cpulist}``, where they can follow at once also those that run. Raises ``ValueError``."""
-    key = "AllowedCPUs" if has_cpusets(host) else "CPUAffinity"
     for unit, cpus in wanted.items():
-        FileState(text(cpus, key), 0o644).put(host, drop_in(unit))
-    labels.restore(host, map(drop_in, wanted))
+        put(host, unit, cpus)
+    load(host, wanted)
+    _raise(follow(host, wanted))
+
+
+def put(host: Host, unit: str, cpus: str) -> None:
+    """Write the drop-in of a service. :func:`load` makes systemd read it."""
+    key = "AllowedCPUs" if has_cpusets(host) else "CPUAffinity"
+    FileState(text(cpus, key), 0o644).put(host, drop_in(unit))
+
+
+def load(host: Host, units: Iterable[str]) -> None:
+    """Make systemd read the drop-ins of services."""
+    labels.restore(host, map(drop_in, units))
     reload(host)
-    if follow_at_once(host):
-        _set(Systemd(host), {unit: set(numbers(cpus) or ()) for unit, cpus in wanted.items()})
+
+
+def follow(host: Host, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Give services that run the CPUs of their drop-ins where they can follow at once; return ``{unit: why}`` of those that failed."""
+    return _set(Systemd(host), {unit: set(numbers(cpus) or ()) for unit, cpus in wanted.items()}) if follow_at_once(host) else {}
 
 
 def reload(host: Host) -> None:
@@ -67,15 +81,24 @@ def reload(host: Host) -> None:
 
 
 def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
-    """Remove the drop-ins of services, ``{unit: folders made for it}``, and widen those that run: without its setting a set stays."""
+    """Remove the drop-ins of services, ``{unit: folders made for it}``, and widen those that run: without its setting a set stays.
+
+    Raises ``ValueError`` with those that could not be widened. These keep their drop-ins.
+    """
     systemd = Systemd(host)
     running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
-    _set(systemd, dict.fromkeys(running, possible(host)), reload=False)
+    failed = _set(systemd, dict.fromkeys(running, possible(host)), reload=False)
     for unit, its_folders in made.items():
-        forget(host, unit, its_folders)
+        if unit not in failed:
+            forget(host, unit, its_folders)
     reload(host)
-    others = {unit: [numbers(value) or set() for _path, value in values(host, unit).get("AllowedCPUs", ())] for unit in running}
-    _set(systemd, {unit: set().union(*sets) for unit, sets in others.items() if any(sets)})
+    others = {
+        unit: [numbers(value) or set() for _path, value in values(host, unit).get("AllowedCPUs", ())]
+        for unit in running
+        if unit not in failed
+    }
+    failed.update(_set(systemd, {unit: set().union(*sets) for unit, sets in others.items() if any(sets)}))
+    _raise(failed)
 
 
 def forget(host: Host, unit: str, made: list[str]) -> None:
@@ -86,17 +109,28 @@ def forget(host: Host, unit: str, made: list[str]) -> None:
     remove_empty(host, made)
 
 
-def _set(systemd: Systemd, sets: Mapping[str, set[int]], reload: bool = True) -> None:
-    """Set what differs from what runs. The drop-ins of that are removed: the set stays, and later ones would add to them."""
+def _set(systemd: Systemd, sets: Mapping[str, set[int]], reload: bool = True) -> dict[str, str]:
+    """Set what differs from what runs, and return ``{unit: why}`` of what failed.
+
+    The drop-ins that this makes are removed: the set stays, and later ones would add to them.
+    """
+    failed = {}
     changed = [unit for unit, cpus in sets.items() if systemd.effective(unit, "cpus") != cpus]
-    try:
-        for unit in changed:
+    for unit in changed:
+        try:
             systemd.set_live(unit, {"AllowedCPUs": sets[unit]})
-    finally:
-        for unit in changed:
+        except (CommandError, OSError, ValueError) as error:
+            failed[unit] = str(error)
+        finally:
             systemd.drop_runtime_settings(unit)
-        if changed and reload:
-            systemd.reload()
+    if changed and reload:
+        systemd.reload()
+    return failed
+
+
+def _raise(failed: Mapping[str, str]) -> None:
+    if failed:
+        raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
 
 
 def is_as_written(host: Host, unit: str, cpus: str) -> bool:

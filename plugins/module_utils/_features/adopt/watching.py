@@ -15,7 +15,7 @@ import ctypes
 import os
 import select
 import time
-from typing import Iterable, Iterator, Sequence
+from typing import Container, Iterable, Iterator, Sequence
 
 from ..._state.diffs import diffs
 from ..._host.host import CommandError, Host
@@ -29,7 +29,7 @@ from ..._base.table import count
 from ..._users.finding import users
 from . import services
 from .adopting import Adoption
-from .choosing import CONTAINER, FAILED, REFUSED, SERVICE, Target
+from .choosing import ADOPTED, CONTAINER, FAILED, REFUSED, SERVICE, Target
 
 PROGRAM = "npu_affinity adopt"
 WITHIN = 3600.0
@@ -106,23 +106,30 @@ class Schedule:
 
 
 class Tries:
-    """How often each object was given its CPUs. One that does not keep them is left alone; with a limit of 0 none is."""
+    """How often each object was given its CPUs. One that does not keep them is left alone; with a limit of 0 none is.
+
+    ``failures`` says why the last try failed, '' where it did not.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._times: dict[str, list[float]] = {}
+        self.failures: dict[str, str] = {}
 
     def are_over(self, key: str) -> bool:
         """Whether an object was given its CPUs so often within an hour that it is left alone, which it is until it ends."""
         times = self._times.get(key, [])
         return 0 < self.limit <= len(times) and times[-1] - times[-self.limit] < WITHIN
 
-    def note(self, key: str, now: float) -> None:
+    def note(self, key: str, now: float, failure: str = "") -> None:
+        """Note that an object was given its CPUs, or why that failed."""
         self._times[key] = (self._times.get(key, []) + [now])[-self.limit :]
+        self.failures[key] = failure
 
-    def keep(self, keys: set[str]) -> None:
+    def keep(self, keys: Container[str]) -> None:
         """Forget what has ended."""
         self._times = {key: times for key, times in self._times.items() if key in keys}
+        self.failures = {key: text for key, text in self.failures.items() if key in keys}
 
 
 def culprit(host: Host, target: Target) -> str:
@@ -166,27 +173,35 @@ class Watcher:
         if plan is None:
             return None
         adoption = Adoption(self.host, plan, users(self.host, plan["npus"]), {})
-        self.tries.keep({target.key for target in adoption.targets})
-        for target in adoption.adopted:
-            if self.tries.are_over(target.key):
-                text = "it was given these CPUs %d times within an hour, did not keep them, and is left alone; %s"
-                target.refuse(text % (self.tries.limit, culprit(self.host, target)))
-                self._leave(target)
+        keys = {target.key(self.host): target for target in adoption.targets}
+        self.tries.keep(keys)
+        for key, target in keys.items():
+            if target.state == ADOPTED and self.tries.are_over(key):
+                self._leave(key, target)
         return adoption
 
-    def _leave(self, target: Target) -> None:
-        if target.key not in self._left:
-            self._left.add(target.key)
+    def _leave(self, key: str, target: Target) -> None:
+        why = self.tries.failures.get(key)
+        text = "adopting it failed %d times within an hour, and it is left alone; the last time: %s"
+        if not why:
+            text, why = (
+                "it was given these CPUs %d times within an hour, did not keep them, and is left alone; %s",
+                culprit(self.host, target),
+            )
+        target.refuse(text % (self.tries.limit, why))
+        if key not in self._left:
+            self._left.add(key)
             log_change(self.host, "stop", PROGRAM, target.sentence)
 
     def _adopt(self, adoption: Adoption) -> None:
-        for target in adoption.adopted:
-            self.tries.note(target.key, time.monotonic())
+        tried = {target.key(self.host): target for target in adoption.adopted}
         try:
             adoption.run()
         except (CommandError, OSError, ValueError):
             adoption.undo()
             raise
+        for key, target in tried.items():
+            self.tries.note(key, time.monotonic(), target.text)
 
     def _report(self, adoption: Adoption) -> None:
         lines = diffs.work([target.row() for target in adoption.adopted])

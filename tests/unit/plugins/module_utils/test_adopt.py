@@ -228,6 +228,46 @@ def test_a_second_run_changes_nothing(machine):
     assert machine.read(previous.PATH) == record
 
 
+def test_a_container_that_has_opened_nothing_is_adopted_once(machine):
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+
+    def idle():
+        return user(machine, DOCKER, 1, witness="allowed", pids=[], cpus="")
+
+    assert states(adopt(machine, [idle()])) == {"llm": "adopted"}
+    assert machine.cpus(200) == "4-7"
+    again = Adoption(machine, PLAN, [idle()], {})
+    assert (again.changed, states(again), compress(again.targets[0].before)) == (False, {"llm": "inside"}, "4-7")
+
+
+def test_processes_that_hold_nothing_are_judged_with_their_service(machine):
+    machine.process(100, SERVICE, ("4-7",))
+    machine.process(110, SERVICE)
+    assert states(adopt(machine, [user(machine, SERVICE, 1, pids=[100])])) == {"outside.service": "adopted"}
+    assert machine.cpus(110) == "4-7"
+    assert not Adoption(machine, PLAN, [user(machine, SERVICE, 1, pids=[100])], {}).changed
+
+
+def test_a_group_that_grants_more_than_it_was_given_is_reported(machine, monkeypatch):
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER, (None,))
+    run = machine.run
+
+    def bind_itself(argv, *rest):
+        result = run(argv, *rest)
+        if argv[:2] == ["docker", "update"]:
+            machine.confine(DOCKER, "0-7")
+            machine.set_affinity(200, {6})
+        return result
+
+    monkeypatch.setattr(machine, "run", bind_itself)
+    found = adopt(machine, [user(machine, DOCKER, 1)])
+    assert states(found) == {"llm": "failed"}
+    assert "it was given CPUs 4-7, and its control group grants 0-7" in found.targets[0].sentence
+    assert not machine.exists(previous.PATH)
+
+
 def test_unbind_restores_what_threads_and_engines_had(machine):
     found = everything(machine)
     before = all_cpus(machine)

@@ -75,6 +75,18 @@ def test_a_bind_adopts_and_a_second_one_changes_nothing_and_unbind_restores(mach
     assert {path for path in snapshot(machine.root).items() ^ before.items() if "/proc/" not in path[0]} == set()
 
 
+def test_a_bind_succeeds_where_one_service_cannot_be_adopted(machine, found):
+    machine.engines = {ID: ""}
+    machine.process(100, SERVICE)
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, SERVICE, 1), user(machine, DOCKER, 1)]
+    refuse_sets(machine)
+    adopted, _report = bind(machine)
+    assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
+    assert len(adopted.warnings) == 1 and "Access denied" in adopted.warnings[0]
+    assert set(previous.recorded(machine)["adopt"]) == {"containers"}
+
+
 class Fails(Adopt):
     def look(self, check):
         pass
@@ -158,7 +170,48 @@ def test_what_cannot_be_adopted_is_left_alone_after_as_many_tries(machine, found
     for _time in range(LIMIT + 3):
         watcher.look()
     assert updates(machine) == LIMIT
-    assert "did not keep them, and is left alone" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "adopting it failed 4 times within an hour, and it is left alone; the last time: it was given CPUs 4-7, and runs on 0-7" in said
+
+
+def test_a_service_that_fails_leaves_nothing_of_others_undone(machine, found, watcher):
+    machine.engines = {ID: ""}
+    machine.process(100, SERVICE)
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, SERVICE, 1), user(machine, DOCKER, 1)]
+    refuse_sets(machine)
+    for _time in range(LIMIT + 3):
+        watcher.look()
+        assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
+    assert updates(machine) == 1
+
+
+def test_a_run_that_fails_as_a_whole_is_no_try(machine, found, watcher, monkeypatch):
+    machine.engines = {ID: ""}
+    machine.process(100, SERVICE)
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, SERVICE, 1), user(machine, DOCKER, 1)]
+    with monkeypatch.context() as broken:
+        broken.setattr(services, "reload", fails)
+        for _time in range(LIMIT + 3):
+            watcher.look()
+            assert machine.cpus(200) == "0-7"
+    watcher.look()
+    assert (machine.cpus(100), machine.cpus(200)) == ("4-7", "4-7")
+
+
+def fails(_host):
+    raise ValueError("no reload")
+
+
+def test_a_container_that_is_restarted_often_is_adopted_each_time(machine, found, watcher):
+    machine.engines, machine.writes_down = {ID: ""}, False
+    for start in range(LIMIT + 3):
+        machine.process(200, DOCKER, start=start)
+        machine.confine(DOCKER, "0-7")
+        found.function = lambda: [user(machine, DOCKER, 1)]
+        watcher.look()
+        assert machine.cpus(200) == "4-7", start
 
 
 def test_without_a_limit_the_watcher_never_leaves_work_alone(machine, found, watcher):
@@ -182,9 +235,8 @@ def test_a_process_that_widens_itself_is_left_alone_whatever_starts_next_to_it(m
         assert machine.cpus(300) == ("0-1" if number < LIMIT else "0-7")
 
 
-def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watcher, capsys):
-    machine.process(100, SERVICE)
-    found.function = lambda: [user(machine, SERVICE, 1)]
+def refuse_sets(machine):
+    """Make systemd refuse sets for units that run."""
     run = machine.run
 
     def refuse(argv, *rest):
@@ -195,6 +247,12 @@ def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watche
     machine.run = refuse
     machine.reapplies = False
     machine.confine(SERVICE, "0-7")
+
+
+def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watcher, capsys):
+    machine.process(100, SERVICE)
+    found.function = lambda: [user(machine, SERVICE, 1)]
+    refuse_sets(machine)
     assert watcher.look() and watcher.look()
     assert capsys.readouterr().out.count("Access denied") == 1
     assert machine.cpus(100) == "0-7" and not machine.exists(services.drop_in("outside.service"))

@@ -189,6 +189,19 @@ def test_docker_without_systemd_tells_the_devices_of_its_containers(tree):
     assert (user["witness"], user["group"], user["devices"], user["engine"]) == ("allowed", "/docker/" + ID, ["davinci0"], "docker")
 
 
+def test_a_container_that_has_opened_nothing_has_the_sets_of_its_group(tree):
+    scope = "docker-%s.scope" % ID
+    tree.write({"/run/systemd/transient/" + scope: "[Scope]\n"})
+    tree.write({"/run/systemd/transient/%s.d/50-DeviceAllow.conf" % scope: "DeviceAllow=/dev/davinci1 rwm\n"})
+    run(tree, 5, "sleep", DOCKER_SCOPE)
+    tree.write({"/sys/fs/cgroup%s/%s" % (DOCKER_SCOPE, name): text for name, text in GRANTS.items()})
+    (user,) = users(tree.host, NPUS)
+    assert (user["witness"], user["cpus"], user["mems"], user["processes"]) == ("allowed", "4-7", "1", [])
+
+
+GRANTS = {"cgroup.procs": "5\n", "cpuset.cpus.effective": "4-7", "cpuset.mems.effective": "1"}
+
+
 def test_a_device_file_is_known_by_its_number_whatever_a_container_calls_it(tmp_path):
     class Running(Host):
         live = True
