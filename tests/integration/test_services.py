@@ -55,7 +55,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
         in (hosts.tree("v1") / (drop_in % "vllm@0.service")).read_text()
     )
     assert (
-        "AllowedCPUs=\nAllowedMemoryNodes=\nSlice=npu.slice\nAllowedCPUs=1-15,17-31\nAllowedMemoryNodes=0-1\n"
+        "AllowedCPUs=\nAllowedMemoryNodes=\nCPUAffinity=\nSlice=npu.slice\nAllowedCPUs=1-15,17-31\nAllowedMemoryNodes=0-1\n"
         in (hosts.tree("v2") / (drop_in % "tp.service")).read_text()
     )
     assert "AllowedCPUs=\nAllowedCPUs=0,16\n" in (hosts.tree("v2") / (drop_in % "system.slice")).read_text()

@@ -89,9 +89,11 @@ def drop_in_text(entry: Mapping[str, Any]) -> str:
 def service_text(settings: Mapping[str, str], variables: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
     """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit.
 
-    ``comments`` are the lines above variables.
+    So is ``CPUAffinity=``, also where a cpuset confines the service: the kernel refuses an affinity outside of that, and systemd then ends
+    the start with 214/CPUAFFINITY. ``comments`` are the lines above variables.
     """
-    resets = assignments((key, "") for key in settings if key in LISTS)
+    emptied = dict.fromkeys([*settings, "CPUAffinity"]) if settings else ()
+    resets = assignments((key, "") for key in emptied if key in LISTS)
     above = {name: f"# {comment}\n" for name, comment in (comments or {}).items()}
     lines = [above.get(key, "") + assignments({"Environment": f"{key}={value}"}) for key, value in variables.items()]
     return f"[Service]\n{resets}{assignments(settings)}{''.join(lines)}"

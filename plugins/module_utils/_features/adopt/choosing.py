@@ -75,6 +75,13 @@ class Target:
             return holding
         return sorted({*tasks.members(host, self.user["group"]), *holding})
 
+    def hazards(self, host: Host) -> list[str]:
+        """Return sentences on what keeps an adopted service from starting again."""
+        is_new = self.state == ADOPTED
+        if self.way != SERVICE or not is_new and (self.state != INSIDE or services.said(host, self.unit) is None):
+            return []
+        return services.hazards(host, self.unit, compress(self.wanted), is_new)
+
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
 

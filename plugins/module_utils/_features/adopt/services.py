@@ -9,17 +9,22 @@ unless the later one resets the key first. On cgroup v1 systemd has no CPU sets;
 
 from __future__ import annotations
 
+import posixpath
+import re
 from typing import Iterable, Mapping
 
-from ..._base.cpulist import compress
+from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import possible
 from ..._state import labels
 from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
-from ..._state.systemd import RUNTIME_CONTROLS, UNIT_FOLDER, Systemd
+from ..._state.systemd import RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_files import numbers, values
 from .feature import DROP_IN
+
+
+_OWN_CPUS = re.compile(r"\b(taskset|numactl)\b[^;]*?\s(?:-\w*[cC]|--cpu-list|--physcpubind)[ =]?\s*(\d[\d,-]*)")
 
 
 def has_cpusets(host: Host) -> bool:
@@ -36,8 +41,33 @@ def drop_in(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, DROP_IN)
 
 
-def text(cpus: str, key: str) -> str:
-    return "# %s: changes are overwritten.\n[Service]\n%s=\n%s=%s\n" % (MARKER, key, key, cpus)
+def text(cpus: str, key: str, empties: bool = False) -> str:
+    """Return a drop-in; ``empties``: whether it takes an affinity away as well, which would not let the service start."""
+    other = "CPUAffinity=\n" if empties else ""
+    return "# %s: changes are overwritten.\n[Service]\n%s%s=\n%s=%s\n" % (MARKER, other, key, key, cpus)
+
+
+def unusable(host: Host, unit: str, cpus: str) -> list[tuple[str, str]]:
+    """Return ``[(path, value)]`` of the affinity that a unit's files give it and that its CPUs do not have.
+
+    The kernel refuses such a mask, and systemd then ends the start with 214/CPUAFFINITY.
+    """
+    found = [(path, value) for path, value in values(host, unit).get("CPUAffinity", ()) if path != drop_in(unit)]
+    sets = [numbers(value) for _path, value in found]
+    return found if any(own is None or not own <= set(expand(cpus)) for own in sets) else []
+
+
+def hazards(host: Host, unit: str, cpus: str, later: bool) -> list[str]:
+    """Return sentences on files that give a unit CPUs with which it cannot start on those of its drop-in.
+
+    ``later``: only on what the drop-in does not take away when it is written.
+    """
+    said = [row for row in unusable(host, unit, cpus) if not later or posixpath.basename(row[0]) > DROP_IN and row[0].endswith(".conf")]
+    found = ["%s says CPUAffinity=%s" % row for row in said]
+    for path, line in values(host, unit).get("ExecStart", ()):
+        own = [match.groups() for match in _OWN_CPUS.finditer(line)]
+        found += ["%s starts it by %s on CPUs %s" % (path, *row) for row in own if not (numbers(row[1]) or set()) <= set(expand(cpus))]
+    return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in found] if has_cpusets(host) else []
 
 
 def folders(host: Host, unit: str) -> list[str]:
@@ -61,7 +91,8 @@ def write(host: Host, wanted: Mapping[str, str]) -> None:
 def put(host: Host, unit: str, cpus: str) -> None:
     """Write the drop-in of a service. :func:`load` makes systemd read it."""
     key = "AllowedCPUs" if has_cpusets(host) else "CPUAffinity"
-    FileState(text(cpus, key), 0o644).put(host, drop_in(unit))
+    empties = key == "AllowedCPUs" and ("CPUAffinity" in settings(host.read(drop_in(unit))) or bool(unusable(host, unit, cpus)))
+    FileState(text(cpus, key, empties), 0o644).put(host, drop_in(unit))
 
 
 def load(host: Host, units: Iterable[str]) -> None:

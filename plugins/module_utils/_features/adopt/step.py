@@ -59,7 +59,9 @@ class Adopt(LiveStep):
     def _warn(self) -> None:
         targets = self.adoption.targets if self.adoption else []
         left = self.adoption.leaving.sentences() if self.adoption else []
-        self.warnings = list(dict.fromkeys([*(target.sentence for target in targets if target.state in (REFUSED, FAILED)), *left]))
+        refused = [target.sentence for target in targets if target.state in (REFUSED, FAILED)]
+        starts = [text for target in targets for text in target.hazards(self.host)]
+        self.warnings = list(dict.fromkeys([*refused, *starts, *left]))
 
     def result(self) -> dict[str, Any]:
         """Return ``{changed, users}``; a user is what :meth:`Target.row` returns."""

@@ -268,6 +268,33 @@ def test_a_group_that_grants_more_than_it_was_given_is_reported(machine, monkeyp
     assert not machine.exists(previous.PATH)
 
 
+UNIT = "/etc/systemd/system/outside.service"
+SITE = UNIT + ".d/90-site.conf"
+OWN_CPUS = [
+    ({UNIT: "CPUAffinity=0-1"}, "CPUAffinity=\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
+    ({UNIT: "CPUAffinity=numa"}, "CPUAffinity=\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
+    ({UNIT: "CPUAffinity=4-5"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
+    ({SITE: "CPUAffinity=0-1"}, "CPUAffinity=\nAllowedCPUs=\nAllowedCPUs=4-7", SITE + " says CPUAffinity=0-1"),
+    ({UNIT: "ExecStart=/bin/taskset -c 0-1 vllm"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", "by taskset on CPUs 0-1"),
+    ({UNIT: "ExecStart=numactl -m 1 --physcpubind=2 vllm"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", "by numactl on CPUs 2"),
+    ({UNIT: "ExecStart=taskset --cpu-list 4-5 vllm -c 0"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
+]
+
+
+@pytest.mark.parametrize("files, text, warning", OWN_CPUS)
+def test_an_affinity_that_the_pool_lacks_does_not_stop_the_next_start(machine, monkeypatch, files, text, warning):
+    machine.process(100, SERVICE)
+    for path, line in files.items():
+        machine.put(path, "[Service]\n%s\n" % line)
+    for _run in range(2):
+        adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLAN, lambda host: [user(host, SERVICE, 1)])
+        assert machine.read(services.drop_in("outside.service")).endswith(text)
+        assert len(adopting.warnings) == bool(warning) and warning in "".join(adopting.warnings)
+        assert services.said(machine, "outside.service") == "4-7"
+    assert not adopting.changed
+    assert not unbind(machine).failed and not machine.exists(services.drop_in("outside.service"))
+
+
 def test_unbind_restores_what_threads_and_engines_had(machine):
     found = everything(machine)
     before = all_cpus(machine)
