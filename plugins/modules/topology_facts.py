@@ -487,6 +487,7 @@ ansible_facts:
               V(containerd), V(crio) and an empty text.
             - C(witness) is V(open) for open device files, V(tool) where C(npu-smi) alone lists a process, and V(allowed) for a container
               that was given a device and has not opened it.
+            - C(unassigned), if present, lists devices that belong to no NPU of the result.
             - C(cpus) and C(mems) are those that the cgroup grants. A process has those that its threads may use, all together.
           type: list
           elements: dict

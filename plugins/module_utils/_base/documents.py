@@ -94,16 +94,7 @@ if TYPE_CHECKING:
         kind: str
         id: int
 
-    class NpuUser(TypedDict):
-        """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
-
-        ``kind`` is one of service, container, pod, session and other; ``unit`` the service or scope; ``engine`` one of docker,
-        podman, containerd, crio and ''; ``container`` the full id of 64 digits. Sentences say ``name``: of a container that in its
-        engine's files, else its short id; of a service or pod the unit; else the command. ``cpus`` and ``mems`` are those that its cgroup
-        grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
-        it has no ``processes``), npu-smi (``tool``) is the only one to list it, or it had one open when it was adopted (``recorded``).
-        """
-
+    class _NpuUser(TypedDict):
         group: str
         kind: str
         unit: str | None
@@ -116,6 +107,19 @@ if TYPE_CHECKING:
         cpus: str
         mems: str
         witness: str
+
+    class NpuUser(_NpuUser, total=False):
+        """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
+
+        ``kind`` is one of service, container, pod, session and other; ``unit`` the service or scope; ``engine`` one of docker,
+        podman, containerd, crio and ''; ``container`` the full id of 64 digits. Sentences say ``name``: of a container that in its
+        engine's files, else its short id; of a service or pod the unit; else the command. ``cpus`` and ``mems`` are those that its cgroup
+        grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
+        it has no ``processes``), npu-smi (``tool``) is the only one to list it, or it had one open when it was adopted (``recorded``).
+        ``unassigned``, where there are any, are its devices of other NPUs than those that were asked for.
+        """
+
+        unassigned: List[str]
 
     class OutsideUser(TypedDict):
         """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``; ``next`` puts it there.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from .._host.host import Host
+from .._state.plan_file import with_lost
 from .._state.systemd import Systemd
 from .._kernel.machine import slice_path
 from .._features.vnpu.layout import Layout, complete
@@ -130,10 +131,10 @@ def _check_users(findings: Findings, host: Host, plan: Plan, topology: Mapping[s
 
     Workers that bind themselves have a pool each, whatever service they are of.
     """
-    there = topology["users"] if "users" in topology else users(host, plan["npus"])
+    there = topology["users"] if "users" in topology else users(host, with_lost(plan))
     alone = not host_binds and architecture(host) == ARM and all(Device.of(npu).kind == "npu" for npu in plan["npus"])
     if alone:
-        there = [part for user in there for part in (by_process(host, plan["npus"], user) if user["processes"] else [user])]
+        there = [part for user in there for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
     found = placed(there, plan)
     drifted = {finding.unit for finding in findings.drift if finding.unit}
     findings.outside = [user for user in found.outside if user["unit"] not in drifted]

@@ -36,8 +36,8 @@ def users(
 ) -> list[NpuUser]:
     """Return who uses accelerators, by cgroup.
 
-    ``npus`` are those of a topology or plan; without them a user has devices and no NPUs. ``listed`` are the processes of npu-smi's table,
-    with their NPUs. What could not be read is added to ``problems``.
+    ``npus`` are those of a topology or plan; without them a user has devices and no NPUs, and none of the devices is ``unassigned``.
+    ``listed`` are the processes of npu-smi's table, with their NPUs. What could not be read is added to ``problems``.
     """
     files = numbers(host)
     if host.live and not files and not listed:
@@ -72,12 +72,14 @@ def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) 
 
 def by_process(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser) -> Iterator[NpuUser]:
     """Yield each process of a user as a user of its own, with the NPUs that it has open; where these are not known, with all of them."""
-    whose = owners(host, npus) if len(user["npus"]) > 1 else {}
+    whose = owners(host, npus) if len(user["npus"]) > 1 or user.get("unassigned") else {}
     for process in user["processes"]:
         keys = sorted({(whose[name].kind, whose[name].id) for name in process["devices"] if name in whose})
         held: list[UsedNpu] = [{"kind": kind, "id": number} for kind, number in keys]
         part = user.copy()
-        part.update({"devices": process["devices"], "npus": held or user["npus"], "processes": [process]})
+        part.update({"devices": process["devices"], "npus": held if whose and process["devices"] else user["npus"], "processes": [process]})
+        if "unassigned" in user:
+            part["unassigned"] = [name for name in user["unassigned"] if name in process["devices"]]
         yield part
 
 
@@ -97,8 +99,9 @@ def _user(
     npus = sorted({(key.kind, key.id) for key in {*keys, *(whose[name] for name in names if name in whose)}})
     named = name_of(host, group) if group.container else group.unit if group.kind in ("service", "pod") else None
     pid = processes[0]["pid"] if processes else next(iter(members(host, folder_of(host, group.path))), None)
+    unassigned = [name for name in names if whose and name not in whose]
     sets = {kind: cpuset(host, int(pid), kind) if pid else None for kind in ("cpus", "mems")}
-    return {
+    user: NpuUser = {
         "group": group.path,
         "kind": group.kind,
         "unit": group.unit,
@@ -112,6 +115,9 @@ def _user(
         "mems": compress(sets["mems"] or ()),
         "witness": witness,
     }
+    if unassigned:
+        user["unassigned"] = sorted(unassigned, key=_numbered)
+    return user
 
 
 def _numbered(name: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple
 
 from .._base.cpulist import compress, expand
 from .._base.device import Device
+from .._state.plan_file import with_lost
 from .groups import is_of_login
 from .sentences import listed, title_of
 
@@ -38,14 +39,15 @@ class Placed(NamedTuple):
 def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
     """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both.
 
-    Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan.
+    Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
-    pools = {Device.of(npu)[:2]: npu["pool"] for npu in plan["npus"]}
+    planned = {Device.of(npu)[:2] for npu in plan["npus"]}
+    pools = {Device.of(npu)[:2]: npu["pool"] for npu in with_lost(plan)}
     found = Placed(0, [], [])
     for user in users:
         keys = [(npu["kind"], npu["id"]) for npu in user["npus"]]
         cpus = {cpu for process in user["processes"] for cpu in expand(process["cpus"])}
-        if not keys or not cpus or not all(key in pools for key in keys):
+        if planned.isdisjoint(keys) or not cpus or user.get("unassigned") or not pools.keys() >= set(keys):
             continue
         pool = {cpu for key in keys for cpu in expand(pools[key])}
         if cpus <= pool:

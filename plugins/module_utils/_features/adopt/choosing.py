@@ -17,6 +17,7 @@ from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._base.device import Device
+from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
 from ..._users.finding import by_process, user_of
 from ..._users.groups import is_of_login
@@ -121,16 +122,18 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
 
     ``expected`` has the CPUs that units get in the same transaction: what runs in them follows.
     """
-    entries = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
+    planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
+    entries = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
     record = Record(host)
     found: list[Target] = []
     users = list(users)
     users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
     for user in (part for whole in users for part in _parts(host, plan, whole)):
-        npus = [entries[key] for key in sorted((npu["kind"], npu["id"]) for npu in user["npus"]) if key in entries]
-        if not npus:
+        keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
+        if planned.isdisjoint(keys):
             continue
+        npus = [entries[key] for key in keys if key in entries]
         pools = {cpu for npu in npus for cpu in expand(npu["pool"])}
         target = Target(host, user, npus, pools & online if online else pools)
         found.append(target)
@@ -167,7 +170,7 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUs
     if _is_whole(user) or not user["processes"]:
         yield user
         return
-    yield from by_process(host, plan["npus"], user)
+    yield from by_process(host, with_lost(plan), user)
 
 
 def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, set[int]]) -> None:
@@ -175,6 +178,10 @@ def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, se
     user = target.user
     if user["kind"] == "pod":
         target.refuse("the kubelet places pods; use its static CPU manager policy (docs/kubelet.md)")
+    elif user.get("unassigned"):
+        devices = " and ".join("/dev/" + name for name in user["unassigned"])
+        verb = "may also open" if user["witness"] == "allowed" else "also holds"
+        target.refuse("it %s %s, whose NPU is not in the plan" % (verb, devices))
     elif user["witness"] == "allowed" and len(target.npus) > 1:
         target.refuse("it may open several NPUs and has opened none; which ones it uses is not known yet")
     elif not target.pids(host):

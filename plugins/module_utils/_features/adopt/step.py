@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping
 from ..._base.cpulist import expand
 from ..._state.diffs import diffs
 from ..._host.host import Host
+from ..._state.plan_file import with_lost
 from ..._state.step import LiveStep
 from ..._users.finding import users
 from .adopting import Adoption
@@ -42,7 +43,7 @@ class Adopt(LiveStep):
         return self.adoption is not None and self.adoption.changed
 
     def look(self, check: bool) -> None:
-        self.adoption = Adoption(self.host, self.plan, users(self.host, self.plan["npus"]), self.expected)
+        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected)
         self._warn()
 
     def run(self) -> None:

@@ -22,7 +22,7 @@ from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES
 from ..._base.outside import say
 from ..._state.plan_file import PATH as PLAN
-from ..._state.plan_file import read
+from ..._state.plan_file import read, with_lost
 from ..._state.lock import changing
 from ..._state.log import log_change
 from ..._base.table import count
@@ -172,7 +172,7 @@ class Watcher:
         plan = read(self.host, self.plan)
         if plan is None:
             return None
-        adoption = Adoption(self.host, plan, users(self.host, plan["npus"]), {})
+        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan)), {})
         keys = {target.key(self.host): target for target in adoption.targets}
         self.tries.keep(keys)
         for key, target in keys.items():

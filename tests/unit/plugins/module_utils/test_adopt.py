@@ -21,6 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Res
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
@@ -743,6 +744,23 @@ def test_work_of_a_lost_card_keeps_its_reserved_pool(machine, monkeypatch):
     lost = {"npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]}
     adopting, _predicted, changed = bind_again(machine, monkeypatch, lost, without_npu_1)
     assert not changed and all_cpus(machine) == adopted and not adopting.changed
+
+
+def test_work_that_also_holds_an_npu_outside_the_plan_is_left_alone(machine):
+    machine.process(100, SERVICE)
+    part = {"npus": PLAN["npus"][1:]}
+    found = adopt(machine, [user(machine, SERVICE, 1, devices=["davinci0", "davinci1"], unassigned=["davinci0"])], part)
+    assert (states(found), machine.cpus(100)) == ({"outside.service": "refused"}, "0-7")
+    assert found.targets[0].sentence.endswith("it also holds /dev/davinci0, whose NPU is not in the plan")
+
+
+def test_work_that_also_holds_a_lost_npu_has_its_reserved_pool(machine):
+    machine.process(100, SERVICE)
+    lost = {"npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]}
+    assert states(adopt(machine, [user(machine, SERVICE, 0, 1)], lost)) == {"outside.service": "adopted"}
+    assert machine.cpus(100) == "0-1,4-7"
+    renumbered = {"npus": PLAN["npus"][:1], "lost": [{**PLAN["npus"][1], "id": 0}]}
+    assert [npu["pool"] for npu in with_lost(renumbered)] == ["0-1"]
 
 
 def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkeypatch):

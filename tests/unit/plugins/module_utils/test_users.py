@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
-from ansible_collections.npu.affinity.plugins.module_utils._users.finding import users
+from ansible_collections.npu.affinity.plugins.module_utils._users.finding import by_process, users
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import lines, placed, sentence
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import holders
@@ -113,6 +113,17 @@ def test_a_user_has_its_processes_with_their_start_devices_and_the_cpus_of_all_t
         "mems": "0-1",
         "witness": "open",
     }
+
+
+def test_devices_of_npus_that_were_not_asked_for_are_unassigned(tree):
+    run(tree, 1, "a", "/system.slice/a.service", "/dev/davinci0", "/dev/davinci1")
+    run(tree, 2, "b", USER, "/dev/davinci0")
+    run(tree, 3, "c", USER, "/dev/davinci1")
+    whole, session = users(tree.host, NPUS[1:])
+    assert (whole["npus"], whole["unassigned"]) == ([{"kind": "npu", "id": 5}], ["davinci0"])
+    parts = list(by_process(tree.host, NPUS[1:], session))
+    assert [(part["npus"], part["unassigned"]) for part in parts] == [([], ["davinci0"]), ([{"kind": "npu", "id": 5}], [])]
+    assert not any("unassigned" in user for user in [*users(tree.host, NPUS), *users(tree.host)])
 
 
 def test_management_devices_and_names_that_only_begin_alike_are_no_use(tree):
@@ -235,7 +246,8 @@ def test_many_holders_are_counted(tree):
 
 
 PLAN = {"npus": [{"kind": "npu", "id": 0, "pool": "0-3"}, {"kind": "npu", "id": 1, "pool": "4-7"}, {"kind": "gpu", "id": 0, "pool": "8-9"}]}
-N0, N1, G0, N9 = ({"kind": kind, "id": number} for kind, number in (("npu", 0), ("npu", 1), ("gpu", 0), ("npu", 9)))
+PLAN["lost"] = [{"kind": "npu", "id": 5, "pool": "10-11"}]
+N0, N1, G0, N5, N9 = ({"kind": kind, "id": number} for kind, number in (("npu", 0), ("npu", 1), ("gpu", 0), ("npu", 5), ("npu", 9)))
 
 
 def user(npus, *cpus, **other):
@@ -252,6 +264,9 @@ PLACES = {
     "a GPU is no NPU of that number": (user([G0], "0-3"), OUTSIDE),
     "everywhere": (user([N0], "0-63"), OUTSIDE),
     "an NPU that has no CPUs by the plan": (user([N0, N9], "0-63"), UNJUDGED),
+    "an NPU besides that was not asked for": (user([N0], "0-63", unassigned=["davinci9"]), UNJUDGED),
+    "a lost NPU besides": (user([N0, N5], "0-3,10"), INSIDE),
+    "a lost NPU alone": (user([N5], "0-63"), UNJUDGED),
     "no NPU is known": (user([], "0-63"), UNJUDGED),
     "its processes ended": (user([N0], ""), UNJUDGED),
     "only allowed": (user([N0], witness="allowed"), UNJUDGED),
