@@ -218,10 +218,15 @@ def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) ->
 
 def _method(host: Host) -> str:
     """Return what binds the workloads of a host, as words of a summary; '' where role slices is off, or there is nothing to bind."""
-    slices = ((host.get("npu_affinity_state") or {}).get("live") or {}).get("slices") or {}
-    if slices.get("method") == "services" and not slices["services"]:
-        return "nothing, because it needs cgroup v2 or a named service"
-    return WAYS.get(slices.get("method") or "", "") if (host.get("npu_affinity_plan") or {}).get("npus") else ""
+    live = (host.get("npu_affinity_state") or {}).get("live") or {}
+    slices = live.get("slices") or {}
+    if not (host.get("npu_affinity_plan") or {}).get("npus"):
+        return ""
+    if slices.get("method") != "services":
+        return WAYS.get(slices.get("method") or "", "")
+    ways = [WAYS["services"]] if slices["services"] else []
+    ways += ["adoption of running work"] if live.get("adopt") else []
+    return " and ".join(ways) or "nothing, because it needs cgroup v2, a named service or npu_affinity_adopt"
 
 
 def _restart(host: Host) -> list[str]:

@@ -16,11 +16,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands impo
 
 NPU = {"id": 0, "busy": False}
 METHODS = [
-    # the method of a host's desired state, its named services, and how it is counted
-    ("slices", [], "slices"),
-    ("services", [{"name": "a.service"}], "CPUAffinity of named services"),
-    ("services", [], "nothing, because it needs cgroup v2 or a named service"),
-    ("none", [], "the kubelet"),
+    # the method of a host's desired state, its named services, whether running work is adopted, and how it is counted
+    ("slices", [], False, "slices"),
+    ("services", [{"name": "a.service"}], False, "CPUAffinity of named services"),
+    ("services", [{"name": "a.service"}], True, "CPUAffinity of named services and adoption of running work"),
+    ("services", [], True, "adoption of running work"),
+    ("services", [], False, "nothing, because it needs cgroup v2, a named service or npu_affinity_adopt"),
+    ("none", [], False, "the kubelet"),
 ]
 PLAN = {
     "strategy": "topo_affinity",
@@ -42,20 +44,21 @@ AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_senten
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
 
 
-def by_method(method, services):
-    state = {"live": {"slices": {"method": method, "services": services}}}
+def by_method(method, services, adopts=False):
+    live = {"slices": {"method": method, "services": services}}
+    state = {"live": {**live, "adopt": {"mode": "now"}} if adopts else live}
     return {**PLANNED, RESULT: {"changed": True}, "npu_affinity_state": state}
 
 
 @pytest.mark.parametrize("playbook", ["plan", "bind"])
 def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
-    hosts = {f"{method}{len(services)}": by_method(method, services) for method, services, _text in METHODS}
+    hosts = {f"{method}{len(services)}{adopts}": by_method(method, services, adopts) for method, services, adopts, _text in METHODS}
     hosts |= {"more": by_method("slices", []), "off": {**PLANNED, RESULT: {"changed": True}, "npu_affinity_state": {"live": {}}}}
     hosts["bare"] = {**by_method("none", []), "npu_affinity_plan": {**PLAN, "npus": []}}
     hosts["refused"] = {**by_method("slices", []), "__npu_affinity_refused": ["No."]}
     found = summary.summary(hosts, playbook)
     assert [found["hosts"][name]["method"] for name in ("more", "off", "bare", "refused")] == ["slices", "", "", ""]
-    expected = ", ".join(f"{2 if text == 'slices' else 1} by {text}" for _method, _services, text in METHODS)
+    expected = ", ".join(f"{2 if text == 'slices' else 1} by {text}" for *_host, text in METHODS)
     assert [line for line in summary_text.lines(found) if line.startswith("workloads bound")] == [f"workloads bound: {expected}"]
     assert not any(line.startswith("workloads bound") for line in summary_text.lines(summary.summary({"off": hosts["off"]}, playbook)))
     assert not any(host["method"] for host in summary.summary(hosts, "verify")["hosts"].values())
