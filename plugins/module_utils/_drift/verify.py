@@ -25,17 +25,13 @@ from .nic import check_nics
 from .plan import check_new_npus, check_npus, check_plan
 from .soft_split import check_soft_split
 from .threads import check_threads
-from .._kernel.machine import architecture
-from .._users.finding import by_process, users
-from .._users.pools import in_other_pools, placed
+from .._users.finding import users
 from .tuning import check_tuning
 from .units import available, check_cpusets, check_failures, check_services, check_units
+from .users import check_users
 
 if TYPE_CHECKING:
     from .._base.documents import FileEntry, Plan
-
-ARM = "aarch64"
-"""Where workers bind themselves, by the kernel's name."""
 
 
 class Wanted(NamedTuple):
@@ -122,25 +118,9 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     if wanted.soft_split:
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
-    _check_users(findings, host, plan, wanted.topology or {}, host_binds)
+    found = wanted.topology["users"] if wanted.topology and "users" in wanted.topology else users(host, with_lost(plan))
+    check_users(findings, host, plan, found, host_binds, [*(entry["unit"] for entry in expected), *(entry["name"] for entry in services)])
     return bound, findings
-
-
-def _check_users(findings: Findings, host: Host, plan: Plan, topology: Mapping[str, Any], host_binds: bool) -> None:
-    """Note what uses NPUs and runs outside their pools, except for units that are drift by themselves. ``users`` of the topology tell.
-
-    Workers that bind themselves have a pool each, whatever service they are of.
-    """
-    there = topology["users"] if "users" in topology else users(host, with_lost(plan))
-    alone = not host_binds and architecture(host) == ARM and all(Device.of(npu).kind == "npu" for npu in plan["npus"])
-    if alone:
-        there = [part for user in there for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
-    found = placed(there, plan)
-    drifted = {finding.unit for finding in findings.drift if finding.unit}
-    findings.outside = [user for user in found.outside if user["unit"] not in drifted]
-    if alone:
-        findings.remarks += in_other_pools(findings.outside, plan)
-    findings.remarks += found.remarks()
 
 
 def _devices_of_units(plan: Plan, binding: Mapping[str, Any]) -> dict[str, Device]:

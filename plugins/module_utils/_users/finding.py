@@ -19,7 +19,7 @@ from .._kernel.processes import START, folder_of, members, stat_fields
 from .._base.device import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
-from .groups import Group, classified, in_group, path_of
+from .groups import Group, classified, in_group, is_of_login, path_of
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, UsedNpu, UserProcess
@@ -70,6 +70,23 @@ def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) 
     return _user(host, group, (RECORDED, set()), [_process(host, pid, set()) for pid in pids], {}, npus)
 
 
+def is_whole(user: NpuUser) -> bool:
+    """Whether a group is one piece of work: a service of the system, or a container. A user's manager has everything of that user."""
+    return bool(user["container"] or user["kind"] == "service") and not is_of_login(user["group"])
+
+
+def pids_of(host: Host, user: NpuUser) -> list[int]:
+    """Return its processes: all of a service or container; of a session, and of what users run, those alone that hold NPUs."""
+    holding = [process["pid"] for process in user["processes"]]
+    return sorted({*members_of(host, user["group"]), *holding}) if is_whole(user) else holding
+
+
+def members_of(host: Host, group: str) -> list[int]:
+    """Return the processes of a cgroup, by its path as systemd has it, and of those below it."""
+    folder = folder_of(host, group.rstrip("/"))
+    return sorted({int(pid) for pid in members(host, folder) if pid.isdigit()}) if folder else []
+
+
 def by_process(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser) -> Iterator[NpuUser]:
     """Yield each process of a user as a user of its own, with the NPUs that it has open; where these are not known, with all of them."""
     whose = owners(host, npus) if len(user["npus"]) > 1 or user.get("unassigned") else {}
@@ -98,9 +115,9 @@ def _user(
     witness, names = use
     npus = sorted({(key.kind, key.id) for key in {*keys, *(whose[name] for name in names if name in whose)}})
     named = name_of(host, group) if group.container else group.unit if group.kind in ("service", "pod") else None
-    pid = processes[0]["pid"] if processes else next(iter(members(host, folder_of(host, group.path))), None)
+    pid = processes[0]["pid"] if processes else next(iter(members_of(host, group.path)), None)
     unassigned = [name for name in names if whose and name not in whose]
-    sets = {kind: cpuset(host, int(pid), kind) if pid else None for kind in ("cpus", "mems")}
+    sets = {kind: cpuset(host, pid, kind) if pid else None for kind in ("cpus", "mems")}
     user: NpuUser = {
         "group": group.path,
         "kind": group.kind,

@@ -41,15 +41,12 @@ def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
 
     Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
-    planned = {Device.of(npu)[:2] for npu in plan["npus"]}
-    pools = {Device.of(npu)[:2]: npu["pool"] for npu in with_lost(plan)}
     found = Placed(0, [], [])
     for user in users:
-        keys = [(npu["kind"], npu["id"]) for npu in user["npus"]]
         cpus = {cpu for process in user["processes"] for cpu in expand(process["cpus"])}
-        if planned.isdisjoint(keys) or not cpus or user.get("unassigned") or not pools.keys() >= set(keys):
+        pool = pool_of(user, plan)
+        if not cpus or pool is None:
             continue
-        pool = {cpu for key in keys for cpu in expand(pools[key])}
         if cpus <= pool:
             found = found._replace(inside=found.inside + 1)
         elif user["kind"] == "pod":
@@ -57,6 +54,16 @@ def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
         else:
             found.outside.append(_outside(user, compress(cpus), compress(pool)))
     return found
+
+
+def pool_of(user: NpuUser, plan: Mapping[str, Any]) -> set[int] | None:
+    """Return the CPUs of all NPUs of a user, or None if not all have CPUs in the plan, or all are lost."""
+    planned = {Device.of(npu)[:2] for npu in plan["npus"]}
+    pools = {Device.of(npu)[:2]: npu["pool"] for npu in with_lost(plan)}
+    keys = {(npu["kind"], npu["id"]) for npu in user["npus"]}
+    if planned.isdisjoint(keys) or user.get("unassigned") or not pools.keys() >= keys:
+        return None
+    return {cpu for key in keys for cpu in expand(pools[key])}
 
 
 def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from ..._kernel.machine import CGROUPS
 from ..._base.device import Device
 from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
-from ..._users.finding import by_process, user_of
+from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of
 from ..._users.groups import is_of_login
 from ..._users.sentences import title_of
 from . import engines, services, tasks
@@ -60,7 +60,7 @@ class Target:
     def key(self, host: Host) -> str:
         """Return what tells it from every other, and from itself before a restart: the group or process, and when that was started."""
         pids = self.pids(host)
-        name = self.user["group"] if _is_whole(self.user) or not pids else "%d" % pids[0]
+        name = self.user["group"] if is_whole(self.user) or not pids else "%d" % pids[0]
         return "%s-%d" % (name, min((found[0] for found in (identity(host, pid) for pid in pids) if found), default=0))
 
     def _cpus(self, host: Host) -> set[int]:
@@ -70,11 +70,7 @@ class Target:
         return {cpu for text in texts or {self.user["cpus"]} for cpu in expand(text)}
 
     def pids(self, host: Host) -> list[int]:
-        """Return its processes: all of a service or container; of a session, and of what users run, those alone that hold NPUs."""
-        holding = [process["pid"] for process in self.user["processes"]]
-        if not _is_whole(self.user):
-            return holding
-        return sorted({*tasks.members(host, self.user["group"]), *holding})
+        return pids_of(host, self.user)
 
     def hazards(self, host: Host) -> list[str]:
         """Return sentences on what keeps an adopted service from starting again."""
@@ -104,17 +100,12 @@ class Target:
         return "%s runs on CPUs %s, outside its pool %s: %s" % (self.title, compress(self.before), compress(self.wanted), self.text)
 
 
-def _is_whole(user: NpuUser) -> bool:
-    """Whether a group is one piece of work: a service of the system, or a container. A user's manager has everything of that user."""
-    return bool(user["container"] or user["kind"] == "service") and not is_of_login(user["group"])
-
-
 def _way(host: Host, user: NpuUser) -> str:
     """Return by what work is confined. The unit of ``systemd-run`` ends with its program, and leaves no drop-in behind."""
-    match = _SYSTEM_UNIT.match(user["group"]) if _is_whole(user) else None
+    match = _SYSTEM_UNIT.match(user["group"]) if is_whole(user) else None
     if match and not host.exists("/run/systemd/transient/" + match.group(1)):
         return SERVICE
-    return CONTAINER if _is_whole(user) and user["engine"] in engines.ENGINES else THREADS
+    return CONTAINER if is_whole(user) and user["engine"] in engines.ENGINES else THREADS
 
 
 def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]]) -> list[Target]:
@@ -149,7 +140,7 @@ def _idle(host: Host, record: Record, found: Container[str]) -> Iterator[NpuUser
     """Yield the adopted services that run and have no NPU open at the moment: they follow the plan, because they will open one again."""
     missing = sorted(unit for unit in record.services if unit not in found) if host.live else []
     for unit, shown in Systemd(host).show(["ControlGroup"], missing).items():
-        pids = tasks.members(host, shown["ControlGroup"]) if shown.get("ControlGroup") else []
+        pids = members_of(host, shown["ControlGroup"]) if shown.get("ControlGroup") else []
         if pids:
             yield user_of(host, shown["ControlGroup"], pids, [Device(kind, number, "") for kind, number in record.services[unit]["npus"]])
 
@@ -167,7 +158,7 @@ def _is_outdated(host: Host, target: Target, record: Record) -> bool:
 
 def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUser]:
     """Yield each process of a session as a user of its own, because each is confined by itself; other users as they are."""
-    if _is_whole(user) or not user["processes"]:
+    if is_whole(user) or not user["processes"]:
         yield user
         return
     yield from by_process(host, with_lost(plan), user)

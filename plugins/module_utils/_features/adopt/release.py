@@ -16,6 +16,7 @@ from ..._host.host import CommandError
 from ..._kernel.masks import cpuset, possible
 from ..._state import release
 from ..._state.systemd import Systemd
+from ..._users.finding import members_of
 from . import engines, services, tasks
 from .feature import SECTION
 from .record import Record, identity
@@ -91,7 +92,7 @@ class Release(release.Release):
         if not self.host.live or services.has_cpusets(self.host) or unit not in self.services:
             return
         group = Systemd(self.host).show(["ControlGroup"], [unit]).get(unit, {}).get("ControlGroup")
-        for pid in tasks.members(self.host, group) if group else ():
+        for pid in members_of(self.host, group) if group else ():
             known = str(pid) in record.processes and record.lives(str(pid))
             same = {name: text for name, text in tasks.masks(self.host, pid).items() if set(expand(text)) == set(expand(cpus))}
             if same and not known:
@@ -110,7 +111,7 @@ class Release(release.Release):
 
     def _is_confined(self, entry: Mapping[str, Any]) -> bool:
         """Whether a container has the CPUs that it was given although its engine says otherwise: Podman 4 does not write updates down."""
-        pids = tasks.members(self.host, entry["group"]) if entry.get("group") else []
+        pids = members_of(self.host, entry["group"]) if entry.get("group") else []
         return any(cpuset(self.host, pid) == set(expand(entry["cpus"])) for pid in pids)
 
     def _look_at_process(self, pid: int, entry: Mapping[str, Any]) -> None:

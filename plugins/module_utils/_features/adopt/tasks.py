@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The threads of running processes: which processes a cgroup has, what their threads may use, and giving them other CPUs.
+"""The threads of running processes: what they may use, and giving them other CPUs.
 
 One pass over the threads of a process is not enough, because those that start meanwhile have the CPUs of the thread that starts them. So
 passes are repeated until one of them finds nothing to set.
@@ -14,18 +14,11 @@ from typing import Dict, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import GONE, Host
-from ..._kernel import processes
 from ..._kernel.interrupts import Thread
 
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""
 _PASSES = 10
-
-
-def members(host: Host, group: str) -> list[int]:
-    """Return the processes of a cgroup, by its path as systemd has it, and of those below it."""
-    folder = processes.folder_of(host, group.rstrip("/"))
-    return sorted({int(pid) for pid in processes.members(host, folder) if pid.isdigit()}) if folder else []
 
 
 def masks(host: Host, pid: int) -> Masks:

@@ -21,6 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences impo
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
@@ -592,6 +593,31 @@ def test_what_concerns_npus_alone_is_said_where_a_process_has_some(live, visible
     assert len(found) == said
     workers = LIVE_WANTED._replace(binding={**BINDING, "bound_by": "workers"})
     assert not [remark for remark in compared(live, workers)[1].remarks if "enable_cpu_binding" in remark]
+
+
+CONTAINER_ID = "0123456789abcdef" * 4
+DOCKER = "/system.slice/docker-%s.scope" % CONTAINER_ID
+
+
+def container(cpus):
+    process = {"pid": 300, "start": 1, "command": "worker", "devices": ["davinci0"], "cpus": "0-1"}
+    fixed = {"group": DOCKER, "kind": "container", "unit": DOCKER[14:], "engine": "docker", "container": CONTAINER_ID, "name": "llm"}
+    npus = [{"kind": "npu", "id": 0}]
+    return {**fixed, "devices": ["davinci0"], "npus": npus, "processes": [process], "cpus": cpus, "mems": "0", "witness": "open"}
+
+
+@pytest.mark.parametrize("cpus, adopted, said", [("0-1", False, 1), ("0-7", False, 0), ("0-7", True, 1)])
+def test_a_program_in_adopted_work_that_binds_itself_is_named(live, cpus, adopted, said):
+    live.put("/proc/sys/kernel/arch", "aarch64")
+    live.add_process(300, DOCKER, "0-1")
+    live.add_process(301, DOCKER, "0-1")
+    live.put("/proc/301/cmdline", "/usr/bin/vllm\0serve\0m")  # holds no NPU: its workers do
+    if adopted:
+        entry = {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": ""}
+        previous.replace(live, "adopt", {"containers": {CONTAINER_ID: entry}})
+    remarks = compared(live, LIVE_WANTED._replace(topology={"users": [container(cpus)]}))[1].remarks
+    found = [remark for remark in remarks if remark.startswith("process 301 (worker) of container llm started without enable_cpu_binding")]
+    assert len(found) == said and all("divides CPUs 0-1 of container llm" in remark for remark in found)
 
 
 def test_a_running_host_is_asked_little_and_told_nothing(live):
