@@ -16,6 +16,8 @@ from .._kernel.interrupts import interrupt_names, requested
 from .._base.device import Device
 
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)\Z")
+_ELSEWHERE = re.compile(r"/(?:davinci|nvidia)\d+(?: \(deleted\))?\Z").search
+"""A device file outside /dev, as a container that has the host's /dev in another place sees it."""
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
 
@@ -59,7 +61,8 @@ def numbers(host: Host) -> dict[int, str]:
 def opened(host: Host, pid: int, files: Mapping[int, str]) -> dict[str, str]:
     """Return the device files that a process has open: ``{number of the open file: name of the device file on the host}``.
 
-    ``files`` is a result of :func:`numbers`. Most files of most processes are none, and are known by the text of their link.
+    ``files`` is a result of :func:`numbers`. Most files of most processes are none, and are known by the text of their link: a device file
+    has another path than ``/dev/...`` only where its name is still that of the driver.
     """
     found = {}
     folder = "/proc/%d/fd" % pid
@@ -68,7 +71,7 @@ def opened(host: Host, pid: int, files: Mapping[int, str]) -> dict[str, str]:
         path = "%s/%s" % (place, name)
         try:
             target = os.readlink(path)
-            if not target.startswith("/dev/") or target == "/dev/null":
+            if target == "/dev/null" or not (target.startswith("/dev/") or _ELSEWHERE(target)):
                 continue
             device = files.get(os.stat(path).st_rdev) if host.live else _name_of(target)
         except OSError:

@@ -224,9 +224,14 @@ def test_a_device_file_is_known_by_its_number_whatever_a_container_calls_it(tmp_
             return sorted(os.listdir(self.path(folder)))
 
     (tmp_path / "fd").mkdir()
-    for name, target in {"3": "/dev/full", "4": "/dev/npu-affinity-not-there", "5": "/etc/passwd", "6": "/dev/zero"}.items():
+    (tmp_path / "hostdev").mkdir()
+    (tmp_path / "hostdev/davinci7").symlink_to("/dev/full")
+    (tmp_path / "hostdev/davinci8").write_text("no device")
+    opened = {"3": "/dev/full", "4": "/dev/npu-affinity-not-there", "5": "/etc/passwd", "6": "/dev/zero"}
+    opened.update({"7": "../hostdev/davinci7", "8": "../hostdev/davinci8"})
+    for name, target in opened.items():
         (tmp_path / "fd" / name).symlink_to(target)
-    assert devices.opened(Running(), 1, {os.stat("/dev/full").st_rdev: "davinci3"}) == {"3": "davinci3"}
+    assert devices.opened(Running(), 1, {os.stat("/dev/full").st_rdev: "davinci3"}) == {"3": "davinci3", "7": "davinci3"}
 
 
 def test_holders_of_a_device_are_said_with_their_processes(tree):
