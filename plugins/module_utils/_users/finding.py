@@ -20,6 +20,7 @@ from .._base.device import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
 from .groups import Group, classified, in_group, is_of_login, path_of
+from .monitors import is_monitor
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, UsedNpu, UserProcess
@@ -33,8 +34,9 @@ def users(
     npus: Iterable[Mapping[str, Any]] = (),
     listed: Mapping[int, Iterable[Device]] | None = None,
     problems: list[str] | None = None,
+    monitors: bool = False,
 ) -> list[NpuUser]:
-    """Return who uses accelerators, by cgroup.
+    """Return who uses accelerators, by cgroup; programs that only watch them (:mod:`.monitors`) where these are asked for.
 
     ``npus`` are those of a topology or plan; without them a user has devices and no NPUs, and none of the devices is ``unassigned``.
     ``listed`` are the processes of npu-smi's table, with their NPUs. What could not be read is added to ``problems``.
@@ -47,12 +49,12 @@ def users(
     found = {pid: (OPEN, names) for pid in _pids(host) for names in [set(opened(host, pid, files).values())] if names}
     found.update({pid: (TOOL, set()) for pid in listed or () if pid not in found and host.exists("/proc/%d" % pid)})
     groups: dict[Group, list[int]] = {}
-    for pid in sorted(found):
+    for pid in sorted(pid for pid in found if monitors or not is_monitor(host, pid)):
         path = path_of(host.read("/proc/%d/cgroup" % pid))
         group = classified(path) if path else None
         if group:
             groups.setdefault(group, []).append(pid)
-    given = {group: names for group, names in allowed(host, files) if names and group not in groups}
+    given = {group: names for group, names in allowed(host, files) if names and group not in groups and not _watches(host, group)}
     whose = owners(host, npus) if groups or given else {}
     result: list[NpuUser] = []
     for group, pids in groups.items():
@@ -62,6 +64,12 @@ def users(
         result.append(_user(host, group, (witness, {name for pid in pids for name in found[pid][1]}), processes, whose, keys))
     result += [_user(host, group, (ALLOWED, names), [], whose) for group, names in given.items()]
     return sorted(result, key=lambda user: (user["group"], user["name"]))
+
+
+def _watches(host: Host, group: Group) -> bool:
+    """Whether all that a group has are programs that watch accelerators."""
+    pids = members_of(host, group.path)
+    return bool(pids) and all(is_monitor(host, pid) for pid in pids)
 
 
 def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) -> NpuUser:

@@ -222,7 +222,7 @@ def _judge(host: Host, tool: ShareTool, cards: Cards, report: Report, card: int,
     if refused and refused.kind == "busy":
         report.busy.append(card)
         pids = tool.processes(card)
-        found = holders(users(host, listed=dict.fromkeys(pids, ())), cards.nodes[card], pids)
+        found = holders(users(host, listed=dict.fromkeys(pids, ()), monitors=True), cards.nodes[card], pids)
         by = ": " + found if found else " (exporters and device plugins count)"
         report.failed[card] = "%s, because a container holds the card%s; stop it and run again" % (where, by)
     elif refused:

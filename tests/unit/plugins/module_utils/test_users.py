@@ -115,6 +115,26 @@ def test_a_user_has_its_processes_with_their_start_devices_and_the_cpus_of_all_t
     }
 
 
+@pytest.mark.parametrize("comm", ["nvidia-persiste", "nv-hostengine", "dcgm-exporter", "npu-exporter", "npu-smi"])
+def test_programs_that_only_watch_accelerators_do_no_work(tree, comm):
+    run(tree, 1, comm, "/system.slice/monitor.service", "/dev/davinci0", "/dev/davinci1")
+    run(tree, 2, comm, USER, "/dev/davinci0", "/dev/davinci1")
+    run(tree, 3, "python3", USER, "/dev/davinci1")
+    (user,) = users(tree.host, NPUS, {1: [Device.of(NPUS[0])]})
+    assert (user["devices"], [process["pid"] for process in user["processes"]]) == (["davinci1"], [3])
+    assert [len(user["processes"]) for user in users(tree.host, monitors=True)] == [1, 2]
+
+
+def test_a_container_of_a_program_that_watches_accelerators_does_no_work(tree):
+    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "7\n"})
+    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": [{"PathOnHost": "/dev/davinci0"}]})})
+    run(tree, 7, "npu-exporter", "/docker/" + ID)
+    assert users(tree.host, NPUS) == []
+    run(tree, 8, "python3", "/docker/" + ID)
+    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "7\n8\n"})
+    assert [user["witness"] for user in users(tree.host, NPUS)] == ["allowed"]
+
+
 def test_devices_of_npus_that_were_not_asked_for_are_unassigned(tree):
     run(tree, 1, "a", "/system.slice/a.service", "/dev/davinci0", "/dev/davinci1")
     run(tree, 2, "b", USER, "/dev/davinci0")
