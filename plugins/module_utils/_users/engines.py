@@ -11,6 +11,7 @@ from typing import Any, Iterator, Mapping
 
 from .._host.host import Host
 from .._kernel.machine import CGROUPS
+from .._base.cpulist import expand
 from .._base.outside import json_of
 from .._kernel.machine import slice_path
 from .groups import Group, classified
@@ -21,6 +22,12 @@ SCOPES = "/run/systemd/transient"
 _NAME = re.compile(r"/?([A-Za-z0-9][\w.-]*)\Z")
 _ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d{1,9}):(\d{1,9})|((?:davinci|nvidia)\d+))\b", re.MULTILINE)
 _SLICE = re.compile(r"^Slice=([\w.:\\-]+\.slice)$", re.MULTILINE)
+_RUNC = (None, "", "runc", "io.containerd.runc.v2")
+_MOST = 64
+"""No host has more NPUs."""
+_VISIBLE = re.compile(r"ASCEND_VISIBLE_DEVICES=(.+)\Z")
+_CHIP = re.compile(r"\bAscend\w*-(?=\d)")
+"""Before a physical id in the long form: ``Ascend910-4``."""
 _ID = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -60,11 +67,26 @@ def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[s
 
 
 def _given(host: Host, group: Group) -> set[str]:
+    """Return the devices that docker was told to give a container."""
     if group.engine != "docker":
         return set()
-    devices = _document(host, "%s/%s/hostconfig.json" % (DOCKER, group.container)).get("Devices")
+    settings = _document(host, "%s/%s/hostconfig.json" % (DOCKER, group.container))
+    devices = settings.get("Devices")
     paths = [str(row.get("PathOnHost")) for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
-    return {path[5:] for path in paths if re.match(r"/dev/(davinci|nvidia)\d+\Z", path)}
+    found = {path[5:] for path in paths if re.match(r"/dev/(davinci|nvidia)\d+\Z", path)}
+    return found if settings.get("Runtime") in _RUNC else found | _asked_for(host, group)
+
+
+def _asked_for(host: Host, group: Group) -> set[str]:
+    """Return the devices that a container's environment asks Ascend Docker Runtime for, by physical ids; no other runtime reads that."""
+    config = _document(host, "%s/%s/config.v2.json" % (DOCKER, group.container)).get("Config")
+    words = config.get("Env") if isinstance(config, dict) else None
+    found = [match.group(1) for match in map(_VISIBLE.match, map(str, words if isinstance(words, list) else ())) if match]
+    try:
+        numbers = expand(_CHIP.sub("", found[-1])) if found else []
+    except ValueError:
+        return set()
+    return {"davinci%d" % number for number in numbers} if len(numbers) <= _MOST else set()
 
 
 def _document(host: Host, path: str, kind: type = dict) -> Any:

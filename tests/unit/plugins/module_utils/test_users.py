@@ -220,6 +220,29 @@ def test_docker_without_systemd_tells_the_devices_of_its_containers(tree):
     assert (user["witness"], user["group"], user["devices"], user["engine"]) == ("allowed", "/docker/" + ID, ["davinci0"], "docker")
 
 
+ASKED_FOR = [
+    ("ascend", ["TOKEN=x", "ASCEND_VISIBLE_DEVICES=0"], ["davinci0"]),
+    ("ascend", ["ASCEND_VISIBLE_DEVICES=0-1,1"], ["davinci0", "davinci1"]),
+    ("ascend", ["ASCEND_VISIBLE_DEVICES=Ascend910-1,Ascend910-0"], ["davinci0", "davinci1"]),
+    ("ascend", ["ASCEND_VISIBLE_DEVICES=void"], None),
+    ("ascend", ["ASCEND_VISIBLE_DEVICES=0-65535"], None),
+    ("ascend", ["ASCEND_VISIBLE_DEVICES=all", 3], None),
+    ("ascend", "ASCEND_VISIBLE_DEVICES=0", None),
+    ("runc", ["ASCEND_VISIBLE_DEVICES=0"], None),
+    ("io.containerd.runc.v2", ["ASCEND_VISIBLE_DEVICES=0"], None),
+    (None, ["ASCEND_VISIBLE_DEVICES=0"], None),
+]
+
+
+@pytest.mark.parametrize("runtime, environment, names", ASKED_FOR)
+def test_a_container_of_ascend_docker_runtime_may_open_what_its_environment_names(tree, runtime, environment, names):
+    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: ""})
+    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": None, "Runtime": runtime})})
+    tree.write({DOCKER_FILE: json.dumps({"Name": "/llm", "Config": {"Env": environment}})})
+    found = [(user["witness"], user["name"], user["devices"]) for user in users(tree.host, NPUS)]
+    assert found == ([("allowed", "llm", names)] if names else [])
+
+
 def test_a_container_that_has_opened_nothing_has_the_sets_of_its_group(tree):
     scope = "docker-%s.scope" % ID
     tree.write({"/run/systemd/transient/" + scope: "[Scope]\n"})
