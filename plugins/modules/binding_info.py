@@ -200,6 +200,10 @@ outside:
     next:
       description: What puts it there.
       type: str
+    memory_mib:
+      description: The memory of a service or container by NUMA node.
+      returned: when the kernel reports it
+      type: dict
   sample:
     - title: vllm.service (pid 21418, NPU 1)
       name: vllm.service

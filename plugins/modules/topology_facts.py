@@ -487,7 +487,8 @@ ansible_facts:
               V(containerd), V(crio) and an empty text.
             - C(witness) is V(open) for open device files, V(tool) where C(npu-smi) alone lists a process, and V(allowed) for a container
               that was given a device and has not opened it.
-            - C(unassigned), if present, lists devices that belong to no NPU of the result.
+            - C(unassigned), if present, lists devices that belong to no NPU of the result. C(memory_mib), if present, is the memory of a
+              service or container by NUMA node.
             - C(cpus) and C(mems) are those that the cgroup grants. A process has those that its threads may use, all together.
           type: list
           elements: dict
@@ -552,7 +553,7 @@ ansible_facts:
           description:
             - The memory of slices of NPUs and of O(units). C(units) has the memory nodes that each may use (C(mems)) and where its memory
               lies (C(mib), by node). C(room_mib) is what each node can still hold.
-          returned: on cgroup v2, when one of them holds memory
+          returned: when one of them, or of C(users), holds memory
           type: dict
           sample: {room_mib: {"6": 41210, "7": 98304}, units: {npu-0.slice: {mems: 6-7, mib: {"6": 80120}}}}
 """

@@ -116,17 +116,14 @@ if TYPE_CHECKING:
         engine's files, else its short id; of a service or pod the unit; else the command. ``cpus`` and ``mems`` are those that its cgroup
         grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
         it has no ``processes``), npu-smi (``tool``) is the only one to list it, or it had one open when it was adopted (``recorded``).
-        ``unassigned``, where there are any, are its devices of other NPUs than those that were asked for.
+        ``unassigned``, where there are any, are its devices of other NPUs than those that were asked for; ``memory_mib`` is its memory by
+        NUMA node, of a service or container where the kernel tells.
         """
 
         unassigned: List[str]
+        memory_mib: Dict[str, int]
 
-    class OutsideUser(TypedDict):
-        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``; ``next`` puts it there.
-
-        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`.
-        """
-
+    class _OutsideUser(TypedDict):
         title: str
         name: str
         kind: str
@@ -136,6 +133,14 @@ if TYPE_CHECKING:
         cpus: str
         pool: str
         next: str
+
+    class OutsideUser(_OutsideUser, total=False):
+        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``; ``next`` puts it there.
+
+        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`.
+        """
+
+        memory_mib: Dict[str, int]
 
     class _Topology(TypedDict):
         schema: int

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """On which NUMA nodes the memory of a control group lies, and how much more the nodes can hold.
 
-Sources: Linux ``Documentation/admin-guide/cgroup-v2.rst`` (``memory.numa_stat``, since 5.10) and ``drivers/base/node.c`` (``meminfo``).
+Sources: Linux ``Documentation/admin-guide/cgroup-v2.rst`` (``memory.numa_stat``, since 5.10) and ``cgroup-v1/memory.rst`` (the same in
+pages), and ``drivers/base/node.c`` (``meminfo``).
 
 A cpuset that is too small kills: with ``cpuset.mems`` of a group cut to a node that cannot hold its pages, the kernel ends a process of the
 group while it moves them (6.12) or at the next allocation (6.1), with ``oom-kill:constraint=CONSTRAINT_CPUSET``, however much memory other
@@ -12,6 +13,7 @@ nodes have.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from typing import Any, Container, Iterable, Iterator, Mapping
@@ -22,6 +24,7 @@ from .machine import CGROUPS
 
 _GIB = 1024.0**3
 _HELD = re.compile(r"^(?:anon|file) (.*)$", re.MULTILINE)
+_HELD_PAGES = re.compile(r"^hierarchical_(?:anon|file)=\d+ (.*)$", re.MULTILINE)
 _OF_NODE = re.compile(r"\bN(\d+)=(\d+)")
 _FREE = re.compile(r"\b(?:MemFree|Inactive\(file\)):\s+(\d+) kB")
 
@@ -35,10 +38,17 @@ def used_by_node(host: Host, folder: str) -> dict[int, int] | None:
     if text is None:
         return None
     found: dict[int, int] = {}
-    for line in _HELD.findall(text):
-        for node, amount in _OF_NODE.findall(line):
-            found[int(node)] = found.get(int(node), 0) + int(amount)
+    for lines, size in ((_HELD.findall(text), 1), (_HELD_PAGES.findall(text), os.sysconf("SC_PAGE_SIZE"))):
+        for node, amount in (pair for line in lines for pair in _OF_NODE.findall(line)):
+            found[int(node)] = found.get(int(node), 0) + int(amount) * size
     return found
+
+
+def mib_of_group(host: Host, path: str) -> dict[str, int]:
+    """Return ``{node: MiB}`` of a control group by its path as systemd has it; nodes are texts, as in JSON, and empty ones are left out."""
+    tops = [CGROUPS + "/memory", CGROUPS] if host.exists(CGROUPS + "/memory") else [CGROUPS]
+    used = next((found for found in (used_by_node(host, top + path) for top in tops) if found), {})
+    return {str(node): amount >> 20 for node, amount in sorted(used.items()) if amount >> 20}
 
 
 def room_of_nodes(host: Host) -> dict[int, int]:
@@ -63,18 +73,18 @@ def gib(amount: float) -> str:
     return "%.1f GiB" % (amount / _GIB)
 
 
-def memory_of_units(host: Host, units: Container[str]) -> dict[str, Any]:
+def memory(host: Host, units: Container[str], has_users: bool = False) -> dict[str, Any]:
     """Return ``{room_mib: {node: MiB}, units: {unit: {mems, mib: {node: MiB}}}}`` of slices of NPUs and of named services.
 
     Only those that hold memory are there; none on cgroup v1. ``mems`` are the memory nodes that a unit may use now, and nodes are texts, as
-    in JSON.
+    in JSON. Empty without any, and where no others that ``has_users`` tells of hold memory.
     """
     found = {}
     for name, folder in _groups(host, units):
-        mib = {str(node): amount >> 20 for node, amount in sorted((used_by_node(host, folder) or {}).items()) if amount >> 20}
+        mib = mib_of_group(host, folder[len(CGROUPS) :])
         if mib:
             found[name] = {"mems": host.read(folder + "/cpuset.mems.effective") or "", "mib": mib}
-    if not found:
+    if not found and not has_users:
         return {}
     return {"room_mib": {str(node): amount >> 20 for node, amount in sorted(room_of_nodes(host).items())}, "units": found}
 

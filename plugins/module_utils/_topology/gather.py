@@ -17,7 +17,7 @@ from .._kernel import pci
 from .._kernel.allocators import allocator
 from .._kernel.isolation import isolation
 from .._kernel.machine import machine
-from .._kernel.memory import memory_of_units
+from .._kernel.memory import memory
 from .._kernel.neighbours import neighbours
 from .._kernel.nics import nics
 from .._features.kubelet.facts import kubelet
@@ -65,7 +65,7 @@ def gather(
     ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there: the result then
     has ``missing_units``, ``unit_environment`` and ``allocator``. With ``others`` it has the interrupts of other devices, which takes up to
     0.1 s.
-    ``memory`` is there where slices of NPUs or these services hold memory.
+    ``memory`` is there where slices of NPUs, these services, or users of NPUs hold memory.
     """
     problems: list[str] = []
     devices = pci.accelerators(host)
@@ -104,9 +104,9 @@ def gather(
         facts["allocator"] = allocator(host)
     if others:
         facts["others"] = neighbours(host)
-    memory = memory_of_units(host, set(units))
-    if memory:
-        facts["memory"] = memory
+    held = memory(host, set(units), any("memory_mib" in user for user in facts["users"]))
+    if held:
+        facts["memory"] = held
     return facts
 
 

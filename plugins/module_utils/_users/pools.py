@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple
 
 from .._base.cpulist import compress, expand
 from .._base.device import Device
+from .._kernel.memory import gib
 from .._state.plan_file import with_lost
 from .groups import is_of_login
 from .sentences import listed, title_of
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .._base.documents import NpuUser, OutsideUser
 
 _SHOWN = 8
+_MIB = 1 << 20
 _PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
 
 _OTHER_POOL = (
@@ -91,13 +93,18 @@ def sentence(outside: Iterable[OutsideUser]) -> str:
 def lines(found: Placed) -> list[str]:
     """Return a line for each user outside its pool, where it runs and where it would, and one that counts those inside."""
     inside = "%d more inside the pools of their NPUs" % found.inside
-    outside = ["%s: runs on CPUs %s, pool %s" % (user["title"], user["cpus"], user["pool"]) for user in found.outside]
+    outside = ["%s: runs on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _memory(user)) for user in found.outside]
     more = ["%d more outside the pools of their NPUs" % (len(outside) - _SHOWN)] if len(outside) > _SHOWN else []
     return [*outside[:_SHOWN], *more, *found.remarks(), *([inside] if found.inside and outside else [])]
 
 
+def _memory(user: OutsideUser) -> str:
+    held = ["%s on node %s" % (gib(amount * _MIB), node) for node, amount in user.get("memory_mib", {}).items()]
+    return ", memory %s" % " and ".join(held) if held else ""
+
+
 def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
-    return {
+    found: OutsideUser = {
         "title": called(user),
         "name": user["name"],
         "kind": user["kind"],
@@ -108,6 +115,9 @@ def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
         "pool": pool,
         "next": _next(user, pool),
     }
+    if "memory_mib" in user:
+        found["memory_mib"] = user["memory_mib"]
+    return found
 
 
 def called(user: NpuUser) -> str:

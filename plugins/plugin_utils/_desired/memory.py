@@ -8,13 +8,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._users.groups import in_group
+from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 _MIB = 1 << 20
+
+
+def remarks_on_users(topology: Topology, plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for all work outside the slices that would not fit into the memory nodes of its NPUs, once it starts there.
+
+    Adoption leaves its memory where it is.
+    """
+    room = (topology.get("memory") or {}).get("room_mib") or {}
+    units = [entry["unit"] for entry in document.get("expected") or ()]
+    entries = {Device.of(npu)[:2]: npu for npu in plan["npus"]}
+    for user in topology.get("users") or ():
+        held = [entries.get((npu["kind"], npu["id"])) for npu in user["npus"]]
+        nodes = {node for npu in held if npu for node in expand(memory_nodes(npu))}
+        moved = sum(mib for node, mib in user.get("memory_mib", {}).items() if int(node) not in nodes)
+        left = sum(room.get(str(node), 0) for node in nodes)
+        if nodes and None not in held and moved > left and not any(in_group(user["group"], unit) for unit in units):
+            yield (
+                f"{title_of(user)} has {gib(moved * _MIB)} on other memory nodes than {compress(nodes)} of its NPUs, which have room for "
+                f"{gib(left * _MIB)}: started again in their slice it would not fit, and the kernel would kill its processes. Adopt it, "
+                "which moves no memory (npu_affinity_adopt), or allow it more nodes with npu_affinity_memory (wide, or none)."
+            )
 
 
 def remarks(topology: Topology, document: Mapping[str, Any]) -> Iterator[str]:

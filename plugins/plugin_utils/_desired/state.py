@@ -193,6 +193,7 @@ def _said(
     found += _missing(topology, plan) if own["missing_services"] == "warn" else []
     found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
     found += memory.remarks(topology, document)
+    found += memory.remarks_on_users(topology, plan, document)
     found += neighbours.remarks(topology, plan) if shown else []
     found += isolation.remarks(topology, plan)
     found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []

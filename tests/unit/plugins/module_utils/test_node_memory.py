@@ -5,17 +5,25 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import memory_of_units, outside, room_of_nodes, used_by_node
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import memory, mib_of_group, outside, room_of_nodes, used_by_node
 
 GROUP = "/sys/fs/cgroup/npu.slice/npu-0.slice"
 MIB = 1 << 20
+PAGE = os.sysconf("SC_PAGE_SIZE")
 STAT = "anon N0=%d N1=%d\nfile N0=%d N1=%d\nkernel_stack N0=16384 N1=0\nshmem N0=%d N1=%d\nfile_mapped N0=4096 N1=0\n"
 USED = [
     ("anonymous and file memory, shared memory once", STAT % (5 * MIB, 0, MIB, 7 * MIB, MIB, 7 * MIB), {0: 6 * MIB, 1: 7 * MIB}),
     ("a kernel with another format", "total=5 N0=5\n", {}),
     ("an empty group", "", {}),
+    (
+        "cgroup v1, in pages, with the groups below",
+        "total=9 N0=9\nfile=9 N0=9\nhierarchical_file=%d N0=%d N1=0\nhierarchical_anon=3 N0=1 N1=2\n" % (5, 5),
+        {0: 6 * PAGE, 1: 2 * PAGE},
+    ),
     ("a kernel before 5.10", None, None),
 ]
 
@@ -41,7 +49,7 @@ def test_what_lies_elsewhere_is_counted():
 
 
 def test_slices_of_npus_and_named_services_are_looked_at(tree):
-    assert memory_of_units(tree.host, {"a.service"}) == {}
+    assert memory(tree.host, {"a.service"}) == {}
     stat = STAT % (5 * MIB, 0, 0, 7 * MIB, 0, 0)
     groups = [
         "/npu.slice",
@@ -52,6 +60,20 @@ def test_slices_of_npus_and_named_services_are_looked_at(tree):
     ]
     tree.write({"/sys/fs/cgroup%s/memory.numa_stat" % group: stat for group in groups})
     tree.write({"/sys/fs/cgroup/npu.slice/npu-1.slice/memory.numa_stat": "anon N0=4096 N1=0\n", GROUP + "/cpuset.mems.effective": "0-1"})
-    found = memory_of_units(tree.host, {"a.service", "b.service"})
+    found = memory(tree.host, {"a.service", "b.service"})
     assert sorted(found["units"]) == ["a.service", "b.service", "npu-0.slice", "npu.slice"]
     assert found["units"]["npu-0.slice"] == {"mems": "0-1", "mib": {"0": 5, "1": 7}}
+
+
+def test_the_memory_of_a_group_is_found_on_cgroup_v2_and_v1(tree):
+    tree.write({"/sys/fs/cgroup/a.slice/memory.numa_stat": STAT % (5 * MIB, 0, 0, 7 * MIB, 0, 0)})
+    assert mib_of_group(tree.host, "/a.slice") == {"0": 5, "1": 7}
+    assert mib_of_group(tree.host, "/b.slice") == {}
+    tree.write({"/sys/fs/cgroup/memory/docker/x/memory.numa_stat": "hierarchical_anon=0 N1=%d\n" % (3 * MIB // PAGE)})
+    assert mib_of_group(tree.host, "/docker/x") == {"1": 3}
+
+
+def test_room_is_known_where_users_hold_memory(tree):
+    tree.write({"/sys/devices/system/node/node1/meminfo": "Node 1 MemFree: 2048 kB\n"})
+    assert memory(tree.host, ()) == {}
+    assert memory(tree.host, (), has_users=True) == {"room_mib": {"1": 2}, "units": {}}

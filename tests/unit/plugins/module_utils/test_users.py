@@ -135,6 +135,14 @@ def test_a_container_of_a_program_that_watches_accelerators_does_no_work(tree):
     assert [user["witness"] for user in users(tree.host, NPUS)] == ["allowed"]
 
 
+def test_a_service_has_its_memory_by_node_and_a_session_has_not(tree):
+    stat = "anon N0=3145728 N1=0\nfile N0=1048576 N1=5242880\n"
+    tree.write({"/sys/fs/cgroup%s/memory.numa_stat" % group: stat for group in ("/system.slice/a.service", USER)})
+    run(tree, 1, "a", "/system.slice/a.service", "/dev/davinci0")
+    run(tree, 2, "b", USER, "/dev/davinci0")
+    assert [user.get("memory_mib") for user in users(tree.host, NPUS)] == [{"0": 4, "1": 5}, None]
+
+
 def test_devices_of_npus_that_were_not_asked_for_are_unassigned(tree):
     run(tree, 1, "a", "/system.slice/a.service", "/dev/davinci0", "/dev/davinci1")
     run(tree, 2, "b", USER, "/dev/davinci0")
@@ -341,6 +349,8 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
         "container serve (pid 10, NPU 0, GPU 0): runs on CPUs 0-31, pool 0-3,8-9",
         "1 more inside the pools of their NPUs",
     ]
+    used = placed([user([N0], "9", memory_mib={"0": 3072, "12": 512})], PLAN)
+    assert lines(used) == ["v.service (pid 10, NPU 0): runs on CPUs 9, pool 0-3, memory 3.0 GiB on node 0 and 0.5 GiB on node 12"]
     assert sentence([]) == "" and lines(placed([], PLAN)) == []
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import remarks, remarks_on_users
 
 GIB = 1024
 FITS = ": a bind moves this memory with npu_affinity_move_memory: true, and is refused otherwise while it runs."
@@ -43,3 +43,26 @@ def test_units_that_lose_memory_nodes_are_named(unit, nodes, held, room, expecte
     document = {"expected": [{"unit": unit, "cpus": "0", "mems": then}]} if unit.endswith(".slice") else service
     assert list(remarks(topology, document)) == ([expected.replace("npu-0.slice", unit)] if expected else [])
     assert list(remarks({}, document)) == []
+
+
+PLAN = {"npus": [{"kind": "npu", "id": 0, "mems": "1", "memory_nodes": "0-1"}, {"kind": "npu", "id": 1, "mems": "2", "memory_nodes": "2"}]}
+USERS = [
+    # the NPUs of a user, its group, its memory by node and the room by node in GiB, and whether it would fit
+    ([1], "/system.slice/a.service", {"0": 3, "2": 9}, {"0": 99, "2": 2}, False),
+    ([1], "/system.slice/a.service", {"0": 3, "2": 9}, {"2": 3}, True),
+    ([0, 1], "/system.slice/a.service", {"0": 3, "2": 9}, {}, True),
+    ([0, 1], "/system.slice/a.service", {"3": 3}, {"0": 1, "1": 1, "2": 0}, False),
+    ([1, 9], "/system.slice/a.service", {"0": 3}, {}, True),
+    ([1], "/npu.slice/npu-1.slice/a.service", {"0": 3}, {}, True),
+]
+
+
+@pytest.mark.parametrize("npus, group, held, room, fits", USERS)
+def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room, fits):
+    user = {"group": group, "name": "a.service", "container": None, "npus": [{"kind": "npu", "id": number} for number in npus]}
+    user["memory_mib"] = {node: amount * GIB for node, amount in held.items()}
+    memory = {"room_mib": {node: amount * GIB for node, amount in room.items()}, "units": {}}
+    found = list(remarks_on_users({"memory": memory, "users": [user]}, PLAN, {"expected": [{"unit": "npu-1.slice"}]}))
+    assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in found] == [True] * (not fits)
+    without = {"npus": [{**npu, "memory_nodes": ""} for npu in PLAN["npus"]]}
+    assert not list(remarks_on_users({"memory": memory, "users": [user]}, without, {}))
