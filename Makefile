@@ -253,6 +253,7 @@ bench: setup-test fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.plan $(SHARED)
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
+	$(BIN)/python -m tests.benchmarks.users
 	$(BIN)/python -m tests.benchmarks.place
 
 compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed)
