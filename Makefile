@@ -102,8 +102,9 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 
 # The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side; then those that keep all cores busy
 # run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
-TEST := style sanity-changed types docs licence package
-TEST_ALONE := unit properties integration
+# sanity and more-properties contain sanity-changed and properties, so make test-all leaves these two out.
+TEST = style $(if $(MORE),,sanity-changed) types docs licence package
+TEST_ALONE = unit $(if $(MORE_ALONE),,properties) integration
 MORE := arm sanity browser slurm events metrics engines docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab-trixie lab
 PARTS = $(TEST) $(TEST_ALONE) $(MORE) $(MORE_ALONE)
