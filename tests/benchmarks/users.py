@@ -11,7 +11,6 @@ regular files. The second line adds 99 threads to each holder, whose CPUs are re
 
 from __future__ import annotations
 
-import os
 import pathlib
 import sys
 import tempfile

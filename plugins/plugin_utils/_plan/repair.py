@@ -67,8 +67,7 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     if remaining := violations(groups, masks, masks):
         raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
-    unbound = strategy.MAX_CORES and not made.masks
-    warnings = list(limited(groups, pools, name, strategy.MAX_CORES)) if unbound else made.warnings if made.masks else []
+    warnings = made.warnings if made.masks else list(limited(groups, pools, name, strategy.MAX_CORES)) if strategy.MAX_CORES else []
     repaired = Pools(made.strategy, pools, warnings=warnings, floor=floor)
     return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools, how)]
 

@@ -332,16 +332,11 @@ def test_quadlet_is_accepted_by_its_generator(tmp_path):
 
 
 SERVICES = [
-    ("its own slice", ENTRY, None, {"CPUAffinity": [""], "Slice": ["npu-0.slice"]}),
-    ("a workload's slice", PAIR, TOPOLOGY, {"CPUAffinity": [""], "Slice": ["npu-pair.slice"]}),
-    (
-        "a part of npu.slice",
-        ALL_IN_ONE,
-        None,
-        {"CPUAffinity": [""], "Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"]},
-    ),
-    ("no slice", NO_SLICE, None, {"CPUAffinity": [""], "AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"]}),
-    ("no memory nodes", {"cpus": "4-7"}, None, {"CPUAffinity": [""], "AllowedCPUs": ["", "4-7"]}),
+    ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"]}),
+    ("a workload's slice", PAIR, TOPOLOGY, {"Slice": ["npu-pair.slice"]}),
+    ("a part of npu.slice", ALL_IN_ONE, None, {"Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"]}),
+    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"]}),
+    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"]}),
     ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["", "1"]}),
     (
         "cgroup v1, other nodes allowed",
@@ -350,7 +345,7 @@ SERVICES = [
         {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["preferred"], "NUMAMask": ["", "1"]},
     ),
     ("old systemd", ENTRY, OLD, {"CPUAffinity": ["", "16-31"]}),
-    ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"CPUAffinity": [""], "AllowedCPUs": ["", "16-31"], "AllowedMemoryNodes": ["", "1"]}),
+    ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"AllowedCPUs": ["", "16-31"], "AllowedMemoryNodes": ["", "1"]}),
 ]
 
 
