@@ -230,6 +230,6 @@ def _take_back(transaction: Transaction, record: Record | None, begun: Sequence[
             record.restore()  # as long as anything is to be restored, it says what
     except (OSError, ValueError) as second:
         written = ", ".join(transaction.written)
-        return "; restoring the files failed as well: %s. Files written: %s" % (second, written)
+        return "; not everything could be restored: %s%s" % (second, ". Files written: %s" % written if written else "")
     listed = " and ".join([", ".join(kinds[:-1])][: len(kinds) - 1] + kinds[-1:])
     return ". %s" % ("All %s were restored" % listed if kinds else "No file was changed")

@@ -22,7 +22,7 @@ _SECONDS = 300
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Set what the installed file holds. Returns 0, also where the kernel grants less, or 1 with a sentence when it could not be set."""
+    """Set what the installed file holds. Returns 0, also where the kernel grants less, and 1 where a number cannot be written."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Set the huge pages of this host, as they were applied.")
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     host = Host(parser.parse_args(argv).root)
@@ -32,14 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             if text is None:
                 return 0
             wanted = json_of(text)
-            done = [goal for goal in carry_out(host, goals(host, wanted, again=True), _SECONDS) if goal.before != goal.after]
+            done = carry_out(host, goals(host, wanted, again=True), _SECONDS)
             short = [shortage.sentence for shortage in shortages(host, wanted)]
     except (OSError, ValueError) as error:
         say(error)
         return 1
-    lines = [goal.line.lstrip("~ ") for goal in done]
+    lines = [goal.line.lstrip("~ ") for goal in done if goal.before != goal.after]
+    refused = [goal.refused for goal in done if goal.refused]
     if lines:
         log_change(host, "rebind", PROGRAM, count(len(lines), "change") + " of huge pages", lines)
-    for sentence in lines + short:
+    for sentence in lines + short + refused:
         say(sentence)
-    return 0
+    return 1 if refused else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..._state.diffs import diffs
 from ..._host.host import Host
-from ..._kernel.hugepages import pages, size_text
+from ..._kernel.hugepages import pages
 from ..._state import release
 from . import setting
 from .feature import SECTION
@@ -21,27 +21,41 @@ class Release(release.Release):
     def __init__(self, host: Host, outcome: release.Outcome, options: release.Options) -> None:
         super().__init__(host, outcome, options)
         self.report = []
+        self._counts: dict[tuple[int, int], int] = {}
+        self._left: set[tuple[int, int]] = set()
 
     @property
     def changed(self) -> bool:
         return bool(self.report)
 
     def look(self) -> None:
-        recorded = self.outcome.recorded.get(SECTION, {})
-        for size, node, count in setting.members(recorded):
+        """Find what differs from the record. That pages in use stay is known at once."""
+        for size, node, count in setting.members(self.outcome.recorded.get(SECTION, {})):
+            self._counts[size, node] = count
             now = pages(self.host, size, node)
-            found = setting.differing(self.host, size, node, count, now) if now else []
-            self.report += found
-            kept = found[0].after if found else now.pool if now else 0
-            if kept > count:
-                self.outcome.leave(
-                    SECTION,
-                    "node %d keeps %d huge pages of %s, because processes use them, and had %d before the first bind; stop these "
-                    "processes and run again" % (node, kept, size_text(size), count),
-                )
+            if now:
+                found = setting.differing(self.host, size, node, count, now)
+                self.report += found
+                goal = found[0] if found else setting.Goal(size, node, now.pool, now.pool)
+                if goal.after > count:
+                    self._leave(goal)
 
     def release(self) -> None:
-        self.report = self.outcome.attempt(SECTION, setting.change, self.host, self.report) or []
+        self.report = setting.change(self.host, self.report)
+
+    def finish(self, check: bool) -> None:
+        if check:
+            self.report = [setting.predicted(self.host, goal) for goal in self.report]
+        for goal in self.report:
+            if (goal.size, goal.node) not in self._left:
+                self._leave(goal)
+        self.report = [goal for goal in self.report if goal.before != goal.after]
+
+    def _leave(self, goal: setting.Goal) -> None:
+        """Keep the record where a node does not get what it had."""
+        for sentence in setting.unreached(goal, self._counts[goal.size, goal.node], "the first bind"):
+            self._left.add((goal.size, goal.node))
+            self.outcome.leave(SECTION, sentence)
 
     def lines(self) -> dict[str, list[str]]:
         return {diffs.SETTINGS: [goal.line for goal in self.report]}

@@ -9,9 +9,10 @@ and is asked for no more than leaves a node the memory that everything else need
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Container, Dict, Iterator, Mapping, NamedTuple, Sequence
 
 from ..._host.host import Host
 from ..._kernel.cpus import NODE_FOLDER, memory_mib
@@ -32,12 +33,17 @@ Counts = Dict[int, Dict[int, int]]
 
 
 class Goal(NamedTuple):
-    """The huge pages of a size on a node: how many there are, and how many there are to be."""
+    """The huge pages of a size on a node: how many there are, and how many there are to be.
+
+    ``final``: whether the kernel gave all that it has, which is False where time ran out; ``refused``: why the number cannot be written.
+    """
 
     size: int
     node: int
     before: int
     after: int
+    final: bool = True
+    refused: str = ""
 
     @property
     def line(self) -> str:
@@ -102,31 +108,45 @@ def granted(host: Host) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def carry_out(host: Host, todo: Sequence[Goal], seconds: int = SECONDS) -> list[Goal]:
-    """Record what was there before, change it as :func:`change` does, and keep until the next boot what the kernel granted."""
+    """Record what was there before, change it as :func:`change` does, and keep until the next boot what the kernel granted.
+
+    Without that note, which a full ``/run`` prevents, the next bind asks the kernel again.
+    """
     if not todo:
         return []
     previous.record(host, SECTION, _document({(goal.size, goal.node): goal.before for goal in todo}))
     done = change(host, todo, seconds)
     known = granted(host)
-    known.update(((goal.size, goal.node), (goal.after, reached.after)) for goal, reached in zip(todo, done))
-    make_folder(host, GRANTED.rpartition("/")[0], 0o755)
-    atomic_write(host, GRANTED, json.dumps(_document(known), indent=1, sort_keys=True) + "\n")
+    known.update(
+        ((goal.size, goal.node), (goal.after, reached.after)) for goal, reached in zip(todo, done) if reached.final and not reached.refused
+    )
+    with contextlib.suppress(OSError):
+        make_folder(host, GRANTED.rpartition("/")[0], 0o755)
+        atomic_write(host, GRANTED, json.dumps(_document(known), indent=1, sort_keys=True) + "\n")
     return done
 
 
 def change(host: Host, todo: Sequence[Goal], seconds: int = SECONDS) -> list[Goal]:
-    """Change numbers of pages, and return what was reached.
-
-    Raises ``ValueError`` where one cannot be written; what was changed until then is taken back.
-    """
-    done: list[Goal] = []
+    """Change numbers of pages, and return what was reached."""
+    done = []
     end = time.monotonic() + seconds
-    try:
-        for goal in todo:
-            done.append(goal._replace(after=_set(host, goal, end)))
-    except ValueError as error:
-        raise ValueError("; ".join([str(error), *take_back(host, todo[: len(done) + 1])]))
+    for goal in todo:
+        try:
+            done.append(_set(host, goal, end))
+        except ValueError as error:
+            done.append(found(host, goal)._replace(refused=str(error)))
     return done
+
+
+def found(host: Host, goal: Goal) -> Goal:
+    """Return a goal with what there is now in the place of what there is to be."""
+    now = pages(host, goal.size, goal.node)
+    return goal._replace(after=now.pool if now else 0)
+
+
+def predicted(host: Host, goal: Goal) -> Goal:
+    """Return a goal with what memory allows in the place of what there is to be. Fragmented memory shows only in a change."""
+    return goal if goal.after < goal.before else goal._replace(after=min(goal.after, goal.before + max(0, _room(host, goal))))
 
 
 def take_back(host: Host, done: Sequence[Goal]) -> list[str]:
@@ -134,11 +154,37 @@ def take_back(host: Host, done: Sequence[Goal]) -> list[str]:
     sentences = []
     for goal in reversed(done):
         now = pages(host, goal.size, goal.node)
-        try:
-            for back in differing(host, goal.size, goal.node, goal.before, now) if now else ():
-                _set(host, back, time.monotonic() + SECONDS)
-        except ValueError as error:
-            sentences.append(str(error))
+        if now:
+            back = change(host, differing(host, goal.size, goal.node, goal.before, now))
+            reached = back[0] if back else goal._replace(after=now.pool)
+            sentences += unreached(reached, goal.before, "this run")
+    return sentences
+
+
+def unreached(goal: Goal, count: int, since: str) -> list[str]:
+    """Return a sentence where a node has, or would have, another number of pages than the ``count`` before ``since``."""
+    if goal.refused or goal.after == count:
+        return [goal.refused] if goal.refused else []
+    which = "{:,} huge pages of {}".format(goal.after, size_text(goal.size))
+    if goal.after > count:
+        return [
+            "node {} keeps {}, because processes use them, and had {:,} before {}; stop these processes and run again".format(
+                goal.node, which, count, since
+            )
+        ]
+    return [
+        "node {} has {} of the {:,} that it had before {}; the rest of its memory is in use, fragmented, or kept free for other "
+        "programs; stop what uses the memory, or reboot, and run again".format(goal.node, which, count, since)
+    ]
+
+
+def not_given_back(host: Host, wanted: Mapping[str, Any], planned: Container[tuple[int, int]]) -> list[str]:
+    """Return a sentence for each node that is not wanted any more, has not what it had, and is not about to get it (``planned``)."""
+    asked, sentences = counts_of(wanted), []
+    for size, node, count in members(previous.recorded(host).get(SECTION, {})):
+        now = pages(host, size, node)
+        if now and node not in asked.get(size, {}) and (size, node) not in planned:
+            sentences += unreached(Goal(size, node, now.pool, now.pool), count, "the first bind")
     return sentences
 
 
@@ -149,12 +195,14 @@ def _document(counts: Mapping[tuple[int, int], Any]) -> dict[str, dict[str, Any]
     return found
 
 
-def _set(host: Host, goal: Goal, end: float) -> int:
-    """Set a number in parts until ``end``, and return the one that was reached."""
+def _set(host: Host, goal: Goal, end: float) -> Goal:
+    """Set a number in parts until ``end``, and return what was reached."""
     now = goal.before
     if goal.after < now:
-        return _write(host, goal, goal.after)
-    while now < goal.after and time.monotonic() < end:
+        return goal._replace(after=_write(host, goal, goal.after))
+    while now < goal.after:
+        if time.monotonic() >= end:
+            return goal._replace(after=now, final=False)
         part = min(goal.after - now, max(1, _PART // goal.size), _room(host, goal))
         if part < 1:
             break
@@ -162,7 +210,7 @@ def _set(host: Host, goal: Goal, end: float) -> int:
         now = _write(host, goal, asked)
         if now < asked or now <= before:
             break
-    return now
+    return goal._replace(after=now)
 
 
 def _room(host: Host, goal: Goal) -> int:

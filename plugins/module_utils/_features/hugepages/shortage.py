@@ -47,7 +47,7 @@ class Shortage(NamedTuple):
                 "the rest of its memory is in use, fragmented, or kept free for other programs; reboot to get the rest, or stop what uses "
                 "the memory and run systemctl restart %s" % HUGEPAGES_SERVICE
             )
-        return "the number was lowered since, or never set after the boot; run systemctl restart %s" % HUGEPAGES_SERVICE
+        return "the number was lowered since, or not yet set after the boot; run systemctl restart %s" % HUGEPAGES_SERVICE
 
     @property
     def sentence(self) -> str:

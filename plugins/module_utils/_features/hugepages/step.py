@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 from ..._state.diffs import diffs
 from ..._host.host import Host
@@ -42,16 +43,25 @@ class HugePages(LiveStep):
         for path in [path_of(goal.size, goal.node) for goal in self.goals]:
             if not os.access(self.host.path(path), os.W_OK):
                 raise ValueError("%s cannot be written; run as root (become: true), and not where /sys is read-only" % path)
-        self._remark()
+        if check:
+            self.goals = [setting.predicted(self.host, goal) for goal in self.goals]
+        self._remark(self.goals)
 
     def run(self) -> None:
-        todo, self.goals = self.goals, []
-        self.goals = setting.carry_out(self.host, todo)
-        self._remark()
+        todo = self.goals
+        try:
+            done = setting.carry_out(self.host, todo)
+        finally:
+            self.goals = [setting.found(self.host, goal) for goal in todo]
+        refused = [goal.refused for goal in done if goal.refused]
+        if refused:
+            raise ValueError("; ".join(refused))
+        self._remark(())
 
     def undo(self) -> None:
         left = setting.take_back(self.host, self.goals)
-        self.granted.put(self.host, GRANTED)
+        with contextlib.suppress(OSError):  # it is as full as it was, and the next bind asks the kernel again
+            self.granted.put(self.host, GRANTED)
         if left:
             raise ValueError("; ".join(left))
 
@@ -61,8 +71,9 @@ class HugePages(LiveStep):
     def lines(self) -> dict[str, list[str]]:
         return {diffs.SETTINGS: [goal.line for goal in self.goals if goal.before != goal.after]}
 
-    def _remark(self) -> None:
-        """Say what is short for good. What this run is about to set is not."""
-        planned = {(goal.size, goal.node) for goal in self.goals if goal.before != goal.after}
-        found = [short for short in shortages(self.host, self.wanted) if (short.size, short.node) not in planned or short.tried]
+    def _remark(self, planned: Sequence[setting.Goal]) -> None:
+        """Say what is short for good. What this run is about to set (``planned``) is not."""
+        ahead = {(goal.size, goal.node) for goal in planned if goal.before != goal.after}
+        found = [short for short in shortages(self.host, self.wanted) if (short.size, short.node) not in ahead or short.tried]
         self.remarks = [short.sentence for short in found] + on_command_line(self.host, self.wanted)
+        self.remarks += setting.not_given_back(self.host, self.wanted, ahead)

@@ -24,6 +24,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
+from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 
 SIZE = 2048
 MEMORY = 16 << 30
@@ -91,6 +94,7 @@ def release(host, check=False):
     undone.look()
     if not check:
         undone.release()
+    undone.finish(check)
     return outcome, undone
 
 
@@ -180,6 +184,108 @@ def test_a_node_that_is_not_wanted_any_more_gets_what_it_had(kernel):
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
 
 
+class Failing(Check):
+    """A later step of the transaction that fails, after ``meanwhile`` has happened."""
+
+    def __init__(self, meanwhile):
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    def look(self, check):
+        pass
+
+    def run(self):
+        self.meanwhile()
+        raise ValueError("a later step failed")
+
+
+def failed_bind(host, wanted, meanwhile):
+    with pytest.raises(TakenBack) as failure:
+        apply(host, Request(), after=[HugePages(host, wanted), Failing(meanwhile)])
+    return str(failure.value)
+
+
+def test_a_failed_bind_names_pages_that_stay_and_keeps_the_record(kernel, tree):
+    used = {path_of(SIZE, 0).replace("nr_", "free_"): 400}
+    said = failed_bind(kernel, {"size": SIZE, "nodes": {"0": 1000, "1": 50}}, lambda: tree.write(used))
+    assert counts(kernel) == {0: 600, 1: 0, 2: 30}
+    assert "node 0 keeps 600 huge pages of 2 MiB, because processes use them, and had 10 before this run" in said
+    assert "were restored" not in said
+    assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
+
+
+def test_a_failed_bind_names_pages_that_the_kernel_does_not_return(kernel, tree):
+    node(tree, 1, 3000)
+    said = failed_bind(kernel, {"size": SIZE, "nodes": {"1": 100}}, lambda: setattr(kernel, "most", 1500))
+    assert counts(kernel)[1] == 1500 and "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before this run" in said
+    assert previous.recorded(kernel)[SECTION] == {"2048": {"1": 3000}}
+
+
+def test_a_failed_bind_that_restores_everything_says_so(kernel):
+    said = failed_bind(kernel, WANTED, lambda: None)
+    assert said == "a later step failed. All huge pages were restored" and not kernel.exists(previous.PATH)
+
+
+def test_unbind_keeps_the_record_of_pages_that_the_kernel_does_not_return(kernel, tree):
+    node(tree, 1, 3000)
+    bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
+    kernel.most = 1500
+    outcome, _undone = release(kernel)
+    (sentence,) = outcome.failed
+    assert sentence.startswith("node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind; ")
+    assert counts(kernel)[1] == 1500 and outcome.kept == {SECTION}
+    kernel.most = 5000
+    outcome, _undone = release(kernel)
+    assert counts(kernel)[1] == 3000 and not outcome.failed and not outcome.kept
+
+
+def test_a_node_that_is_not_wanted_any_more_and_stays_short_is_reported(kernel, tree):
+    node(tree, 1, 3000)
+    bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
+    kernel.most = 1500
+    remark = "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind"
+    for _run in range(2):
+        assert [text.partition(";")[0] for text in bind(kernel, {"size": SIZE, "nodes": {}}).remarks] == [remark]
+
+
+def test_pages_are_restored_when_the_note_of_what_was_granted_fails(kernel, tree, monkeypatch):
+    def full(host, path, *_text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(setting, "atomic_write", full)
+    failed_bind(kernel, WANTED, lambda: None)
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+    step = bind(kernel)
+    assert counts(kernel) == {0: 1000, 1: 2000, 2: 30} and step.remarks == [] and not kernel.exists(GRANTED)
+
+
+def test_check_mode_predicts_what_the_memory_of_a_node_allows(tree):
+    node(tree, 1, room=kept_free(MEMORY) + (100 * SIZE << 10) + 4096)
+    host = Kernel(tree.root)
+    wanted = {"size": SIZE, "nodes": {"1": 2000}}
+    predicted, done = bind(host, wanted, check=True), bind(host, wanted)
+    assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 0 -> 100 huge pages of 2 MiB"]}
+    assert not bind(host, wanted).changed and not bind(host, wanted, check=True).changed
+
+
+def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
+    node(tree, 1, 3000)
+    bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
+    node(tree, 1, 100, room=kept_free(MEMORY) + (500 * SIZE << 10) + 4096)
+    (outcome, predicted), (after, done) = release(kernel, check=True), release(kernel)
+    assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 100 -> 600 huge pages of 2 MiB"]}
+    assert outcome.failed == after.failed and outcome.kept == after.kept == {SECTION}
+
+
+def test_nodes_that_time_did_not_allow_are_tried_by_the_next_bind(kernel, monkeypatch):
+    clock = iter([0.0, 0.0, *[setting.SECONDS] * 9])
+    monkeypatch.setattr(setting.time, "monotonic", lambda: next(clock))
+    bind(kernel, {"size": SIZE, "nodes": {"0": 500, "1": 500}})
+    assert counts(kernel) == {0: 500, 1: 0, 2: 30}
+    monkeypatch.undo()
+    assert bind(kernel, {"size": SIZE, "nodes": {"0": 500, "1": 500}}).changed and counts(kernel)[1] == 500
+
+
 def test_a_step_that_is_undone_leaves_nothing(kernel):
     step = bind(kernel)
     step.undo()
@@ -188,9 +294,17 @@ def test_a_step_that_is_undone_leaves_nothing(kernel):
 
 def test_what_the_kernel_refuses_is_said_and_nothing_stays_changed(kernel):
     kernel.refuses = path_of(SIZE, 1)
-    with pytest.raises(ValueError, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument"):
-        bind(kernel)
+    with pytest.raises(TakenBack, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument. All huge pages were restored"):
+        apply(kernel, Request(), after=[HugePages(kernel, WANTED)])
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+
+
+def test_unbind_restores_the_other_nodes_when_the_kernel_refuses_one(kernel):
+    bind(kernel)
+    kernel.refuses = path_of(SIZE, 0)
+    outcome, undone = release(kernel)
+    assert counts(kernel) == {0: 1000, 1: 0, 2: 30} and outcome.kept == {SECTION} and undone.changed
+    assert [sentence.partition(":")[0] for sentence in outcome.failed] == [f"{path_of(SIZE, 0)} does not take 10"]
 
 
 def test_a_number_that_cannot_be_written_is_refused_before_the_first_write(kernel, monkeypatch):
