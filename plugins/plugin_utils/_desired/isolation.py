@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Isolation, Partition, Plan, Topology
 
 _Cards = Mapping[tuple[str, int], int]
-_SLICES = ("npu.slice", "gpu.slice")
+SLICES = ("npu.slice", "gpu.slice")
+"""The cgroups of the plan."""
 
 
 def remarks(topology: Topology, plan: Plan) -> Iterator[str]:
@@ -74,7 +75,7 @@ def _partition(partition: Partition, pools: _Cards) -> Iterator[str]:
     group, named = shown(partition["group"]), f"{text_of(cpus)} of {_named(pools, cpus)}"
     if not partition["valid"]:
         yield f"cgroup {group} asks to be a cpuset partition with CPUs {named}, which the kernel does not grant now. Check its cpuset."
-    elif not partition["group"].startswith(_SLICES):
+    elif not partition["group"].startswith(SLICES):
         yield (
             f"cgroup {group} is a cpuset partition ({partition['kind']}) with CPUs {named}. The kernel grants them to no other cgroup, so "
             "the pools lose them. Write member to its cpuset.cpus.partition, or exclude these CPUs with npu_affinity_cpus."

@@ -26,6 +26,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.files import M
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
@@ -85,14 +86,12 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
 def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[str]]:
     """Return the CPUs of each function, and a sentence for each that has none."""
-    pools = {cpu for entry in plan["npus"] for cpu in expand(entry["pool"])} | set(expand(plan.get("poll") or ""))
-    of_irq = {cpu for entry in plan["npus"] for cpu in expand(entry.get("irq") or "")}
-    barred = set(expand(topology["cpus"].get("isolated") or ""))
+    choices = list(_choices(topology, plan))
     nodes = {node["id"]: set(expand(node["cpus"])) & set(expand(topology["cpus"]["online"])) for node in topology["numa"]}
     functions, notes = {}, []
     for nic in topology.get("nics") or ():
         cpus = nodes.get(nic["numa"], set()) if nic["numa"] is not None else set()
-        near = (cpus - pools - barred) or (cpus & of_irq)
+        near = next((cpus & choice for choice in choices if cpus & choice), None)
         if nic["driver"] not in DRIVERS:
             notes.append(f"{_title(nic)}: its interrupts stay, because the names that this driver gives them are not known.")
         elif nic["numa"] is None:
@@ -105,6 +104,24 @@ def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[str]]
         else:
             functions[nic["pci"].lower()] = compress(near)
     return functions, notes
+
+
+def _choices(topology: Topology, plan: Plan) -> Iterator[set[int]]:
+    """Yield the CPUs for network interrupts, best first: those kept for the system, those left of the divided ones, and IRQ CPUs.
+
+    CPUs that are isolated or tickless are the last resort, as IRQ CPUs. CPUs of a partition belong to its cgroup.
+    """
+    isolation = topology.get("isolation") or {}
+    partitions = {part["group"]: set(expand(part["cpus"])) for part in isolation.get("partitions") or () if part["valid"]}
+    others = {cpu for group, cpus in partitions.items() if not group.startswith(SLICES) for cpu in cpus}
+    apart = {cpu for text in (topology["cpus"].get("isolated"), isolation.get("nohz_full")) for cpu in expand(text or "")}
+    barred = apart.union(*partitions.values())
+    pools = {cpu for entry in plan["npus"] for cpu in expand(entry["pool"])} | set(expand(plan.get("poll") or ""))
+    of_irq = {cpu for entry in plan["npus"] for cpu in expand(entry.get("irq") or "")} - others
+    yield set(expand(plan.get("housekeeping") or "")) - pools - barred
+    yield set(expand(plan["cpus"])) - pools - barred
+    yield of_irq - apart
+    yield of_irq
 
 
 def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Iterator[str]:

@@ -20,22 +20,23 @@ def function(number=0, driver="hns3", numa=0):
     return {"pci": f"0000:7d:00.{number}", "name": f"eth{number}", "driver": driver, "numa": numa, "distances": {}}
 
 
-def topology(*nics, isolated="", active=True):
+def topology(*nics, isolated="", active=True, **isolation):
     return {
         "cpus": {"online": "0-15", "isolated": isolated},
+        "isolation": isolation,
         "numa": [{"id": 0, "cpus": "0-7"}, {"id": 1, "cpus": "8-15"}],
         "nics": list(nics),
         "irqbalance": {"installed": True, "active": active, "argument_key": "OPTIONS", "arguments": ""},
     }
 
 
-def plan(*pools, irq_cpus=True, poll=""):
-    """A plan of an NPU for each pool, whose first two CPUs are those of interrupts."""
+def plan(*pools, irq_cpus=True, poll="", cpus="0-15", housekeeping=""):
+    """A plan of an NPU for each pool, whose first two CPUs are those of interrupts. ``cpus`` are those that were divided."""
     entries = [{"id": number, "pci": f"0000:c{number}:00.0", "pool": pool} for number, pool in enumerate(pools)]
     for entry in entries:
         first = int(entry["pool"].partition("-")[0])
         entry["irq"] = f"{first}-{first + 1}" if irq_cpus else ""
-    return {"npus": entries, "poll": poll}
+    return {"npus": entries, "poll": poll, "cpus": cpus, "housekeeping": housekeeping}
 
 
 def wanted(plan, topology, value="near", **others):
@@ -62,6 +63,32 @@ def test_queues_get_the_cpus_of_their_node_outside_the_pools(planned, found, iso
     feature = wanted(planned, topology(found, isolated=isolated))
     assert feature.live == {"mode": "near", "functions": {FIRST: cpus} if cpus else {}}
     assert bool(feature.files) is bool(cpus) and ("its interrupts stay" in feature.notes[0]) is not bool(cpus)
+
+
+def partition(cpus, group="other.slice", valid=True):
+    return {"group": group, "kind": "isolated", "valid": valid, "cpus": cpus}
+
+
+ONE_NODE = {"numa": [{"id": 0, "cpus": "0-15"}]}
+# (the plan, what the kernel command line and partitions set apart, the CPUs that a function of the only node gets)
+FORBIDDEN = [
+    (plan("0-5", cpus="0-5", housekeeping="6-7"), {"partitions": [partition("8-11")], "nohz_full": "12-15"}, "6-7"),
+    (plan("0-5", cpus="0-5", housekeeping="6-7"), {}, "6-7"),
+    (plan("0-5", cpus="0-7"), {}, "6-7"),
+    (plan("0-5"), {"partitions": [partition("8-11")], "nohz_full": "12-15"}, "6-7"),
+    (plan("0-5"), {"partitions": [partition("8-11", valid=False)], "nohz_full": "12-15"}, "6-11"),
+    (plan("2-5", cpus="2-7", housekeeping="0-1"), {"nohz_full": "0-5"}, "6-7"),
+    (plan("0-5", cpus="0-7"), {"partitions": [partition("0-5", "npu.slice"), partition("6-7")]}, "0-1"),
+    (plan("0-5", cpus="0-5"), {"nohz_full": "1-5"}, "0"),
+    (plan("0-5", cpus="0-5"), {"nohz_full": "0-5"}, "0-1"),
+    (plan("0-5", cpus="0-5"), {"partitions": [partition("0-3")]}, None),
+]
+
+
+@pytest.mark.parametrize(("planned", "apart", "cpus"), FORBIDDEN)
+def test_queues_avoid_cpus_that_belong_to_others_or_are_isolated(planned, apart, cpus):
+    found = wanted(planned, {**topology(function(), **apart), **ONE_NODE}).live["functions"]
+    assert found == ({FIRST: cpus} if cpus else {})
 
 
 def test_functions_of_the_same_cpus_are_said_together():
