@@ -41,6 +41,12 @@ def queue_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def queue_name(name: str) -> str:
+    """Return the name of an interrupt of a queue without that of its interface or function, which can change: ``TxRx-0``."""
+    match = _QUEUE.search(name)
+    return match.group().lstrip("-_").partition("@")[0] if match else name
+
+
 def nics(host: Host) -> list[Nic]:
     """Return the network functions that have a driver, in bus order. Virtual functions belong to virtual machines and pods."""
     found: list[Nic] = []

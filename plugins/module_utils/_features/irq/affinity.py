@@ -203,7 +203,7 @@ def put_back(host: Host, rows: Iterable[Row]) -> None:
 class Row:
     """The steps of one NPU, or of one PCI function or driver, and what else is to be said of it.
 
-    ``missing`` are the names of interrupts that its driver has not requested.
+    ``missing`` are the names, or in a row of a record the keys, of interrupts that its driver has not requested.
     """
 
     def __init__(self, pci: str, npu: int | None = None) -> None:

@@ -70,19 +70,23 @@ def _remember(host: Host, rows: Sequence[Row], tolerant: bool) -> None:
         atomic_write(host, UNCHANGEABLE, json.dumps(after, indent=1, sort_keys=True) + "\n")
 
 
-def rows_of_record(host: Host, functions: Mapping[str, Mapping[str, str]], title: str = "") -> list[Row]:
+def rows_of_record(
+    host: Host, functions: Mapping[str, Mapping[str, str]], title: str = "", key: Callable[[Vector], str] = vector_key
+) -> list[Row]:
     """Return a row for each function of a record with its interrupts, which go back; ``title`` names them all instead of their own names.
 
-    Vectors are found by their place in the function and their name. What is no longer there needs nothing.
+    Vectors are found by their ``key``. What is no longer there needs nothing, and is ``missing`` in its row.
     """
     online, names = read_list(host, CPU_FOLDER + "/online"), interrupt_names(host)
     rows = []
     for pci, recorded in sorted(functions.items()):
         row = Row(pci)
         rows.append(row)
-        for vector in requested(host, pci, names):
-            cpus = recorded.get(vector_key(vector))
+        found = {key(vector): vector for vector in requested(host, pci, names)}
+        for name, vector in found.items():
+            cpus = recorded.get(name)
             if cpus:
                 target = Interrupt(vector.irq, title or vector.name)
-                row.steps["interrupts"].append(Step(target, [target.restored(host, cpus, online)], vector_key(vector)))
+                row.steps["interrupts"].append(Step(target, [target.restored(host, cpus, online)], name))
+        row.missing = [name for name in recorded if name not in found]
     return rows

@@ -9,6 +9,7 @@ ones. The number of queues is left alone.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -16,18 +17,21 @@ from ..._base.cpulist import compress, expand
 from ..._base.table import count
 from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
-from ..._kernel.interrupts import Interrupt, interrupt_names
-from ..._kernel.nics import managed_disks, queues, steering
+from ..._kernel.interrupts import Interrupt, Vector, interrupt_names
+from ..._kernel.nics import managed_disks, queue_name, queues, steering
 from ..._kernel.neighbours import name_of
 from ..._kernel.pci import DEVICE_FOLDER
 from ..._state import previous
-from ..irq.affinity import Row, Step
-from ..irq.placing import place, remembered, vector_key
+from ..irq.affinity import Report, Row, Step, settle
+from ..irq.placing import place, remembered, rows_of_record
 from ..irq.rebinds import Rebinds
 from .feature import ADDRESS, SECTION
 
 TITLE = "queue interrupts"
 """How diffs and sentences call all queues of a function together."""
+_NUMBER = re.compile(r"\d+\Z")
+_OVERLOAD = 4
+"""Queues for each CPU from which on these CPUs are probably too few."""
 
 
 class Placed(NamedTuple):
@@ -88,20 +92,44 @@ def bind(
             for number, vector in found:
                 start = (first + number) % len(able)
                 order = [str(cpu) for cpu in able[start:] + able[:start]]
-                key = vector_key(vector)
+                key = queue_key(vector)
                 row.steps["interrupts"].append(Step(Interrupt(vector.irq, TITLE), order, key, known.get(function, {}).get(key)))
-    place(host, rows, lambda: previous.record(host, SECTION, _record(rows)), check, tolerant, rebinds)
+    place(host, rows, lambda: record(host, rows), check, tolerant, rebinds)
     return _told(host, rows, failed)
 
 
-def _record(rows: Sequence[Row]) -> dict[str, Any]:
-    places = {row.pci: {step.key: step.before for step in row.all_steps() if step.before is not None} for row in rows}
-    return {"functions": {pci: found for pci, found in places.items() if found}}
+def queue_key(vector: Vector) -> str:
+    """Return what identifies the interrupt of a queue within its function, whatever its number and its interface's name are."""
+    return "%d %s" % (vector.ordinal, queue_name(vector.name))
 
 
-def record(host: Host, placed: Placed) -> None:
-    """Record where the queues were before the first bind."""
-    previous.record(host, SECTION, _record(placed.rows))
+def recorded(sections: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return ``{pci: {key: cpulist}}`` of previous.json. Keys can have whole names of interrupts, as former versions wrote them."""
+    found: dict[str, dict[str, str]] = {}
+    for pci, places in sections.get(SECTION, {"functions": {}})["functions"].items():
+        for key, cpus in places.items():
+            ordinal, _blank, whole = key.partition(" ")
+            found.setdefault(pci, {}).setdefault("%s %s" % (ordinal, queue_name(whole)), cpus)
+    return found
+
+
+def record(host: Host, rows: Sequence[Row]) -> None:
+    """Record where queues were before the first bind, where that is not known yet."""
+    known = recorded(previous.recorded(host))
+    for row in rows:
+        for step in row.all_steps():
+            if step.before is not None:
+                known.setdefault(row.pci, {}).setdefault(step.key, step.before)
+    previous.replace(host, SECTION, {"functions": known} if known else None)
+
+
+def restore(host: Host, functions: Mapping[str, Mapping[str, str]], check: bool) -> Report:
+    """Put the queues of functions back where the record has them. Those that are gone are warnings."""
+    rows = rows_of_record(host, functions, TITLE, queue_key)
+    settle(host, [step for row in rows for step in row.all_steps()], check)
+    text = "%s: %d of %d recorded queue interrupts cannot be restored, because its driver no longer has them (queues %s)"
+    gone = [(row, compress(int(number) for key in row.missing for number in _NUMBER.findall(key))) for row in rows if row.missing]
+    return Report(rows, [text % (name(host, row.pci), len(row.missing), len(functions[row.pci]), numbers) for row, numbers in gone])
 
 
 def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from ..._host.host import Host
 from ..._state import release
 from ..._state.diffs import diffs
-from ..irq.affinity import Report, put_back, settle
-from ..irq.placing import rows_of_record
+from ..irq.affinity import Report, put_back
 from ..irq.rebinds import forget
 from .feature import SECTION
-from .queues import TITLE
+from .queues import recorded, restore
 
 
 class Release(release.Release):
@@ -38,15 +37,16 @@ class Release(release.Release):
         if self.report is not None:
             put_back(self.host, self.report.rows)
 
+    def warnings(self) -> list[str]:
+        return self.report.warnings if self.report is not None else []
+
     def _restore(self, check: bool) -> None:
         if SECTION in self.outcome.recorded:
-            self.report = self.outcome.attempt(SECTION, _restored, self.host, self.outcome.recorded[SECTION]["functions"], check)
+            self.report = self.outcome.attempt(SECTION, _restored, self.host, recorded(self.outcome.recorded), check)
 
 
 def _restored(host: Host, functions: dict[str, dict[str, str]], check: bool) -> Report:
-    rows = rows_of_record(host, functions, TITLE)
-    settle(host, [step for row in rows for step in row.all_steps()], check)
     if not check:
         for pci in functions:
             forget(host, pci)
-    return Report(rows)
+    return restore(host, functions, check)

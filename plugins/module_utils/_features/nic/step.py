@@ -12,8 +12,7 @@ from ..._state import previous
 from ..._state.diffs import diffs
 from ..._state.lock import changing
 from ..._state.step import Check, LiveStep
-from ..irq.affinity import Report, settle
-from ..irq.placing import rows_of_record
+from ..irq.affinity import Report
 from ..irq.rebinds import forget
 from . import queues
 from .feature import SECTION
@@ -60,19 +59,17 @@ class NetworkInterrupts(LiveStep):
 
     def _restored(self, check: bool) -> Report:
         """Return what becomes of the functions that are recorded and not wanted."""
-        recorded = previous.recorded(self.host).get(SECTION, {"functions": {}})["functions"]
-        rows = rows_of_record(self.host, {pci: places for pci, places in recorded.items() if pci not in self.functions}, queues.TITLE)
-        settle(self.host, [step for row in rows for step in row.all_steps()], check)
-        return Report(rows)
+        recorded = queues.recorded(previous.recorded(self.host))
+        return queues.restore(self.host, {pci: places for pci, places in recorded.items() if pci not in self.functions}, check)
 
     def _take(self, placed: queues.Placed) -> None:
         self.placed = placed
         self.remarks = placed.unchangeable + queues.remarks(self.host, self.functions)
-        self.warnings = placed.warnings + (placed.failed if self.tolerant else [])
+        self.warnings = self.left.warnings + placed.warnings + (placed.failed if self.tolerant else [])
 
     def prepare(self) -> None:
         if self.placed.changed:
-            queues.record(self.host, self.placed)
+            queues.record(self.host, self.placed.rows)
 
     def run(self) -> None:
         """Nothing: :meth:`complete` places."""
@@ -86,7 +83,7 @@ class NetworkInterrupts(LiveStep):
                 forget(self.host, pci)
             if self.left.rows:
                 self.left = self._restored(check=False)
-                recorded = previous.recorded(self.host).get(SECTION, {"functions": {}})["functions"]
+                recorded = queues.recorded(previous.recorded(self.host))
                 kept = {pci: places for pci, places in recorded.items() if pci in self.functions}
                 if not self.left.failed:
                     previous.replace(self.host, SECTION, {"functions": kept} if kept else None)

@@ -134,7 +134,7 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     step = bind(kernel)
     assert places(kernel, 100, 101, 102, 103, 104) == [EVERYWHERE, "4", "5", "6", "7"]
     assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: 4 queue interrupts 0-15 -> spread over 4-7"]}
-    assert previous.recorded(kernel)[SECTION]["functions"][FIRST]["1 hns3-0000:7d:00.0-TxRx-0"] == EVERYWHERE
+    assert previous.recorded(kernel)[SECTION]["functions"][FIRST] == {f"{number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
     written = kernel.written
     assert not bind(kernel).changed and kernel.written == written
     assert release(kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
@@ -144,10 +144,57 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     assert places(kernel, 101, 102) == ["4", "5"]
 
 
+def renamed(tree, before, after):
+    """Give interrupts other names, as a driver does that is loaded after its interface was renamed."""
+    table = Host(tree.root).read("/proc/interrupts")
+    tree.write({"/proc/interrupts": table.replace(before, after)})
+
+
+@pytest.mark.parametrize("is_off", [True, False])
+def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
+    function(tree, SECOND, 200, [f"eth1-TxRx-{number}" for number in range(2)], "bnxt_en", interface="net/eth1")
+    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
+    renamed(tree, "eth1-TxRx", "kv0-TxRx")
+    assert not bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}}).changed
+    undone = bind(kernel) if is_off else release(kernel)[1]
+    assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
+
+
+def test_a_record_by_names_of_interfaces_is_restored_and_not_overwritten(kernel, tree):
+    function(tree, SECOND, 200, [f"kv0-TxRx-{number}" for number in range(2)], "bnxt_en", interface="net/kv0")
+    by_name = {SECOND: {"0 eth1-TxRx-0": "0-3"}, FIRST: {"1 hns3-0000:7d:00.0-TxRx-0": "8"}}
+    tree.write({previous.PATH: json.dumps({SECTION: {"functions": by_name}})})
+    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
+    assert previous.recorded(kernel)[SECTION]["functions"][SECOND] == {"0 TxRx-0": "0-3", "1 TxRx-1": EVERYWHERE}
+    assert release(kernel)[1].changed and places(kernel, 101, 102, 200, 201) == ["8", EVERYWHERE, "0-3", EVERYWHERE]
+
+
+@pytest.mark.parametrize("is_off", [True, False])
+def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
+    bind(kernel)
+    renamed(tree, "TxRx-3", "TxRx-misc")
+    function(tree, SECOND, 200, [], interface="net/eth1")
+    said = bind(kernel, {"mode": "near", "functions": {SECOND: "4"}}).warnings if is_off else release(kernel)[1].warnings()
+    assert places(kernel, 101, 104) == [EVERYWHERE, "7"]
+    assert said == [
+        f"eth0 ({FIRST}): 1 of 4 recorded queue interrupts cannot be restored, because its driver no longer has them (queues 3)"
+    ]
+
+
 def test_more_queues_than_cpus_begin_again_and_are_told(kernel):
     step = bind(kernel, {"mode": "near", "functions": {FIRST: "4-6"}})
     assert places(kernel, 101, 102, 103, 104) == ["4", "5", "6", "4"]
     assert step.remarks == [f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do"]
+
+
+def test_queues_that_overload_their_cpus_are_told(kernel, tree):
+    function(tree, SECOND, 200, queues(SECOND, 60), interface="net/eth1")
+    step = bind(kernel, {"mode": "near", "functions": {FIRST: "4", SECOND: "4"}})
+    advice = "keep more CPUs of the node with npu_affinity_housekeeping, or reduce the queues with ethtool -L"
+    assert step.remarks == [
+        f"eth0 ({FIRST}): 4 queues on 1 CPU (4), which 64 queues can overload; {advice}",
+        f"eth1 ({SECOND}): 60 queues on 1 CPU (4), which 64 queues can overload; {advice}",
+    ]
 
 
 def test_functions_with_the_same_cpus_begin_at_different_ones(kernel, tree):
