@@ -155,20 +155,32 @@ def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:
 def remarks(host: Host, functions: Mapping[str, str]) -> list[str]:
     """Return what to know about the queues of functions and the interrupts of NVMe disks. Reads only."""
     names, sentences = interrupt_names(host), []
+    found = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in functions}
     for pci, cpus in sorted(functions.items()):
-        found = {number for number, _vector in queues(host, pci, names)}
-        most = len(expand(cpus))
         title = name(host, pci)
-        if not found:
+        if not found[pci]:
             sentences.append("%s: its driver has requested no queue interrupts, as while the interface is down" % title)
-        if len(found) > most:
-            sentences.append("%s: %d queues share %s (%s); %d queues would do" % (title, len(found), count(most, "CPU"), cpus, most))
+        together = sum(found[other] for other, theirs in functions.items() if theirs == cpus)
+        sentences += _shared(title, found[pci], together, cpus)
         handed = steering(host, pci)
         for kind, others in (("RPS", handed.rps), ("XPS", handed.xps)):
             if set(expand(others)) - set(expand(cpus)):
                 sentences.append("%s: %s also uses CPUs %s, and is not changed" % (title, kind, others))
     disks = managed_disks(host)
     return sentences + (["%s: the kernel places their interrupts itself" % ", ".join(disks)] if disks else [])
+
+
+def _shared(title: str, number: int, together: int, cpus: str) -> list[str]:
+    """Return a sentence where a function has more queues than CPUs; ``together``: those of all functions on these CPUs."""
+    most = len(expand(cpus))
+    if number and together > _OVERLOAD * most:
+        return [
+            "%s: %s on %s (%s), which %d queues can overload; keep more CPUs of the node with npu_affinity_housekeeping, or reduce the "
+            "queues with ethtool -L" % (title, count(number, "queue"), count(most, "CPU"), cpus, together)
+        ]
+    if number <= most:
+        return []
+    return ["%s: %d queues share %s (%s); %s would do" % (title, number, count(most, "CPU"), cpus, count(most, "queue"))]
 
 
 def await_queues(host: Host, pci: str, seconds: float) -> None:
