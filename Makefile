@@ -102,12 +102,15 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 
 # The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side; then those that keep all cores busy
 # run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
-# sanity and more-properties contain sanity-changed and properties, so make test-all leaves these two out.
-TEST = style $(if $(MORE),,sanity-changed) types docs licence package
-TEST_ALONE = unit $(if $(MORE_ALONE),,properties) integration
+TEST := style sanity-changed types docs licence package
+TEST_ALONE := unit properties integration
 MORE := arm sanity browser slurm events metrics engines docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab-trixie lab
-PARTS = $(TEST) $(TEST_ALONE) $(MORE) $(MORE_ALONE)
+# Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
+CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
+FIRST = $(filter-out $(CONTAINED),$(TEST))
+FIRST_ALONE = $(filter-out $(CONTAINED),$(TEST_ALONE))
+PARTS = $(FIRST) $(FIRST_ALONE) $(MORE) $(MORE_ALONE)
 LIMIT_lab := 2700
 LIMIT_optimal := 180
 LIMIT_arm := 1800
@@ -128,8 +131,8 @@ run = $(if $(2),@$(MAKE) --no-print-directory --keep-going --output-sync=target 
 parts: setup-test # without the summary
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@echo $(PARTS) > $(LOGS)/parts
-	$(call run,$(shell nproc),$(TEST))
-	$(call run,1,$(TEST_ALONE))
+	$(call run,$(shell nproc),$(FIRST))
+	$(call run,1,$(FIRST_ALONE))
 	$(call run,$(shell nproc),$(MORE))
 	$(call run,1,$(MORE_ALONE))
 

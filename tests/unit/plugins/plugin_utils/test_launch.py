@@ -368,8 +368,8 @@ def test_a_drop_in_is_that_of_role_slices(topology, npus):
     made = plan(topology, strategy="even_split")
     (service,) = binding.binding(topology, made, [{"unit": "vllm.service", "npus": npus}], "host")["services"]
     entry = made["npus"][0] if npus == [0] else ALL_IN_ONE
-    written = slices.drop_in_text(service).split("\n", 1)[1]
-    assert launch(entry, "systemd", topology=topology, notes=False) == written
+    assert launch(entry, "systemd", topology=topology, notes=False) == slices.service_text(service["settings"], service["environment"])
+    assert slices.drop_in_text(service).split("[Service]\n")[1].startswith("CPUAffinity=\n")
 
 
 def test_systemd_names_the_unit_to_edit():
