@@ -212,6 +212,10 @@ ansible_facts:
               description: The control group hierarchy, one of V(v1), V(v2) and V(hybrid).
               type: str
               sample: v2
+            cpusets:
+              description: Whether cgroup v2 has the controller C(cpuset). V(null) on other hosts.
+              type: bool
+              sample: true
         cpus:
           description: The CPUs, whatever the affinity of the session that asks.
           type: dict

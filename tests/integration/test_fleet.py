@@ -266,6 +266,18 @@ def test_cgroup_v1_gets_service_drop_ins_and_says_so(fleet):
     assert "systemd ignores AllowedCPUs= on slices" in run.output
 
 
+def test_cgroup_v2_without_cpusets_binds_interrupts_and_services(fleet):
+    hosts = fleet(old=load("a2_8x24"))
+    tree = hosts.tree("old")
+    (tree / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
+    run = hosts.play("bind", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}])
+    assert run.status == 0, run.output
+    assert slices(tree) == {}
+    assert "CPUAffinity=144-167\n" in (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
+    assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
+    assert "cgroup v2 without the controller cpuset" in " ".join(run.output.split())
+
+
 def test_device_share_is_set_per_chip_verified_and_kept(fleet):
     hosts = fleet(duo="duo")
     variables = {"npu_affinity_device_share_enabled": True}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple, Sequence
 from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
-from .._kernel.machine import machine
+from .._kernel.machine import machine, sets_cpus
 from .._kernel.masks import asked_for
 from .._kernel.pci import DEVICE_FOLDER
 from .._base.device import Device
@@ -151,8 +151,8 @@ def _mask(known: Known, npus: Sequence[PlanEntry], online: set[int], granted: se
 
 def _without_slice(known: Known, place: _Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
     """Return how a command is started where systemd cannot hold its CPU set."""
-    cgroup = machine(known.host)["cgroup"]
-    if cgroup == "v2":
+    found = machine(known.host)
+    if sets_cpus(found):
         notes = " ".join(sum(known.notes.values(), []))
         raise ValueError(
             "this host has no slice for %s. %s" % (place.title, notes or "Switch role slices on (npu_affinity_slices_enabled)")
@@ -164,7 +164,7 @@ def _without_slice(known: Known, place: _Place, command: Sequence[str], environm
     where = "%s on CPUs %s" % (place.title, compress(mask)) + (", memory nodes %s" % mems if mems else "")
     if not mems:
         return Launch([_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(mask), *command], environment, where)
-    numactl = _program(known.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % cgroup)
+    numactl = _program(known.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % found["cgroup"])
     return Launch([numactl, "--physcpubind=" + compress(mask), *numactl_memory(nearest, mems), "--", *command], environment, where)
 
 

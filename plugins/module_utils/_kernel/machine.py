@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import Any, Mapping
 
 from .._host.host import CommandError, Host
 
 CGROUPS = "/sys/fs/cgroup"
+CONTROLLERS = CGROUPS + "/cgroup.controllers"
 HIERARCHIES = ("", "/systemd", "/unified")
 """Where systemd has its groups below :data:`CGROUPS`: on v2, v1 and hybrid hosts."""
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
@@ -20,17 +21,26 @@ _CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"
 
 
 def machine(host: Host) -> dict[str, Any]:
-    """Return ``{architecture, kernel, product, systemd, cgroup}``; None for what the tree does not tell.
+    """Return ``{architecture, kernel, product, systemd, cgroup, cpusets}``; None for what the tree does not tell.
 
-    ``systemd`` is the installed major version as a number, ``cgroup`` one of v2, v1 and hybrid.
+    ``systemd`` is the installed major version as a number, ``cgroup`` one of v2, v1 and hybrid. ``cpusets`` says whether the kernel offers
+    cgroup v2 the controller cpuset: kernels before 5.0, ``cgroup_disable=cpuset`` and a cpuset hierarchy of version 1 withhold it.
     """
+    controllers = host.read(CONTROLLERS)
     return {
         "architecture": architecture(host),
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "product": (host.read("/sys/class/dmi/id/product_name") or host.read("/proc/device-tree/model") or "").strip() or None,
         "systemd": _systemd(host),
         "cgroup": _cgroup(host),
+        "cpusets": None if controllers is None else "cpuset" in controllers.split(),
     }
+
+
+def sets_cpus(found: Mapping[str, Any]) -> bool:
+    """Return whether systemd can hold CPU sets in slices, services and scopes of a :func:`machine` (systemd.resource-control(5))."""
+    systemd = found.get("systemd")
+    return found.get("cgroup") == "v2" and found.get("cpusets") is not False and (systemd is None or systemd >= 244)
 
 
 def architecture(host: Host) -> str | None:
@@ -59,7 +69,7 @@ def _systemd(host: Host) -> int | None:
 
 
 def _cgroup(host: Host) -> str | None:
-    if host.exists(CGROUPS + "/cgroup.controllers"):
+    if host.exists(CONTROLLERS):
         return "v2"
     if host.exists(CGROUPS + "/unified/cgroup.controllers"):
         return "hybrid"

@@ -5,8 +5,9 @@
 
 The rules (decisions 1, 2 and 8 of the design):
 
-* cgroup v2 and systemd >= 244: ``AllowedCPUs=`` and ``AllowedMemoryNodes=`` on slices (systemd.resource-control(5)).
-* cgroup v1 or hybrid: systemd ignores these. The services that the user names get ``CPUAffinity=``, and with systemd >= 243
+* cgroup v2 with the controller cpuset, and systemd >= 244: ``AllowedCPUs=`` and ``AllowedMemoryNodes=`` on slices
+  (systemd.resource-control(5)).
+* other hosts: systemd ignores these. The services that the user names get ``CPUAffinity=``, and with systemd >= 243
   ``NUMAPolicy=`` and ``NUMAMask=`` (systemd.exec(5)).
 * static kubelet: the kubelet owns the CPUs. No slices; the user is told what to put into ``reservedSystemCPUs``.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES, Engine
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import CONTROLLERS, sets_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes, numa_policy
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
@@ -65,18 +67,13 @@ def way(topology: Topology, plan: Plan) -> tuple[str, str]:
         )
     if sets_cpus(machine):
         return SLICES, "Workloads are bound by systemd slices (cgroup v2)."
-    found = f"cgroup {machine.get('cgroup') or 'of unknown version'}, systemd {systemd or 'of unknown version'}"
+    lacks = f" without the controller cpuset ({CONTROLLERS} does not list it)" if machine.get("cpusets") is False else ""
+    found = f"cgroup {machine.get('cgroup') or 'of unknown version'}{lacks}, systemd {systemd or 'of unknown version'}"
     return SERVICES, (
-        f"This host has {found}, where systemd ignores AllowedCPUs= on slices (cgroup v2 and systemd 244 are needed). The services named "
-        "in npu_affinity_services get CPUAffinity= instead. Other workloads are bound while they run, by npu_affinity_adopt=now or always "
-        "alone. Interrupts are bound all the same."
+        f"This host has {found}, where systemd ignores AllowedCPUs= on slices (cgroup v2 with cpusets and systemd 244 are needed). The "
+        "services named in npu_affinity_services get CPUAffinity= instead. Other workloads are bound while they run, by "
+        "npu_affinity_adopt=now or always alone. Interrupts are bound all the same."
     )
-
-
-def sets_cpus(machine: Mapping[str, Any]) -> bool:
-    """Return whether systemd can hold CPU sets in slices, services and scopes of a host (systemd.resource-control(5))."""
-    systemd = machine.get("systemd")
-    return machine.get("cgroup") == "v2" and (systemd is None or systemd >= 244)
 
 
 def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) -> dict[str, str]:

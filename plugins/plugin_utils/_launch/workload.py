@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, normalize
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import sets_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
@@ -98,7 +99,7 @@ class Workload:
     def cgroup_sets_cpus(self) -> bool:
         """Whether systemd can hold CPU sets on this host; without a topology it is taken to."""
         machine = self.topology.get("machine") or {}
-        return not machine or binding.sets_cpus(machine)
+        return not machine or sets_cpus(machine)
 
     @property
     def visible_on_host(self) -> dict[str, str]:

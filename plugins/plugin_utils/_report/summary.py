@@ -226,7 +226,7 @@ def _method(host: Host) -> str:
         return WAYS.get(slices.get("method") or "", "")
     ways = [WAYS["services"]] if slices["services"] else []
     ways += ["adoption of running work"] if live.get("adopt") else []
-    return " and ".join(ways) or "nothing, because it needs cgroup v2, a named service or npu_affinity_adopt"
+    return " and ".join(ways) or "nothing, because it needs cgroup v2 with cpusets, a named service or npu_affinity_adopt"
 
 
 def _restart(host: Host) -> list[str]:

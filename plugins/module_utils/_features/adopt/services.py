@@ -15,7 +15,7 @@ from typing import Iterable, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
-from ..._kernel.machine import CGROUPS
+from ..._kernel.machine import machine, sets_cpus
 from ..._kernel.masks import possible
 from ..._state import labels
 from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
@@ -28,8 +28,8 @@ _OWN_CPUS = re.compile(r"\b(taskset|numactl)\b[^;]*?\s(?:-\w*[cC]|--cpu-list|--p
 
 
 def has_cpusets(host: Host) -> bool:
-    """Whether systemd confines units by cpusets: on cgroup v2."""
-    return host.exists(CGROUPS + "/cgroup.controllers")
+    """Whether systemd confines units by cpusets: on cgroup v2 with them."""
+    return sets_cpus(machine(host))
 
 
 def follow_at_once(host: Host) -> bool:

@@ -27,6 +27,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 
 CGROUPS = "/sys/fs/cgroup"
+SYSTEMD = "/usr/lib/systemd/libsystemd-shared-%d.so"
 PLAN = {
     "npus": [npu(0, 0, pool="0-1", irq="0", main="1", acl="", release=""), npu(1, 4, pool="4-7", irq="4", main="5-7", acl="", release="")]
 }
@@ -53,6 +54,7 @@ class Working(Machine):
         self.writes_down = True
         Machine.__init__(self, root)
         self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
+        self.put(SYSTEMD % 252, "")
         self.put("/sys/devices/system/cpu/possible", online)
         self.put("/proc/sys/kernel/osrelease", "6.12.0" if keeps else "5.10.0-60")
         self.put("/proc/sys/kernel/random/boot_id", "boot")
@@ -617,6 +619,19 @@ def test_on_cgroup_v1_a_service_gets_masks_now_and_an_affinity_at_its_next_start
     assert not any(call.startswith("set-property") for call in machine.calls)
     assert not unbind(machine).failed
     assert all_cpus(machine) == before and not machine.exists(services.drop_in("outside.service"))
+
+
+@pytest.mark.parametrize("controllers, systemd", [("cpuset cpu", 243), ("cpu io memory pids", 252)])
+def test_a_service_gets_masks_where_systemd_cannot_set_cpus(machine, controllers, systemd):
+    os.unlink(machine.path(SYSTEMD % 252))
+    machine.put(SYSTEMD % systemd, "")
+    machine.put(CGROUPS + "/cgroup.controllers", controllers)
+    machine.process(100, SERVICE)
+    found = adopt(machine, [user(machine, SERVICE, 1)])
+    assert states(found) == {"outside.service": "adopted"}, [target.sentence for target in found.targets]
+    assert machine.cpus(100) == "4-7"
+    assert machine.read(services.drop_in("outside.service")).endswith("CPUAffinity=\nCPUAffinity=4-7")
+    assert not any(call.startswith("set-property") for call in machine.calls)
 
 
 def test_on_cgroup_v1_a_service_that_was_restarted_is_widened(machine):

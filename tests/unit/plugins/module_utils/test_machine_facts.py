@@ -41,3 +41,23 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel import machin
 def test_the_kind_of_machine(tree, story, files, expected):
     found = machine.machine(tree.write(files))
     assert tuple(found[key] for key in ("architecture", "kernel", "product", "systemd", "cgroup")) == expected, story
+
+
+V2 = "/sys/fs/cgroup/cgroup.controllers"
+SYSTEMD = "/usr/lib/systemd/libsystemd-shared-%d.so"
+
+
+@pytest.mark.parametrize(
+    "story, files, cpusets, sets_cpus",
+    [
+        ("v2 with the controller", {V2: "cpu cpuset io", SYSTEMD % 244: ""}, True, True),
+        ("v2 without it", {V2: "cpu io memory pids", SYSTEMD % 249: ""}, False, False),
+        ("v2 without any", {V2: "", SYSTEMD % 249: ""}, False, False),
+        ("an old systemd", {V2: "cpuset cpu", SYSTEMD % 243: ""}, True, False),
+        ("v2, systemd unknown", {V2: "cpuset cpu"}, True, True),
+        ("v1", {"/sys/fs/cgroup/cpuset": None, SYSTEMD % 249: ""}, None, False),
+    ],
+)
+def test_systemd_sets_cpus_only_with_the_cpuset_controller(tree, story, files, cpusets, sets_cpus):
+    found = machine.machine(tree.write(files))
+    assert (found["cpusets"], machine.sets_cpus(found)) == (cpusets, sets_cpus), story

@@ -106,6 +106,7 @@ SERVICE_SETTINGS = [
     ("v1", on(cgroup="v1", systemd=249), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
     ("hybrid", on(cgroup="hybrid", systemd=249), BOTH, "host", {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}),
     ("old systemd", on(cgroup="v1", systemd=239), ONE, "host", {"CPUAffinity": "144-167"}),
+    ("v2 without cpusets", on(cpusets=False), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
     ("v2 but systemd 243", on(systemd=243), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
 ]
 

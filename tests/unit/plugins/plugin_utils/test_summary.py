@@ -21,7 +21,7 @@ METHODS = [
     ("services", [{"name": "a.service"}], False, "CPUAffinity of named services"),
     ("services", [{"name": "a.service"}], True, "CPUAffinity of named services and adoption of running work"),
     ("services", [], True, "adoption of running work"),
-    ("services", [], False, "nothing, because it needs cgroup v2, a named service or npu_affinity_adopt"),
+    ("services", [], False, "nothing, because it needs cgroup v2 with cpusets, a named service or npu_affinity_adopt"),
     ("none", [], False, "the kubelet"),
 ]
 PLAN = {
