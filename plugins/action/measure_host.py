@@ -41,16 +41,16 @@ class ActionModule(HostAction):
             "processes": [*state["processes"], {"devices": True}],
             "seconds": of_playbooks["measure_seconds"],
         }
+        folder = Path(of_playbooks["measures"], host)
+        label = of_playbooks["measure_label"] or ("after" if topology["applied"] else BEFORE)
+        before = _earlier(folder / f"{BEFORE}.json") if label != BEFORE else None
         result |= self.on_host("measure_info", options, variables)
         if result.get("failed"):
             return result
-        folder = Path(of_playbooks["measures"], host)
-        label = of_playbooks["measure_label"] or ("after" if topology["applied"] else BEFORE)
         measure = {"host": host, "label": label, **{key: result[key] for key in KEPT if key in result}}
-        before = _earlier(folder / f"{BEFORE}.json") if label != BEFORE else None
-        result["files"] = save.write({str(folder / f"{label}.json"): json.dumps(measure, indent=4, sort_keys=True)})
         result["lines"] = [f"{host}:", *measures_table(measure, before, label, BEFORE)]
         self.say(result["lines"])
+        result["files"] = save.write({str(folder / f"{label}.json"): json.dumps(measure, indent=4, sort_keys=True)})
         return result
 
 

@@ -39,7 +39,7 @@ def write(texts: Mapping[str, str], check: bool = False) -> list[str]:
                 if not check:
                     _write(Path(path), text)
         except OSError as error:
-            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from error
+            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from None
     return written
 
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
@@ -44,13 +44,13 @@ class ActionModule(HostAction):
             return lost(error, CHANGED)
         result |= {"muted": muted, "remarks": [*result.get("remarks", ()), *expired]}
         known = variables | {"__npu_affinity_verified": result}
+        if own["reports"]:
+            of_user = {f"npu_affinity_{key}": variables["hostvars"][host].get(f"npu_affinity_{key}") for key in OF_USER}
+            result["remarks"] += self._save(own["reports"], host, record(host, known | of_user))
         lines = []
         if purpose != "bind" or result.get("drift", True):
             lines = [f"{host}: {sentence}" for sentence in sentences(result, variables, purpose == "bind")]
         self.say(lines)
-        if own["reports"]:
-            of_user = {f"npu_affinity_{key}": variables["hostvars"][host].get(f"npu_affinity_{key}") for key in OF_USER}
-            self._save(own["reports"], host, record(host, known | of_user))
         result |= {"lines": lines, "drift_fails": "drift" in own["fail_on"], "workloads_fail": "workloads" in own["fail_on"]}
         why = "" if purpose == "compare" else _failure(result, purpose == "bind")
         return refused(result | {"msg": why}) if why else result
@@ -73,9 +73,14 @@ class ActionModule(HostAction):
         return {"msg": found["msg"]} if found.get("failed") else found
 
     @staticmethod
-    def _save(folder: str, host: str, found: Mapping[str, Any]) -> None:
+    def _save(folder: str, host: str, found: Mapping[str, Any]) -> list[str]:
+        """Write the reports of a host, and return a sentence where that fails: what was found counts more."""
         text = json.dumps(found, indent=4, sort_keys=True, default=str)
-        save.write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(found, host)})
+        try:
+            save.write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(found, host)})
+        except AnsibleActionFail as error:
+            return [f"The report is missing: {error.message}"]
+        return []
 
 
 def _failure(verified: Mapping[str, Any], after_bind: bool) -> str:

@@ -39,6 +39,10 @@ def test_a_host_is_measured_before_and_after_a_bind_and_shown_side_by_side(fleet
     assert after["workloads"][0]["metrics"]["interrupts"]["value"] == 0.0
     assert "NPU 0, pool" in second.output and "before 1 process, 0 threads; after 1 process, 0 threads" in second.output
     assert "involuntary context switches per s" in second.output and "missing (1)" in second.output
+    (tmp_path / "measures/a2/taken.json").mkdir()
+    lost = hosts.play("measure", **options, npu_affinity_measure_label="taken")
+    assert lost.status == 2 and "involuntary context switches per s" in lost.output, lost.output
+    assert "a2/taken.json cannot be written on the controller: it is not a file" in lost.output
 
 
 PLAYBOOK = """

@@ -220,6 +220,19 @@ def test_a_muted_finding_is_listed_and_does_not_fail_until_it_expires(fleet, tmp
         assert run.status == 2 and sentence in run.output, run.output
 
 
+def test_reports_that_cannot_be_written_hide_no_drift(fleet, tmp_path):
+    hosts = fleet(a="i310_pro")
+    (tmp_path / "file").touch()
+    reports = {"npu_affinity_reports": str(tmp_path / "file")}
+    run = hosts.play("bind", **reports)
+    assert run.status == 0 and run.summary["states"] == {"changed": ["a"]}, run.output
+    (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
+    run = hosts.play("verify", **reports)
+    assert run.status == 2 and run.failure("a").startswith("differs from its plan, likely manual change"), run.output
+    remark = f"{tmp_path}/file/a.json cannot be written on the controller: File exists"
+    assert f"The report is missing: {remark}" in run.summary["hosts"]["a"]["remarks"]
+
+
 def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):
     """One service, a worker for each NPU: as vLLM-Ascend 0.24 binds the second data-parallel shard, on the pool of local rank 0."""
     workers = [{"npu": npu, "pid": 4711 + 10 * npu, "comm": "VLLM", "cpus": "0-15"} for npu in (0, 1)]
