@@ -31,7 +31,7 @@ _SUBJECTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (r"/sys/fs/cgroup(/|\Z)", "live cgroups", KINDS),
     (r"/proc(/\d+(/|\Z)|\Z)|/proc/uptime\Z", "processes", ("services", "processes", "threads")),
     (r"/var/lib/kubelet(/|\Z)|/etc/(default|sysconfig)/kubelet\Z|/etc/kubernetes/|.*/kubelet\.service", "the kubelet", ()),
-    (r".*/irqbalance\.service|/sys/fs/selinux/", "irqbalance", ()),
+    (r".*/irqbalance\.service|/sys/fs/selinux/|/(etc|var/lib)/selinux(/|\Z)", "irqbalance", ()),
     (r"/(etc|run|usr/lib|usr/local/lib|lib)/systemd(/|\Z)|systemctl ", "units of systemd", ("files", *KINDS)),
     (r"/sys/bus/pci(/|\Z)", "the PCI bus", ("npus", "interrupts")),
     (r"/sys/devices/system/cpu/cpufreq(/|\Z)|/proc/sys/(vm|kernel/numa_balancing)|/sys/kernel/mm/", "settings of the kernel", ("tuning",)),

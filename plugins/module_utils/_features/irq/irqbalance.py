@@ -27,6 +27,7 @@ DROP_IN = "50-npu-affinity-irq.conf"
 UNIT = IRQBALANCE
 _SELINUX = "/sys/fs/selinux/"
 _BOOLEAN = "irqbalance_run_unconfined"
+_POLICY_TYPE = re.compile(r"^SELINUXTYPE=([\w-]+)", re.MULTILINE)
 _GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in HIERARCHIES]
 _VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
 _INTERVAL = re.compile(r" (?:--interval|-t)[= ]?(\d+)")
@@ -131,7 +132,7 @@ def _place(host: Host) -> tuple[str, str]:
     """Return ``(where a policy script has to lie, why none would be run or '')``, as SELinux has it."""
     contexts = [host.read("/proc/%s/attr/current" % pid) for pid in processes(host)]
     free = any(context and ":irqbalance_t:" not in context for context in contexts)
-    if host.read(_SELINUX + "enforce") != "1" or free:
+    if host.read(_SELINUX + "enforce") != "1" or free or _is_permissive(host):
         return POLICY, ""
     boolean = host.read("%sbooleans/%s" % (_SELINUX, _BOOLEAN))
     if boolean is None:
@@ -139,6 +140,13 @@ def _place(host: Host) -> tuple[str, str]:
     if not boolean.startswith("1"):
         return POLICY, "SELinux is enforcing, and %s is off ('setsebool -P %s on' switches it on)" % (_BOOLEAN, _BOOLEAN)
     return CONFINED_POLICY, ""
+
+
+def _is_permissive(host: Host) -> bool:
+    """Whether ``semanage permissive -a irqbalance_t`` exempts irqbalance from an enforcing SELinux."""
+    policy = (_POLICY_TYPE.findall(host.read("/etc/selinux/config") or "") or ["targeted"])[-1]
+    modules = "/var/lib/selinux/%s/active/modules" % policy
+    return any(host.exists("%s/%s/permissive_irqbalance_t" % (modules, name)) for name in host.names(modules, "[0-9]*"))
 
 
 def until_first_pass(host: Host) -> float:

@@ -144,6 +144,7 @@ def test_an_irqbalance_that_cannot_be_told_more_is_left_as_it_is(tree, files, se
 GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
 ENFORCING = {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1", GROUP: "9", "/proc/9/attr/current": "system_u:system_r:irqbalance_t:s0"}
 BOOLEAN = "/sys/fs/selinux/booleans/irqbalance_run_unconfined"
+PERMISSIVE = "/var/lib/selinux/%s/permissive_irqbalance_t/cil"
 SELINUX = [
     ("no SELinux", {UNIT: PLAIN}, POLICY, ""),
     ("permissive", dict(ENFORCING, **{"/sys/fs/selinux/enforce": "0"}), POLICY, ""),
@@ -151,6 +152,19 @@ SELINUX = [
     ("an older policy", ENFORCING, POLICY, "lets irqbalance run no policy script"),
     ("a newer policy", dict(ENFORCING, **{BOOLEAN: "0 0"}), POLICY, "setsebool -P irqbalance_run_unconfined on"),
     ("a newer policy, switched on", dict(ENFORCING, **{BOOLEAN: "1 1"}), CONFINED_POLICY, ""),
+    ("a permissive domain", dict(ENFORCING, **{PERMISSIVE % "targeted/active/modules/400": ""}), POLICY, ""),
+    (
+        "a permissive domain of another policy",
+        dict(ENFORCING, **{PERMISSIVE % "mls/active/modules/400": "", "/etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=default\n"}),
+        POLICY,
+        "lets irqbalance run no policy script",
+    ),
+    (
+        "a permissive domain, disabled",
+        dict(ENFORCING, **{PERMISSIVE % "targeted/active/modules/disabled": ""}),
+        POLICY,
+        "lets irqbalance run no policy script",
+    ),
     ("irqbalance does not run yet", {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1"}, POLICY, "lets irqbalance run no policy script"),
 ]
 
