@@ -55,8 +55,8 @@ _npu_affinity() {
         names=(status verify plan explain run history --help --version)
     else
         case ${COMP_WORDS[1]}:$before in
-            verify:* | plan:* | history:*) names=(--json --help) ;;
-            explain:explain) names=(pid npu gpu cpu --help) ;;
+            status:* | verify:* | plan:* | history:*) names=(--json --help) ;;
+            explain:explain) names=(pid npu gpu cpu --json --help) ;;
             explain:pid) mapfile -t names < <(compgen -G "/proc/[0-9]*") && names=("${names[@]#/proc/}") ;;
             explain:cpu) mapfile -t names < <(compgen -G "/sys/devices/system/cpu/cpu[0-9]*") && names=("${names[@]##*/cpu}") ;;
             explain:npu | explain:gpu | run:run)

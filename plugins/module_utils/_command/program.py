@@ -59,10 +59,10 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="print data")
         return command
 
-    add("status", _status, "one line and an exit status: is this host bound, and as it was bound?", _STATES)
+    add("status", _status, "one line and an exit status: is this host bound, and as it was bound?", _STATES, data=True)
     add("verify", _verify, "everything that is not as it was bound, each with the likely cause", _STATES, data=True)
     add("plan", _plan, "the plan in force as a table", data=True)
-    explain = add("explain", _explain, "why a process, an NPU or a CPU is where it is", _SUBJECTS)
+    explain = add("explain", _explain, "why a process, an NPU or a CPU is where it is", _SUBJECTS, data=True)
     explain.add_argument("subject", nargs="+", metavar="SUBJECT", help="pid 1234, npu 3, gpu 0 or cpu 17")
     run = add("run", _run, "start a command on the CPUs, memory and devices of an NPU or a workload", _RUNNING)
     run.usage = "%s run [-h] [--user USER] NPU|WORKLOAD -- COMMAND [ARGUMENT ...]" % PROGRAM
@@ -97,7 +97,10 @@ def _require_root(host: Host, command: str) -> None:
 def _status(host: Host, options: argparse.Namespace) -> int:
     _require_root(host, "status")
     found = checking.standing(host)
-    _print([found.line()])
+    if options.json:
+        _print_data(found.document())
+    else:
+        _print([found.line()])
     return checking.CODES[found.state]
 
 
@@ -146,8 +149,12 @@ def _explain(host: Host, options: argparse.Namespace) -> int:
         lines = explaining.of_cpu(found, int(number))
     else:
         lines = explaining.of_npu(_bound(host), running.find_npu(found, number))
-    _print(line for title, sentence in lines for line in wrapped(title, sentence, _WIDTH))
-    _say(found.remarks)
+    if options.json:
+        rows_found = [{"title": title, "text": sentence} for title, sentence in lines]
+        _print_data({"kind": kind, "subject": number, "rows": rows_found, "remarks": list(found.remarks)})
+    else:
+        _print(line for title, sentence in lines for line in wrapped(title, sentence, _WIDTH))
+        _say(found.remarks)
     return 0
 
 

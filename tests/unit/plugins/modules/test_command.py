@@ -131,6 +131,13 @@ def test_a_plan_of_another_shape_is_a_sentence(run, host, text, words):
     assert code in (0, 1, 3) and (code != 1 or "plan" in err or "no NPU" in err)
 
 
+def test_status_prints_the_document_of_verify_as_json(run, host):
+    assert json.loads(run("status", "--json")[1])["state"] == "bound"
+    edit(host)
+    code, out, _err = run("status", "--json")
+    assert code == 3 and json.loads(out) == json.loads(run("verify", "--json")[1])
+
+
 def test_drifted_with_the_cause(run, host):
     edit(host)
     code, out, _err = run("status")
@@ -296,6 +303,15 @@ def test_explain(run, words, patterns):
     code, out, _err = run("explain", *words)
     text = re.sub(r"\n {11}", " ", out)
     assert code == 0 and [pattern for pattern in patterns if not re.search(pattern, text)] == [], text
+
+
+@pytest.mark.parametrize(("words", "kind", "subject"), [("npu 0", "npu", "npu-0"), ("cpu30", "cpu", "30"), ("pid 4242", "pid", "4242")])
+def test_explain_prints_its_rows_as_json(run, words, kind, subject):
+    code, out, err = run("explain", "--json", *words.split())
+    found = json.loads(out)
+    assert (code, err, found["kind"], found["subject"], found["remarks"]) == (0, "", kind, subject, [])
+    text = " ".join(run("explain", *words.split())[1].split())
+    assert found["rows"] and all(" ".join(f"{row['title']} {row['text']}".split()) in text for row in found["rows"])
 
 
 def test_explain_says_where_an_npu_is_not_as_the_bind_set_it(run, host):
@@ -481,7 +497,8 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("''", bound) == [*commands, "--help", "--version"]
     assert completed("ver", bound) == ["verify"]
     assert completed("verify --j", bound) == ["--json"]
-    assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--help"]
+    assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--json", "--help"]
+    assert completed("status --j", bound) == ["--json"]
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
     assert "0" in completed("explain cpu 0", bound)
     (text,) = [file["content"] for file in runtime.files() if file["path"] == COMPLETION]
