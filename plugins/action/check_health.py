@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
 
 COMMAND = "npu_affinity_health"
+EXITED = "non-zero return code"
+"""Part of the message of ansible.builtin.command for a command that ran and failed."""
+LINES, WIDTH = 5, 200
+"""How much of each stream the message shows."""
 
 
 class ActionModule(HostAction):
@@ -30,12 +35,19 @@ class ActionModule(HostAction):
         except AnsibleConnectionFailure as error:
             found = {"failed": True, "msg": str(error)}
         if found.get("failed") or found.get("rc"):
-            return refused(result | {"msg": _failure(found)})
+            return refused(result | {"msg": failure(command, found)})
         return result | found | {"changed": False}
 
 
-def _failure(found: Mapping[str, Any]) -> str:
-    """Return the message of the command with the last line that it printed."""
-    printed = (str(found.get(stream) or "").strip() for stream in ("stderr", "stdout"))
-    last = next((text.splitlines()[-1] for text in printed if text), "")
-    return f"{COMMAND}: {found.get('msg') or 'it could not be run'} {last}".rstrip()
+def failure(command: str | list[str], found: Mapping[str, Any]) -> str:
+    """Return the message of a failed check: the command, how it ended, and the last lines of both streams."""
+    line = command if isinstance(command, str) else shlex.join(map(str, command))
+    reason = str(found.get("msg") or "").rstrip(".")
+    is_status = found.get("rc") is not None and (not reason or EXITED in reason)
+    ended = f"exited with status {found['rc']}" if is_status else f"could not be run ({reason or 'no reason was given'})"
+    printed = [f"Last lines of {stream}:\n{_last_lines(str(found[stream]))}" for stream in ("stderr", "stdout") if found.get(stream)]
+    return "\n".join([f"{COMMAND} {ended}: {line}", *printed])
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(f"  {line[:WIDTH]}" for line in text.strip().splitlines()[-LINES:])

@@ -10,6 +10,7 @@ short_description: Run the health check of a host
 version_added: 1.0.0
 description:
   - Runs the command C(npu_affinity_health) on the host, and fails the host if the command fails.
+  - The message of a failure shows the command, its exit status and the last five lines of each stream.
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes
