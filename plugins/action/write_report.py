@@ -5,17 +5,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.filter.fleet_table import fleet_table
-from ansible_collections.npu.affinity.plugins.filter.report_html import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import now, record
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, now, record
+
+ELSEWHERE = Typed(options=("-i", "INVENTORY"))
+"""How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
 
 
 class ActionModule(HostAction):
@@ -42,6 +48,7 @@ class ActionModule(HostAction):
             measures=list(map(_content, _files(f"{measures}/{name}" for name in names))),
             runs=[*runs, {"name": "this run", "records": records}] if runs else [],
             strategies=own["strategies"],
+            typed=ELSEWHERE if own["from"] or variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
         )
         tables = {path: fleet_table(records, Path(path).suffix.removeprefix(".")) for path in own["tables"]}
         save.write({own["report"]: page, **tables})

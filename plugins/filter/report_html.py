@@ -82,11 +82,14 @@ _value:
   type: str
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible import context
+
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._report import page
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands, page
 
 
 @filter_errors
@@ -99,7 +102,9 @@ def report_html(
     measures: Iterable[Mapping[str, Any]] = (),
     runs: Iterable[Mapping[str, Any]] = (),
 ) -> str:
-    return page.report_html(records, str(title), str(generated), earlier, strategies, measures, runs)
+    return page.report_html(
+        records, str(title), str(generated), earlier, strategies, measures, runs, commands.typed(context.CLIARGS, os.environ)
+    )
 
 
 class FilterModule:

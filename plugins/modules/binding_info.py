@@ -204,6 +204,9 @@ outside:
       description: The memory of a service or container by NUMA node.
       returned: when the kernel reports it
       type: dict
+    command:
+      description: The command on the host that puts it there, empty where a command alone does not.
+      type: str
   sample:
     - title: vllm.service (pid 21418, NPU 1)
       name: vllm.service
@@ -213,7 +216,8 @@ outside:
       pids: [21418]
       cpus: 0-191
       pool: 24-47
-      next: "npu_affinity_services: [{unit: vllm.service, npus: [1]}]; bind, then systemctl restart vllm.service"
+      next: "add {unit: vllm.service, npus: [1]} to npu_affinity_services, bind, and run systemctl restart vllm.service"
+      command: ""
 outside_sentence:
   description: RV(outside) in one sentence, empty where there is nothing.
   returned: success

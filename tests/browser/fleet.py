@@ -101,7 +101,7 @@ def processes(record: dict) -> list[dict]:
 
 
 def users(record: dict) -> dict:
-    """Return the users of two NPUs, of which one runs outside its pool, as a record has them."""
+    """Return users of two NPUs, of which two run outside their pools, as a record has them."""
     pools = [entry["pool"] for entry in record["topology"]["applied"]["npus"][:2]]
     service = {"kind": "service", "unit": "vllm.service", "engine": "", "container": None, "name": "vllm.service"}
     container = {"kind": "container", "unit": "docker-1.scope", "engine": "docker", "container": "1" * 64, "name": "llm"}
@@ -110,12 +110,17 @@ def users(record: dict) -> dict:
         processes = [{"pid": pid, "command": "python3", "devices": [f"davinci{npu}"], "cpus": cpus, "mems": "0"} for pid in pids]
         return {**given, "npus": [{"kind": "npu", "id": npu}], "processes": processes, "cpus": cpus, "mems": "0", "witness": "open"}
 
-    away = {"title": "vllm.service (pid 70, NPU 0)", "pids": [70], "cpus": "0-3", "pool": pools[0], "next": "restart it"}
+    def away(title: str, pid: int, cpus: str, **what: str) -> dict:
+        return {"title": f"{title} (pid {pid}, NPU 0)", "pids": [pid], "cpus": cpus, "pool": pools[0], "command": "", **what}
+
+    update = f"docker update --cpuset-cpus {pools[0]} serve"
+    start = "add {unit: vllm.service, npus: [0]} to npu_affinity_services, bind, and run systemctl restart vllm.service"
+    outside = [away("vllm.service", 70, "0-3", next=start), away("container serve", 73, "0-191", next=update, command=update)]
     found = [user(service, 0, [70], "0-3"), user(container, 1, [71, 72], pools[1])]
     return {
         "topology": {**record["topology"], "users": found},
-        "outside": [away],
-        "outside_sentence": "1 NPU process runs outside its pool",
+        "outside": outside,
+        "outside_sentence": "2 NPU processes run outside their pool",
     }
 
 

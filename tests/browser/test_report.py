@@ -430,8 +430,13 @@ def test_hosts_of_an_inventory_group_can_be_shown_alone(page):
 def test_every_user_of_npus_is_listed_and_those_outside_come_first(page, small):
     page.open(small, "#host=duo-01")
     cells = page.run("return [...document.querySelectorAll('#holders tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))")
-    assert [row[0] for row in cells] == ["vllm.service (pid 70, NPU 0)\noutside its pool", "container llm (pid 71, 72, NPU 1)"]
-    assert cells[0][3].startswith("restart it") and cells[1][3] == ""
+    assert [row[0] for row in cells] == [
+        "vllm.service (pid 70, NPU 0)\noutside its pool",
+        "container serve (pid 73, NPU 0)\noutside its pool",
+        "container llm (pid 71, 72, NPU 1)",
+    ]
+    assert cells[0][3].startswith("add {unit: vllm.service") and cells[1][3].startswith("docker update ") and cells[2][3] == ""
+    assert len(page.all("#holders .command button")) == 1, "prose is not copied as a command"
 
 
 def test_print_shows_the_picture_and_leaves_out_what_is_to_click(page, small):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import yaml
 
@@ -42,6 +43,8 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     assert {name: host["state"] for name, host in found.items()} == states
     assert found["drifted"]["drift"][0]["object"] == "NPU 0 sq_send_trigger_irq"
     assert found["drifted"]["drift"][0]["npu"] == 0
+    words = shlex.split(found["drifted"]["bind"])
+    assert words[:2] == ["ansible-playbook", "-i"] and words[words.index("--limit") + 1] == "drifted", words
     assert "npu-smi cannot answer" in found["refused"]["why"]
     assert "Connection refused" in found["silent"]["why"]
     assert f"The page is {page}" in run.output

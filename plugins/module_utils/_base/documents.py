@@ -133,10 +133,12 @@ if TYPE_CHECKING:
         cpus: str
         pool: str
         next: str
+        command: str
 
     class OutsideUser(_OutsideUser, total=False):
-        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``; ``next`` puts it there.
+        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``.
 
+        ``next`` says what puts it there, ``command`` is that as a command for the host, '' where no command alone does it.
         ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`.
         """
 

@@ -75,7 +75,7 @@ def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> l
         cpus = set(expand(user["cpus"]))
         others = [Device.of(npu).title for npu in plan["npus"] if cpus <= set(expand(npu["pool"]))]
         if others:
-            user["next"] = "update vLLM-Ascend and restart it, or npu_affinity_bound_by: host"
+            user.update(next="update vLLM-Ascend and restart it, or set npu_affinity_bound_by: host", command="")
             found.append(_OTHER_POOL % (user["title"], others[0]))
     return found
 
@@ -104,6 +104,7 @@ def _memory(user: OutsideUser) -> str:
 
 
 def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
+    command = _command(user, pool)
     found: OutsideUser = {
         "title": called(user),
         "name": user["name"],
@@ -113,7 +114,8 @@ def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
         "pids": [process["pid"] for process in user["processes"]],
         "cpus": cpus,
         "pool": pool,
-        "next": _next(user, pool),
+        "next": command or _next(user),
+        "command": command,
     }
     if "memory_mib" in user:
         found["memory_mib"] = user["memory_mib"]
@@ -128,16 +130,30 @@ def called(user: NpuUser) -> str:
     return "%s (pid %s, %s)" % (title_of(user), pids, ", ".join(npus))
 
 
-def _next(user: NpuUser, pool: str) -> str:
-    """Return what puts a user on its CPUs."""
-    first = "%(kind)s-%(id)d" % user["npus"][0]
-    if user["container"] and is_of_login(user["group"]):
-        return "npu_affinity_adopt: now; bind (a rootless container cannot start in %s.slice)" % first
-    if user["unit"] and user["unit"].endswith(".service") and user["kind"] != "session":
-        npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
-        return "npu_affinity_services: [{unit: %s, npus: [%s]}]; bind, then systemctl restart %s" % (user["unit"], npus, user["unit"])
-    if user["engine"] in ("docker", "podman"):
+def _in_user_slice(user: NpuUser) -> bool:
+    return bool(user["container"]) and is_of_login(user["group"])
+
+
+def _is_service(user: NpuUser) -> bool:
+    return bool(user["unit"]) and str(user["unit"]).endswith(".service") and user["kind"] != "session"
+
+
+def _command(user: NpuUser, pool: str) -> str:
+    """Return the command that moves a user to its CPUs, '' where it has to be started in another way."""
+    if user["engine"] in ("docker", "podman") and not _in_user_slice(user) and not _is_service(user):
         return "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"])
+    return ""
+
+
+def _next(user: NpuUser) -> str:
+    """Return what moves a user to its CPUs that no command alone can move."""
+    first = "%(kind)s-%(id)d" % user["npus"][0]
+    if _in_user_slice(user):
+        return "set npu_affinity_adopt: now and bind (a rootless container cannot start in %s.slice)" % first
+    if _is_service(user):
+        npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
+        entry = "{unit: %s, npus: [%s]}" % (user["unit"], npus)
+        return "add %s to npu_affinity_services, bind, and run systemctl restart %s" % (entry, user["unit"])
     if user["container"]:
         return "start it again with --cgroup-parent=%s.slice" % first
     if user["kind"] == "other" and not user["unit"]:

@@ -694,7 +694,7 @@ function showHost(host) {
       h("span", {class: "quiet"}, host.compared ? `${host.drift.length} of ${host.compared} compared objects differ` : "")),
       host.why ? h("p", {class: "reason"}, host.why) : null,
       h("div", {class: "facts"}, [["Machine", host.product], ["CPUs", host.shape && host.shape.cpus], ["NPUs", host.npus.length - host.gpus], ["GPUs", host.gpus], ...host.facts].filter(([, value]) => value).map(([name, value]) => h("span", {}, name + " ", h("b", {}, value))))),
-    host.drift.length ? [h("h2", {}, "What differs"), driftTable(host), command("ansible-playbook npu.affinity.bind --limit " + quoted(host.name))] : "",
+    host.drift.length ? [h("h2", {}, "What differs"), driftTable(host), command(host.bind)] : "",
     host.holders.length ? [h("h2", {}, "What uses its accelerators"), holderTable(host)] : "",
     h("section", {class: "panel", "aria-label": "Picture"},
       h("div", {class: "bar noprint"}, views.length ? [h("label", {}, "Show ", choose), h("label", {}, "Compare with ", other), swap, h("label", {}, both, "two pictures")] : h("span", {class: "quiet"}, "There is no plan to show.")),
@@ -722,7 +722,6 @@ function driftTable(host) {
 }
 
 /* What somebody types next, with a button that copies it; where the browser has no clipboard for this page, the text is selected. */
-const quoted = word => /^[\w.:@%+,/-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'";
 function command(line) {
   const code = h("code", {}, line);
   const button = h("button", {type: "button", class: "noprint", title: "Copy the command", onclick: async () => {
@@ -735,8 +734,8 @@ function holderTable(host) {
   const heads = ["Work", "Runs on", "Pool", ...host.holders.some(user => user.outside) ? ["To move it"] : []];
   return h("div", {class: "scroll"}, h("table", {id: "holders"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
     h("tbody", {}, host.holders.map(user => {
-      const cells = [[h("b", {}, user.title), user.outside ? h("div", {class: "alarm"}, "outside its pool") : ""], parted(user.cpus), parted(user.pool), user.next && command(user.next)];
-      return h("tr", {}, heads.map((title, number) => h("td", {class: (number ? "mono" : "") + (number === 1 && user.outside ? " alarm" : ""), "data-title": title}, cells[number])));
+      const cells = [[h("b", {}, user.title), user.outside ? h("div", {class: "alarm"}, "outside its pool") : ""], parted(user.cpus), parted(user.pool), user.command ? command(user.command) : user.next];
+      return h("tr", {}, heads.map((title, number) => h("td", {class: (number === 1 || number === 2 ? "mono" : "") + (number === 1 && user.outside ? " alarm" : ""), "data-title": title}, cells[number])));
     }))));
 }
 

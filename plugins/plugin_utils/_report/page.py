@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import LOOKS, PALETTE, clean
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
@@ -33,14 +34,18 @@ def report_html(
     strategies: Iterable[str] = (),
     measures: Iterable[Mapping[str, Any]] = (),
     runs: Iterable[Mapping[str, Any]] = (),
+    typed: Typed | None = None,
 ) -> str:
     """Return the page of a fleet; for the shapes and for what is wrong with them see :func:`_report.records.fleet`.
 
     ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
-    over time (:func:`_report.timeline.timeline`).
+    over time (:func:`_report.timeline.timeline`). ``typed`` is how the run was started: commands of the page repeat it.
     """
     of_page = {"title": title, "generated": generated, "runs": timeline(runs), "solid": len(PALETTE)}
     data = {**of_page, **fleet(records, earlier, strategies, measures)}
+    for host in data["hosts"]:
+        if host["drift"]:
+            host["bind"] = (typed or Typed()).line("bind", limit=host["name"])
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
     parts = {"TITLE": escape(clean(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")

@@ -16,7 +16,8 @@ OF_USER = ("services", "workloads")
 """Settings that the page shows."""
 
 
-NO_GROUPS = {"ungrouped", "npu_affinity_archives"}
+ARCHIVES = "npu_affinity_archives"
+NO_GROUPS = {"ungrouped", ARCHIVES}
 """Groups that say nothing of a host: that of hosts without one, and that of archives."""
 OF_A_BIND = ("A bind moves ", "Huge pages of ")
 """How remarks begin that say what a bind would do."""

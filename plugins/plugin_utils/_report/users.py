@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
-_OF_HOLDER = ("title", "cpus", "pool", "next")
+_OF_HOLDER = ("title", "cpus", "pool", "next", "command")
 
 
 def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``[{title, cpus, pool, next, outside}]`` of what has NPUs open, first what runs outside its pool; ``next`` puts it there."""
+    """Return ``[{title, cpus, pool, next, command, outside}]`` of what has NPUs open, first what runs outside its pool.
+
+    ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it.
+    """
     away = [{key: str(user.get(key) or "") for key in _OF_HOLDER} for user in record.get("outside") or ()]
     named = {user["title"] for user in away}
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
@@ -32,6 +35,7 @@ def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]
             "cpus": union(process["cpus"] for process in user["processes"]),
             "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in user["npus"]),
             "next": "",
+            "command": "",
         }
         for user in topology.get("users") or ()
         if user["processes"]

@@ -359,15 +359,15 @@ NEXT = [
         user([N0], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
         "docker update --cpuset-cpus 0-3 serve",
     ),
-    (user([N1, G0], "0"), "npu_affinity_services: [{unit: v.service, npus: [1, gpu-0]}]; bind, then systemctl restart v.service"),
+    (user([N1, G0], "0"), "add {unit: v.service, npus: [1, gpu-0]} to npu_affinity_services, bind, and run systemctl restart v.service"),
     (user([N1], "0", kind="session", unit="session-3.scope"), "start it again: npu-affinity run npu-1 -- COMMAND"),
     (
         user([N0], "9", engine="podman", container=ID, kind="container"),  # Quadlet starts it as a part of its service
-        "npu_affinity_services: [{unit: v.service, npus: [0]}]; bind, then systemctl restart v.service",
+        "add {unit: v.service, npus: [0]} to npu_affinity_services, bind, and run systemctl restart v.service",
     ),
     (
         user([N0], "9", engine="podman", container=ID, kind="container", group=USER, unit="user@1.service"),
-        "npu_affinity_adopt: now; bind (a rootless container cannot start in npu-0.slice)",
+        "set npu_affinity_adopt: now and bind (a rootless container cannot start in npu-0.slice)",
     ),
     (
         user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
@@ -377,9 +377,11 @@ NEXT = [
 ]
 
 
-@pytest.mark.parametrize("found, command", NEXT)
-def test_the_next_step_is_that_of_whoever_started_it(found, command):
-    assert placed([found], PLAN).outside[0]["next"] == command
+@pytest.mark.parametrize("found, sentence", NEXT)
+def test_the_next_step_is_that_of_whoever_started_it(found, sentence):
+    (away,) = placed([found], PLAN).outside
+    assert away["next"] == sentence
+    assert away["command"] == (sentence if sentence.startswith("docker update ") else ""), "only what can be pasted is a command"
 
 
 def test_a_pod_outside_the_pool_is_the_kubelets():

@@ -25,6 +25,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html as page_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
 
@@ -145,7 +147,7 @@ def test_the_kernel_is_the_plan_in_force_but_for_what_was_found():
     assert (in_force["label"], kernel["label"], in_force["local"]) == ("plan in force", "kernel", 1.0)
 
 
-AWAY = [{"title": "a.service (pid 7, NPU 0)", "pids": [7], "cpus": "0-31", "pool": "0-15", "next": "restart it"}]
+AWAY = [{"title": "a.service (pid 7, NPU 0)", "pids": [7], "cpus": "0-31", "pool": "0-15", "next": "restart it", "command": ""}]
 
 
 def unbound(**changes):
@@ -213,7 +215,15 @@ def test_states(given, state, why, labels):
 def test_what_runs_outside_its_pool_is_on_the_page_with_what_puts_it_there():
     (host,) = fleet([record(outside=AWAY, drift=[MOVED])])["hosts"]
     (user,) = host["holders"]
-    assert user == {"title": "a.service (pid 7, NPU 0)", "cpus": "0-31", "pool": "0-15", "next": "restart it", "outside": True}
+    assert user == {**{key: AWAY[0][key] for key in AWAY[0] if key != "pids"}, "outside": True}
+
+
+def test_the_command_for_drift_repeats_how_the_run_was_started():
+    typed = Typed(options=("-i", "hosts.yml"), limit="all", extra=(("npu_affinity_report", "r.html"), ("npu_affinity_smt", "threads")))
+    page = Parsed(page_of([record("it's", drift=[MOVED]), record("node2")], typed=typed))
+    moved, fine = json.loads(page.text("script")[0])["hosts"]
+    command = """ansible-playbook -i hosts.yml npu.affinity.bind --limit 'it'"'"'s' -e npu_affinity_smt=threads"""
+    assert moved["bind"] == command and "bind" not in fine
 
 
 def test_users_inside_their_pools_follow_those_outside():
@@ -387,7 +397,7 @@ def test_no_text_of_a_host_can_become_markup(name, title, cause, process):
         "n" + name,
         drift=[{**MOVED, "object": name, "cause": cause, "remark": cause}],
         remarks=[cause],
-        outside=[{"title": name, "cpus": cause, "pool": process, "next": title}],
+        outside=[{"title": name, "cpus": cause, "pool": process, "next": title, "command": cause}],
         processes=[{"pid": 1, "name": process, "npu": 0, "memory": {}}],
     )
     given["topology"]["machine"]["product"] = process
