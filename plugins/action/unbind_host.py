@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, kubelet_options
 
 
 class ActionModule(HostAction):
-    """Runs module unbind with the settings of the host."""
+    """Runs module unbind with the settings of the host, and says whether the node has to be drained before."""
 
-    _VALID_ARGS = frozenset()
+    _VALID_ARGS = frozenset({"drained"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
@@ -26,5 +26,7 @@ class ActionModule(HostAction):
             "features": of_playbooks["features"],
             "ignore_busy": settings["device_share"]["ignore_busy"],
             "move_memory": settings["slices"]["move_memory"],
+            **kubelet_options(settings, self._task.args.get("drained", False)),
         }
-        return result | self.change("unbind", options, variables)
+        result |= self.change("unbind", options, variables)
+        return result | {"drain": bool(options["waits_for"] and result.get("pending"))}

@@ -12,7 +12,7 @@ version_added: 1.0.0
 description:
   - Runs module M(npu.affinity.host_files) with the desired state that role P(npu.affinity.plan#role) made, and with the settings of the
     host. Roles and playbooks change hosts with it.
-  - Places the directories and files of the soft split before, and returns what a restart of the kubelet would change.
+  - Copies the files of the soft split that the host lacks. Nothing is changed while the node has to be drained first (RV(drain)).
   - With O(feature), prints what changed, and what needs attention afterwards. Playbooks show this in their summary instead.
   - A task with O(feature) is skipped if the plan has no NPU.
 options:
@@ -26,6 +26,10 @@ options:
   entry:
     description: An entry of the history to roll back to, as RV(npu.affinity.history_info#module:entry). It takes precedence over O(state).
     type: dict
+  drained:
+    description: Whether the node is drained, so that the kubelet may restart.
+    type: bool
+    default: false
 seealso:
   - module: npu.affinity.host_files
 extends_documentation_fragment:
@@ -49,11 +53,11 @@ lines:
   type: list
   elements: str
   sample: ['a2-01: role irq changed nothing, the host is as it should be']
-kubelet_change:
-  description: Options of M(npu.affinity.kubelet_config) for the change that the kubelet waits for.
-  returned: if the kubelet has to change and C(npu_affinity_kubelet_restart) is true
-  type: dict
-  sample: {state: absent}
+drain:
+  description: Whether the node has to be drained, and the state then applied with O(drained). C(npu_affinity_kubelet_restart) allows it.
+  returned: success
+  type: bool
+  sample: false
 restart_needed:
   description: As RV(npu.affinity.host_files#module:restart_needed). The other values that M(npu.affinity.host_files) returns are there, too.
   returned: success

@@ -77,6 +77,21 @@ options:
   npu_smi:
     description: The C(npu-smi) command, for device share. By default it is searched where Ascend drivers install it.
     type: str
+  kubelet_wait:
+    description: Seconds that the kubelet of a drained node may take to start. Without it, the kubelet is not changed, and its change is in RV(kubelet).
+    type: int
+  waits_for:
+    description:
+      - Apply nothing while a change of one of these features would be pending, which is a restart of the kubelet, and for V(vnpu) a file
+        that is missing.
+    type: list
+    elements: str
+    choices: [kubelet, vnpu]
+    default: []
+  staged:
+    description: Paths on the managed host, by their SHA-256, of files that the soft split of O(state) lacks and that are placed.
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - npu.affinity._attributes
 author:
@@ -133,10 +148,12 @@ interrupts:
   type: dict
   sample: {npus: [], unchangeable: [], failures: []}
 vnpu:
-  description: What of the soft split of O(state) was made, as RV(npu.affinity.vnpu_layout#module:folders) and the like. Null without the feature.
+  description:
+    - What of the soft split of O(state) was made, as RV(npu.affinity.vnpu_layout#module:folders) and the like. Files that are neither on
+      the host nor O(staged) are C(missing). Null without the feature.
   returned: success
   type: dict
-  sample: {folders: [/usr/local/hami-shared-region], files: [], removed: []}
+  sample: {folders: [/usr/local/hami-shared-region], files: [], removed: [], missing: []}
 device_share:
   description:
     - The state of the chips as RV(npu.affinity.device_share#module:chips), RV(npu.affinity.device_share#module:recover),
@@ -165,8 +182,8 @@ threads:
 kubelet:
   description:
     - What the kubelet of O(state) waits for, as RV(npu.affinity.kubelet_config#module:path), RV(npu.affinity.kubelet_config#module:pending) and
-      RV(npu.affinity.kubelet_config#module:removed). Nothing is written, because the kubelet has to restart on a drained node, which module
-      M(npu.affinity.kubelet_config) does. Null if O(state) does not have the feature and no drop-in is to be removed.
+      RV(npu.affinity.kubelet_config#module:removed). The kubelet is changed with O(kubelet_wait) only, because it has to restart on a drained
+      node. Null if O(state) does not have the feature and no drop-in is to be removed.
   returned: success
   type: dict
   sample: {path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf, pending: ['cpuManagerPolicy: none -> static'], removed: []}
@@ -225,15 +242,17 @@ def argument_spec() -> dict[str, Any]:
         "author": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
         "npu_smi": {"type": "str"},
+        "kubelet_wait": {"type": "int"},
+        "waits_for": {"type": "list", "elements": "str", "choices": ["kubelet", "vnpu"], "default": []},
+        "staged": {"type": "dict", "default": {}},
     }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    choices = Choices(
-        params["action"], params["author"], params["reason"], params["irq_failure"] == "warn", params["move_memory"], params["npu_smi"]
-    )
+    asked = {name: params[name] for name in Choices._fields if name in params}
+    choices = Choices(tolerant=params["irq_failure"] == "warn", **asked)
     try:
         state = parts.applied(params["state"], params["features"])
     except ValueError as error:

@@ -62,6 +62,15 @@ options:
   npu_smi:
     description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
     type: str
+  kubelet_wait:
+    description: Seconds that the kubelet of a drained node may take to start. Without it, the kubelet is not changed, and its change is RV(pending).
+    type: int
+  waits_for:
+    description: Change nothing while the restart of the kubelet would be RV(pending).
+    type: list
+    elements: str
+    choices: [kubelet]
+    default: []
   timeout:
     description: Seconds that each command may take.
     type: int
@@ -190,6 +199,12 @@ kept:
   type: list
   elements: str
   sample: []
+pending:
+  description: Why the drop-in of the kubelet stays until the node is drained.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 failures:
   description: Sentences about what could not be restored.
   returned: success
@@ -210,6 +225,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts im
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
+from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import Report, unbind
 
 
@@ -223,6 +239,8 @@ def argument_spec() -> dict[str, Any]:
         "author": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
         "npu_smi": {"type": "str"},
+        "kubelet_wait": {"type": "int"},
+        "waits_for": {"type": "list", "elements": "str", "choices": ["kubelet"], "default": []},
         "timeout": {"type": "int", "default": 90},
     }
 
@@ -240,7 +258,7 @@ def message_of(report: Report, features: Sequence[str] | None) -> str:
 
 def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     """Say in the journal of the host what was unbound, and in its history that some features are gone; with all of them it goes, too."""
-    unbound, number = params["features"] or tuple(FEATURES), None
+    unbound, number = [name for name in params["features"] or FEATURES if name not in report.pending], None
     last = newest(host)
     if last:
         number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"]))
@@ -251,28 +269,31 @@ def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
+    options = Options(**{name: params[name] for name in Options._fields})
+    features = params["features"] or tuple(FEATURES)
     try:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module unbind", module.check_mode):
-            report = unbind(
-                host,
-                params["npu_smi"],
-                params["device_share"],
-                params["move_memory"],
-                module.check_mode,
-                params["features"] or tuple(FEATURES),
-            )
-            if report.changed and not module.check_mode:
+            report = Report({})
+            if params["waits_for"] and not module.check_mode:
+                report = unbind(host, options, True, features)
+            waits = bool(report.pending)
+            if not waits:
+                report = unbind(host, options, module.check_mode, features)
+            if report.changed and not module.check_mode and not waits:
                 log(host, params, report)
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg="%s. Run it again when that is settled; it continues from here" % error)
+    pending = list(report.pending.values())
+    if waits:
+        module.exit_json(changed=False, bound=True, message=pending[0], pending=pending)
     share, affinities = report.of("device_share"), report.of("irq")
     npus = affinities.npus if affinities else []
     ignored: dict[int | None, str] = (
         {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
     )
     failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
-    for sentence in report.warnings + diffs.card_sentences(ignored) + (share.warnings if share else []):
+    for sentence in report.warnings + pending + diffs.card_sentences(ignored) + (share.warnings if share else []):
         module.warn(sentence)
     chips, recover = (diffs.chips_of(share), diffs.recover_of(share)) if share else ([], None)
     failures = report.failed + diffs.card_sentences(failed)
@@ -291,6 +312,7 @@ def main() -> None:
         "restart_needed": report.restart_needed,
         "slices_left": report.slices_left,
         "kept": sorted(report.kept),
+        "pending": pending,
         "failures": failures,
         "diff": diffs.add_unbind(diffs.Diff(), report).document(),
     }

@@ -10,6 +10,11 @@ short_description: Restore the state of a host before the first bind, with its s
 version_added: 1.0.0
 description:
   - Runs module M(npu.affinity.unbind) with the settings of the host and of the playbook C(unbind), such as C(npu_affinity_features).
+options:
+  drained:
+    description: Whether the node is drained, so that the kubelet may restart.
+    type: bool
+    default: false
 seealso:
   - module: npu.affinity.unbind
 extends_documentation_fragment:
@@ -25,6 +30,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+drain:
+  description: Whether the node has to be drained, and this repeated with O(drained). C(npu_affinity_kubelet_restart) allows it.
+  returned: success
+  type: bool
+  sample: false
 message:
   description: As RV(npu.affinity.unbind#module:message). The other values that M(npu.affinity.unbind) returns are there, too.
   returned: success

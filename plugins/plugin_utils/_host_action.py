@@ -45,6 +45,13 @@ def shown(display: Any, msg: str | list[str]) -> None:
         display.display(shown_lines(msg if isinstance(msg, str) else "\n".join(map(str, msg))))
 
 
+def kubelet_options(settings: Mapping[str, Any], drained: bool) -> dict[str, Any]:
+    """Return the options of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
+    if drained:
+        return {"kubelet_wait": 2 * settings["kubelet"]["wait"], "waits_for": []}
+    return {"kubelet_wait": None, "waits_for": ["kubelet"] if settings["kubelet"]["restart"] else []}
+
+
 class HostAction(ActionBase):
     """An action that runs modules of the collection by itself, with options that it takes from the settings."""
 

@@ -14,6 +14,85 @@ NODE = {**MACHINE, "kubelet": {"policy": "none"}}
 FOLDER = "etc/kubernetes/kubelet.conf.d"
 NODE_ALONE = ("--limit", "node")
 STATE = "var/lib/kubelet/cpu_manager_state"
+UNITS = "etc/systemd/system"
+DROP_IN = FOLDER + "/50-npu-affinity.conf"
+
+
+def node(fleet, **kinds):
+    """Return a fleet with one node of Kubernetes, whose kubelet reads drop-ins."""
+    hosts = fleet(node=NODE, **kinds)
+    (hosts.tree("node") / "etc/default").mkdir(parents=True, exist_ok=True)
+    (hosts.tree("node") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    return hosts
+
+
+def contents(hosts):
+    """Return what the node has, without the state that a kubelet writes again."""
+    return {path: found[-1] for path, found in hosts.snapshot("node").items() if path != "/" + STATE}
+
+
+def commands(log):
+    return {f"npu_affinity_kubelet_{word}": ["/bin/sh", "-c", f"echo {word} >> {log}"] for word in ("drain", "uncordon")}
+
+
+def test_unbinding_another_feature_leaves_the_kubelet_alone(fleet, tmp_path):
+    hosts, log = node(fleet), tmp_path / "kubectl.log"
+    variables = {"npu_affinity_kubelet_enabled": True, "npu_affinity_kubelet_restart": True, **commands(log)}
+    assert hosts.play("bind", **variables).status == 0
+    assert log.read_text().split() == ["drain", "uncordon"]
+    log.unlink()
+    run = hosts.play("unbind", npu_affinity_features=["irq"], **variables)
+    assert run.status == 0 and run.changed("node"), run.output
+    assert (hosts.tree("node") / DROP_IN).exists() and not log.exists()
+    verified = hosts.play("verify", **variables)
+    assert verified.status == 0, verified.output
+    run = hosts.play("unbind", npu_affinity_features=["kubelet"], **variables)
+    assert run.status == 0 and not (hosts.tree("node") / DROP_IN).exists(), run.output
+    assert log.read_text().split() == ["drain", "uncordon"]
+    verified = hosts.play("verify", **variables)
+    assert verified.status == 0, verified.output
+    assert "feature kubelet: present -> absent" in hosts.play("history").output
+
+
+def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
+    hosts = node(fleet)
+    assert hosts.play("bind").status == 0
+    before = hosts.snapshot("node")
+    enabled = {"npu_affinity_kubelet_enabled": True, **commands(tmp_path / "kubectl.log")}
+    run = hosts.play("bind", **enabled)
+    assert run.status == 0 and "cpuManagerPolicy: none -> static" in run.output, run.output
+    assert "1 by slices" in run.output and "CPU manager is static" not in run.output
+    after = hosts.snapshot("node")
+    assert {name: text for name, text in after.items() if "history" not in str(name)} == {
+        name: text for name, text in before.items() if "history" not in str(name)
+    }
+    again = hosts.play("bind", **enabled)
+    assert again.status == 0 and not again.changed("node") and "cpuManagerPolicy: none -> static" in again.output, again.output
+    verified = hosts.play("verify", **enabled)
+    assert verified.status == 0, verified.output
+    assert "the kubelet's change is pending: cpuManagerPolicy: none -> static" in " ".join(verified.output.split())
+    history = hosts.play("history").output
+    assert "feature kubelet: absent -> present" not in history
+    restarting = {**enabled, "npu_affinity_kubelet_restart": True}
+    check = hosts.play("bind", "--check", "--diff", **restarting)
+    assert check.status == 0 and check.changed("node") and hosts.snapshot("node") == after, check.output
+    run = hosts.play("bind", **restarting)
+    assert run.status == 0 and (hosts.tree("node") / DROP_IN).exists(), run.output
+    assert not list((hosts.tree("node") / UNITS).glob("npu*.slice"))
+    assert "feature kubelet: absent -> present" in hosts.play("history").output
+
+
+def test_a_kubelet_that_cannot_be_changed_leaves_the_host_as_it_was(fleet, tmp_path):
+    hosts = node(fleet)
+    assert hosts.play("bind").status == 0
+    (hosts.tree("node") / "etc/kubernetes").mkdir(exist_ok=True)
+    (hosts.tree("node") / FOLDER).write_text("")
+    before = contents(hosts)
+    log = tmp_path / "kubectl.log"
+    run = hosts.play("bind", npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_restart=True, **commands(log))
+    assert run.status and contents(hosts) == before, run.output
+    assert "go back to the state before this run" not in run.output, "nothing was changed"
+    assert log.read_text().split() == ["drain"]
 
 
 @pytest.mark.long
@@ -38,12 +117,13 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     assert "Pods have no CPUs of their own on this node" in run.output
     assert "cpuManagerPolicy: none -> static" in run.output and "No kubelet found on this host" in run.output
     assert not (tree / FOLDER).exists() and (tree / STATE).exists() and not log.exists()
-    assert not list((tree / "etc/systemd/system").glob("npu*.slice")), "a kubelet that becomes static owns the CPUs"
+    assert list((tree / UNITS).glob("npu*.slice")), "a kubelet whose change is pending owns no CPUs yet"
     assert list((hosts.tree("bare") / "etc/systemd/system").glob("npu*.slice"))
 
     restarting = {**variables, "npu_affinity_kubelet_restart": True}
     run = hosts.play("bind", *NODE_ALONE, **restarting)
     assert run.status == 0, run.output
+    assert not list((tree / UNITS).glob("npu*.slice")), "a static kubelet owns the CPUs"
     document = yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text())
     assert (document["cpuManagerPolicy"], document["topologyManagerPolicy"]) == ("static", "restricted")
     assert (document["reservedSystemCPUs"], document["featureGates"]) == ("0-1,16-17", {"CPUManagerPolicyAlphaOptions": True})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import pytest
@@ -81,6 +82,8 @@ def test_role_verify_needs_no_settings_of_other_roles(fleet, tmp_path):
     assert run.status == 0 and "a: 0 of " in run.output, run.output
     run = hosts.play("verify")
     assert run.status == 0 and "a bind would now change" not in run.output, run.output
+    run = hosts.play("bind")
+    assert run.status == 0 and set(run.modules("a")) == {"npu.affinity.topology_facts"}, run.output
     next(hosts.tree("a").glob("etc/systemd/system/npu-*.slice")).unlink()
     run = hosts.play(str(tmp_path / "verify.yml"))
     assert run.status == 2 and "likely manual change: removed" in run.output, run.output
@@ -100,6 +103,23 @@ def test_a_role_says_in_one_line_what_it_did(fleet, tmp_path):
 
     first, second = lines(), lines()
     assert re.fullmatch(r"a: role plan found (\d) of \1 accelerators to bind, strategy \w+", first[0])
-    assert [line.split()[2] for line in first] == roles[:6]
+    assert [line.split()[2] for line in first] == roles
     assert re.fullmatch(r"a: role slices changed the host: \d+ files written", first[1])
-    assert second[1:] == [f"a: role {role} changed nothing, the host is as it should be" for role in roles[1:6]]
+    assert second[1:] == [f"a: role {role} changed nothing, the host is as it should be" for role in roles[1:]]
+
+
+def test_role_vnpu_alone_is_remembered_compared_and_switched_off(fleet, tmp_path):
+    hosts, library = fleet(a="i310_pro"), tmp_path / "libvnpu.so"
+    library.write_text("library")
+    files = [{"name": library.name, "src": str(library), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}]
+    play = {"hosts": "all", "gather_facts": False, "roles": ["npu.affinity.plan", "npu.affinity.vnpu"]}
+    (tmp_path / "own.yml").write_text(yaml.safe_dump([play]))
+    run = hosts.play(str(tmp_path / "own.yml"), npu_affinity_vnpu_enabled=True, npu_affinity_vnpu_files=files)
+    assert run.status == 0 and "a: role vnpu changed the host: 2 files written" in run.output, run.output
+    folder = hosts.tree("a") / "usr/local/hami-vnpu-core"
+    (folder / library.name).unlink()
+    verified = hosts.play("verify")
+    assert verified.status and "libvnpu.so: expected" in verified.output, verified.output
+    run = hosts.play(str(tmp_path / "own.yml"))
+    assert run.status == 0 and not folder.exists() and not folder.with_name("hami-shared-region").exists(), run.output
+    assert "feature vnpu: present -> absent" in hosts.play("history").output

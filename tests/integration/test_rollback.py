@@ -10,6 +10,7 @@ import hashlib
 import pytest
 
 from tests.integration.conftest import touched
+from tests.integration.test_kubelet import DROP_IN, STATE, commands, node
 from tests.integration.test_vnpus import MACHINE, ours
 from tests.integration.test_unbind import SHARED, VENDOR, shared, state
 from tests.simulator.faults import lose_card
@@ -82,6 +83,25 @@ def test_soft_split_goes_and_comes_back_with_the_states(fleet, tmp_path):
     forth = hosts.play("rollback", npu_affinity_to="-1", npu_affinity_vnpu_files=files)
     assert forth.status == 0 and content(hosts) == on, forth.output
     assert hosts.play("unbind").status == 0 and ours(hosts.snapshot("host")) == without
+
+
+def test_soft_split_and_kubelet_go_and_come_back_together(fleet, tmp_path):
+    hosts, library, log = node(fleet), tmp_path / "libvnpu.so", tmp_path / "kubectl.log"
+    library.write_text("library")
+    files = [{"name": library.name, "src": str(library), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}]
+    restarting = {"npu_affinity_kubelet_restart": True, "npu_affinity_vnpu_files": files, **commands(log)}
+    assert hosts.play("bind", **restarting).status == 0
+    off = state(hosts.tree("node"))
+    run = hosts.play("bind", npu_affinity_vnpu_enabled=True, npu_affinity_kubelet_enabled=True, **restarting)
+    assert run.status == 0, run.output
+    on = state(hosts.tree("node"))
+    assert {"/" + LIBRARY, "/" + DROP_IN} <= on.keys() - off.keys()
+    for wanted in (off, on):
+        back = hosts.play("rollback", npu_affinity_to="-1", **restarting)
+        assert back.status == 0 and differing(wanted, state(hosts.tree("node"))) <= {"/" + STATE}, back.output
+        verified = hosts.play("verify", **restarting)
+        assert verified.status == 0, verified.output
+    assert log.read_text().split() == ["drain", "uncordon"] * 3
 
 
 def content(hosts):

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from tests.integration.test_threads import THREADS, placed, start
 from tests.integration.test_vnpus import MACHINE, SHARED, shares
 
@@ -34,3 +36,24 @@ def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
     assert hosts.play("bind", **SHARED, **THREADS).status == 0
     assert shares(tree) == ["0:0", "1:0"] and placed(tree, 4000) != ("0-31",) * 4
     assert [path.name for path in (tree / HISTORY).iterdir()] == ["1.json"]
+
+
+def test_a_bind_that_fails_takes_the_files_of_soft_split_with_it(fleet, tmp_path):
+    hosts = fleet(host=MACHINE)
+    tree, library = hosts.tree("host"), tmp_path / "libvnpu.so"
+    library.write_bytes(b"\x7fELF\0\xff\r\nlibrary")
+    files = [{"name": library.name, "src": str(library), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}]
+    variables = {"npu_affinity_vnpu_enabled": True, "npu_affinity_vnpu_files": files}
+    (tree / HISTORY).parent.mkdir(parents=True, exist_ok=True)
+    (tree / HISTORY).write_text("no folder\n")
+    before = state_of(hosts)
+    check = hosts.play("bind", "--check", "--diff", **variables)
+    assert check.status == 0 and "+ /usr/local/hami-vnpu-core/libvnpu.so" in check.output and state_of(hosts) == before, check.output
+    run = hosts.play("bind", **variables)
+    assert "/etc/npu-affinity/history cannot be written" in run.failure("host"), run.output
+    assert "All files and directories of soft split were restored" in run.failure("host"), run.failure("host")
+    assert state_of(hosts) == before
+    (tree / HISTORY).unlink()
+    run = hosts.play("bind", **variables)
+    assert run.status == 0 and (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes(), run.output
+    assert hosts.play("bind", **variables).changed("host") == 0

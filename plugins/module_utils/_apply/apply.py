@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from .._host import installed
 from . import runtime
@@ -49,14 +49,19 @@ class Application:
         self._warnings: list[str] = []
         self._report = Report()
         self._off: SwitchedOff | None = None
-        self._steps: list[LiveStep] = []
+        self._named_steps: dict[str, LiveStep] = {}
         self._new = False
+        self._waiting = False
 
     def carry_out(self) -> Application:
         """Bring the host to the state, or in check mode find out what that would change."""
         try:
             with changing(self.host, "module host_files", self.check):
-                self._apply()
+                if self.choices.waits_for and not self.check:
+                    self._apply(check=True)
+                    self._waiting = any(step.pending() for name, step in self._named_steps.items() if name in self.choices.waits_for)
+                if not self._waiting:
+                    self._apply(self.check)
             self._complete()
         except (OSError, ValueError, CommandError) as error:
             self.failure = str(error)
@@ -66,29 +71,41 @@ class Application:
             self._log(*self._done())
         return self
 
-    def _apply(self) -> None:
+    def _apply(self, check: bool) -> None:
         off = switched_off(self.host, self.state, self.choices)
         made = {name: feature.step(self.host, self.state, self.choices) for name, feature in FEATURES.items() if feature.step}
         steps = {name: step for name, step in made.items() if step}
         first = [step for name, step in steps.items() if FEATURES[name].first]
         after = [step for name, step in steps.items() if not FEATURES[name].first]
-        applied = self._entry()
-        request = request_of(self.state, self.choices, applied)
-        report = apply(self.host, request, self.check, [*([off] if off else []), *first], after)
-        self._off, self._report, self._steps, self._new = off, report, list(steps.values()), applied.new
-        self._warnings += (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
+        self._named_steps = steps
+        request = request_of(self.state, self.choices, self._entry)
+        try:
+            report = apply(self.host, request, check, [*([off] if off else []), *first], after)
+        except (OSError, ValueError, CommandError):
+            self._named_steps, self._new = {}, False
+            raise
+        self._off, self._report = off, report
+        self._warnings = (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
+
+    @property
+    def _steps(self) -> list[LiveStep]:
+        return list(self._named_steps.values())
 
     def _entry(self) -> Applied:
         """Return what the history is given of this run: the whole state that is in force afterwards."""
-        last, state, new = newest(self.host), self.state, False
+        last = newest(self.host)
+        state = parts.deferred(self.state, last and last.state, [name for name, step in self._named_steps.items() if step.pending()])
         if last:
             state = parts.beside(state, last.state)
-            new = differ(last.state, state)
-        return Applied(self.choices.action, state, self.choices.author, self.choices.reason, new)
+            self._new = differ(last.state, state)
+        return Applied(self.choices.action, state, self.choices.author, self.choices.reason, self._new)
+
+    def _pending(self) -> list[str]:
+        return [sentence for step in self._steps for sentence in step.pending()]
 
     def _complete(self) -> None:
         """Do what comes when the files stay, each step whatever becomes of the others."""
-        if self.check:
+        if self.check or self._waiting:
             return
         failed = []
         for step in self._steps:
@@ -103,12 +120,14 @@ class Application:
     @property
     def disruptive(self) -> bool:
         """Whether what changed can disturb workloads."""
+        if self._waiting:
+            return False
         files = self._report.changed or bool(self._off and self._off.changed)
         return files or any(step.changed for step in self._steps if step.disruptive)
 
     @property
     def changed(self) -> bool:
-        return self.disruptive or any(step.changed for step in self._steps) or self._new
+        return not self._waiting and (self.disruptive or any(step.changed for step in self._steps) or self._new)
 
     def sentences(self) -> list[str]:
         """Return the warnings of all parts, each once."""
@@ -120,7 +139,7 @@ class Application:
 
     def waits(self) -> list[str]:
         """Return what only a later step of somebody else completes: units that a restart lets follow, and a kubelet that is not drained."""
-        return self._report.restart_needed + [sentence for step in self._steps for sentence in step.pending()]
+        return self._report.restart_needed + self._pending()
 
     def diff(self) -> diffs.Diff:
         found = diffs.Diff()
@@ -186,7 +205,7 @@ def _left_behind(host: Host, state: AppliedState) -> list[str]:
     ]
 
 
-def request_of(state: AppliedState, choices: Choices, applied: Applied) -> Request:
+def request_of(state: AppliedState, choices: Choices, applied: Callable[[], Applied]) -> Request:
     """Return the files and units of a desired state with those that the collection adds.
 
     What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.

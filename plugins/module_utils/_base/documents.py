@@ -302,7 +302,6 @@ if TYPE_CHECKING:
     class KubeletLive(TypedDict):
         path: str
         content: str
-        compared: bool
 
     class Live(TypedDict, total=False):
         """What the features that are present want of the running host."""
@@ -335,9 +334,7 @@ if TYPE_CHECKING:
         python: str
         runtime: bool
 
-    class AppliedState(FilesAndUnits):
-        """What a host applies of a desired state, and what its history keeps. ``features``: whether each is present or absent."""
-
+    class _AppliedState(FilesAndUnits):
         schema: int
         features: Dict[str, str]
         hardware: Dict[str, Any]
@@ -345,6 +342,14 @@ if TYPE_CHECKING:
         live: Live
         notes: Dict[str, List[str]]
         absent: Dict[str, Traces]
+
+    class AppliedState(_AppliedState, total=False):
+        """What a host applies of a desired state, and what its history keeps. ``features``: whether each is present or absent.
+
+        ``pending``: what features want of the running host that waits for the controller, None where they are to be absent.
+        """
+
+        pending: Dict[str, Any]
 
     class DifferingNpu(TypedDict):
         """An NPU of the plan in force or of the one made: its pools ``now`` and ``then``, None where it is in one of them only."""

@@ -15,6 +15,7 @@ from .._host.host import Host
 from .._state.plan_file import with_lost
 from .._state.systemd import Systemd
 from .._kernel.machine import slice_path
+from .._features.kubelet.pending import pending
 from .._features.vnpu.layout import Layout, complete
 from .driver import check_device_share, check_interrupts
 from .files import check_executables, check_files, check_layout, check_programs
@@ -70,6 +71,8 @@ class Wanted(NamedTuple):
     """Paths of what units start."""
     soft_split: str | None = None
     """The directory of hami-vnpu-core, where containers share NPUs."""
+    pending: Mapping[str, Any] = {}
+    """What features want that waits for the controller."""
 
 
 def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool, Findings]:
@@ -118,6 +121,8 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     if wanted.soft_split:
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
+    if "kubelet" in wanted.pending:
+        findings.remarks += pending(host, wanted.pending["kubelet"])
     found = wanted.topology["users"] if wanted.topology and "users" in wanted.topology else users(host, with_lost(plan))
     check_users(findings, host, plan, found, host_binds, [*(entry["unit"] for entry in expected), *(entry["name"] for entry in services)])
     return bound, findings

@@ -22,7 +22,7 @@ def wanted_by(state: AppliedState | None) -> Wanted:
     live = state["live"]
     kubelet = live.get("kubelet")
     of_kubelet: list[FileEntry] = []
-    if kubelet and kubelet["compared"]:
+    if kubelet:
         of_kubelet.append({"path": kubelet["path"], "content": kubelet["content"]})
     share, layout = live.get("device_share"), live.get("vnpu")
     return Wanted(
@@ -42,4 +42,5 @@ def wanted_by(state: AppliedState | None) -> Wanted:
         nic=live.get("nic"),
         layout=layout and layout_of(layout),
         soft_split=state.get("soft_split"),
+        pending=state.get("pending", {}),
     )

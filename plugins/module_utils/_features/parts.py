@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .._base.documents import AppliedState, Live, Traces
 
 T = TypeVar("T")
+NAMED = ("features", "live", "absent", "notes", "pending")
+"""What a desired state has by the names of its features."""
 SAID = ("refusals", "remarks", "summary", "difference", "digest", "converged", "outside", "processes", "settings")
 """What a desired state has for the user of the controller, and a host does not apply."""
 
@@ -31,9 +33,7 @@ def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
     left = cast("AppliedState", {key: value for key, value in given.items() if key not in SAID})
     if names:
         left = without(left, [name for name in left["features"] if name not in names])
-        left["features"] = _named(left["features"], names)
-        left["absent"] = _named(left["absent"], names)
-        left["notes"] = _named(left.get("notes", {}), names)
+        left = cast("AppliedState", dict(left, **{key: _named(given[key], names) for key in NAMED if key in given}))
         patterns = {pattern for name in names for pattern in FEATURES[name].owned}
         left["owned"] = [pattern for pattern in left["owned"] if pattern in patterns]
     plan = left["plan"]
@@ -56,11 +56,29 @@ def beside(state: AppliedState, in_force: AppliedState) -> AppliedState:
     for key, value in rest.items():
         if isinstance(value, list):
             both[key] = new.get(key, []) + [member for member in value if member not in new.get(key, [])]
-        elif isinstance(value, dict) and key in ("features", "live", "absent", "notes"):
+        elif isinstance(value, dict) and key in NAMED:
             both[key] = dict(value, **new.get(key, {}))
         else:
             both[key] = new.get(key) or value
     return cast("AppliedState", both)
+
+
+def deferred(state: AppliedState, in_force: AppliedState | None, names: Sequence[str]) -> AppliedState:
+    """Return a state as it is in force while the changes of some of its features, which have no files of their own, are pending.
+
+    These features are as before; ``pending`` has what they want of the running host, None where they are to be absent.
+    """
+    live: Mapping[str, Any] = state["live"]
+    left: dict[str, Any] = {key: value for key, value in state.items() if key != "pending"}
+    if names:
+        left["pending"] = {name: live.get(name) for name in names}
+        before: Mapping[str, Any] = in_force or {"features": {}, "live": {}}
+        presence = {name: before["features"].get(name, "absent") for name in names}
+        left["features"] = dict(state["features"], **presence)
+        left["live"] = dict({name: wanted for name, wanted in live.items() if name not in names}, **_named(before["live"], names))
+        left["absent"] = {name: found for name, found in state["absent"].items() if name not in names}
+        left["absent"].update({name: traces(FEATURES[name]) for name in names if presence[name] == "absent"})
+    return cast("AppliedState", left)
 
 
 def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
@@ -89,6 +107,8 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
         "restarted": [entry for entry in state["restarted"] if entry["unit"] not in units],
         "expected": [entry for entry in state["expected"] if entry["unit"] not in units],
     }
+    if "pending" in state:
+        remaining["pending"] = {name: wanted for name, wanted in state["pending"].items() if name not in gone}
     if "slices" in gone:
         remaining["programs"], remaining["soft_split"] = [], ""
     return remaining

@@ -16,24 +16,27 @@ class Options(NamedTuple):
     """How features are undone.
 
     ``npu_smi``: the path of the tool, None to look for it; ``device_share``: whether device share is restored, too; ``move_memory``: see
-    :class:`_transaction.request.Request`.
+    :class:`_transaction.request.Request`; ``kubelet_wait``: see :class:`_features.feature.Choices`.
     """
 
     npu_smi: str | None = None
     device_share: bool = True
     move_memory: bool = False
+    kubelet_wait: int | None = None
 
 
 class Outcome:
     """What an unbind says. ``recorded``: the sections of previous.json that it is about; ``kept``: those that a later run still needs.
 
-    Sentences: ``failed`` on what a later run tries again, ``warnings`` on what stays.
+    Sentences: ``failed`` on what a later run tries again, ``warnings`` on what stays, ``pending`` on what waits for the controller, by
+    feature.
     """
 
     def __init__(self, recorded: dict[str, Any]) -> None:
         self.recorded = recorded
         self.warnings: list[str] = []
         self.failed: list[str] = []
+        self.pending: dict[str, str] = {}
         self.kept: set[str] = set()
 
     def attempt(self, section: str | None, function: Callable[..., T], *arguments: Any) -> T | None:

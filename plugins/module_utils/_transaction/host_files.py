@@ -176,7 +176,8 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
     transaction.look()
     for step in [*before, *after]:
         step.look(check)
-    new_state = request.applied is not None and request.applied.new
+    applied = request.applied() if request.applied else None
+    new_state = applied is not None and applied.new
     if check or not (new_state or transaction.report.changed or any(step.needed for step in [*before, *after])):
         return transaction.report
     stopped = journal.stopped(host)
@@ -198,8 +199,8 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         for step in begun:
             step.finish()
         changed = new_state or transaction.report.changed or any(step.changed for step in begun)
-        if changed and request.applied:  # last: what fails after it would be undone, and the entry not
-            transaction.report.history = entries.keep(host, request.applied)
+        if changed and applied:  # last: what fails after it would be undone, and the entry not
+            transaction.report.history = entries.keep(host, applied)
     except (OSError, ValueError, CommandError) as error:
         raise TakenBack("%s%s" % (error, _take_back(transaction, record, begun)))
     transaction.finish()

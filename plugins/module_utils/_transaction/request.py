@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .._host.host import Host
 from .._state.files import FileState, States, is_file, is_ours, leftovers
@@ -23,7 +23,8 @@ class Request:
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
     processes may change, where its memory fits; ``tolerant``: whether a unit that cannot be restarted is left for the next run, instead of
-    failing this one; ``applied``: what goes into the history when something changed, None for what is no state of the host.
+    failing this one; ``applied``: returns what goes into the history when something changed, after
+    all steps have looked; None for what is no state of the host.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Request:
         expected: Sequence[Mapping[str, Any]] = (),
         move_memory: bool = False,
         tolerant: bool = False,
-        applied: Applied | None = None,
+        applied: Callable[[], Applied] | None = None,
     ) -> None:
         self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
         self.owned = owned

@@ -51,6 +51,9 @@ OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in 
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(UNCHANGEABLE), _LIBRARY]
 
 
+_ALL = Options()
+
+
 class Report(Outcome):
     """What was (or in check mode would be) undone.
 
@@ -79,21 +82,17 @@ class Report(Outcome):
 
 def unbind(
     host: Host,
-    npu_smi: str | None = None,
-    device_share: bool = True,
-    move_memory: bool = False,
+    options: Options = _ALL,
     check: bool = False,
     features: Sequence[str] = tuple(FEATURES),
 ) -> Report:
     """Undo some features, by default all, and return the :class:`Report`.
 
-    With all of them the plan, the host code and the record go as well. ``device_share``: whether it is restored, too. ``move_memory``: see
-    :class:`_transaction.request.Request`; it matters when a unit file of others with memory nodes is written back. Raises ``ValueError``
-    with a sentence, before anything is touched when previous.json is broken.
+    With all of them the plan, the host code and the record go as well. ``move_memory`` of the options matters when a unit file of others
+    with memory nodes is written back. Raises ``ValueError`` with a sentence, before anything is touched when previous.json is broken.
     """
     recorded = previous.recorded(host)
     refuse_newer_plan(host)
-    options = Options(npu_smi, device_share, move_memory)
     unbinding = Unbinding(host, Report(recorded), options, features)
     unbinding.look()
     report = unbinding.report

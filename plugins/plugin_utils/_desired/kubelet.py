@@ -21,7 +21,7 @@ _OPTION = re.compile(r"^(?=[a-z_]+: )")
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
-    """Return the drop-in, and whether it is ``compared``: it is there already, or may be written (``restart``)."""
+    """Return the drop-in; ``settings``: those of role kubelet."""
     kubelet = topology.get("kubelet")
     if not settings["enabled"]:
         return Feature()
@@ -38,5 +38,4 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         content = kubelet_drop_in(plan, topology, **options)
     except ValueError as error:
         raise ValueError(_OPTION.sub("npu_affinity_kubelet_", str(error))) from error
-    compared = settings["restart"] or path in kubelet["sources"]
-    return Feature(needs_plan=True, live={"path": path, "content": content, "compared": compared})
+    return Feature(needs_plan=True, live={"path": path, "content": content})

@@ -259,8 +259,8 @@ def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
 def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a feature has to know of others.
 
-    Feature slices: the policy of a kubelet that owns the CPUs from this bind on. Feature irq: the PCI functions whose interrupts others
-    place.
+    Feature slices: the policy of a kubelet that this bind restarts, and that owns the CPUs from then on. Feature irq: the PCI functions
+    whose interrupts others place.
     """
     if name == "irq":
         functions = [(getattr(_MODULES[other], "left_alone", None), own) for other, own in settings.items() if plan]
@@ -268,7 +268,7 @@ def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapp
     if name != "slices":
         return {}
     kubelet = settings.get("kubelet")
-    return {"kubelet_becomes": "static" if kubelet and kubelet["enabled"] else ""}
+    return {"kubelet_becomes": "static" if kubelet and kubelet["enabled"] and kubelet["restart"] else ""}
 
 
 def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import NextStep, Summary, SummaryOfHost, SummaryOfPlan
 
-RESULTS = ("__npu_affinity_host_result", "__npu_affinity_kubelet_result")
+RESULTS = ("__npu_affinity_host_result",)
 """What the tasks of a bind register."""
 MAY_LOSE = ("__npu_affinity_host_result", "__npu_affinity_unbound", "__npu_affinity_verified")
 """What the tasks of a batch register that can lose the connection to a host."""

@@ -90,6 +90,19 @@ def look(host: Host, path: str, content: str | None) -> Change:
     return change
 
 
+def back(host: Host, change: Change) -> Change:
+    """Return the :class:`Change` that takes back one which was made."""
+    found = Change(change.path, change.after, change.before)
+    found.files = {path: (after, before) for path, (before, after) in change.files.items()}
+    texts = {path: after.text for path, (_before, after) in found.files.items()}
+    then, places = settings.settings(host, texts)
+    found.policy = then.get("cpuManagerPolicy") or "none"
+    state = _state(host, places["root"])
+    if change.removed or (state is not None and state.policy != found.policy):
+        found.removed = [path for path in ("%s/%s" % (places["root"], name) for name in STATES) if host.exists(path)]
+    return found
+
+
 def _refuse_unheeded(path: str, places: Mapping[str, Any], wanted: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     folder = posixpath.dirname(path)
     if places["config_dir"] != folder or not path.endswith(".conf"):

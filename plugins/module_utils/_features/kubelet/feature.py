@@ -30,7 +30,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Kubelet | None:
         return None
     from .step import Kubelet
 
-    return Kubelet(host, state["live"].get("kubelet"), presence == "present")
+    return Kubelet(host, state["live"].get("kubelet"), presence == "present", choices.kubelet_wait)
 
 
 def _release() -> type[Release]:

@@ -1,10 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet as a step of the transaction that applies a desired state: the step says what is pending, and writes nothing.
+"""The kubelet as a step of the transaction that applies a desired state.
 
-The kubelet restarts with other CPU sets only on a drained node, and the controller drains it. Module ``kubelet_config`` then makes the
-change, and restores it if the kubelet does not start.
+The kubelet restarts with other CPU sets only on a drained node, and the controller drains it. Until then the change is pending.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._host.host import Host
+from ..._state.diffs import diffs
 from ..._state.step import LiveStep
 from . import drop_in
 
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 
 class Kubelet(LiveStep):
     """``wanted`` is what a desired state has as ``live.kubelet``, None on a host without a kubelet, and with ``present`` false, where the
-    drop-in is to be removed."""
+    drop-in is to be removed. ``wait``: the seconds that the kubelet of a drained node may take to start, None where it is not drained."""
 
     title = "kubelet settings"
     key = "kubelet"
 
-    def __init__(self, host: Host, wanted: KubeletLive | None, present: bool) -> None:
+    def __init__(self, host: Host, wanted: KubeletLive | None, present: bool, wait: int | None = None) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.wanted = wanted
         self.present = present
+        self.wait = wait
         self.change: drop_in.Change | None = None
+        self._applied = False
 
     @property
     def changed(self) -> bool:
-        return False
+        return self.wait is not None and self.change is not None and self.change.needed
 
     def look(self, check: bool) -> None:
         if self.present and not self.wanted:
@@ -46,22 +48,22 @@ class Kubelet(LiveStep):
             self.change = drop_in.look(self.host, path, self.wanted["content"] if self.wanted else None)
 
     def run(self) -> None:
-        """Nothing: the change is pending until the node is drained."""
+        if self.change and self.wait is not None and self.change.needed:
+            drop_in.apply(self.host, self.change, self.wait)
+            self._applied = True
 
     def undo(self) -> None:
-        """Nothing was changed."""
+        """Restart the kubelet with the drop-ins of before. A change that failed has been taken back already."""
+        if self._applied and self.change and self.wait is not None:
+            drop_in.apply(self.host, drop_in.back(self.host, self.change), self.wait)
 
     def pending(self) -> list[str]:
-        return self.change.differences if self.change else []
+        return self.change.differences if self.change and self.wait is None else []
 
     def result(self) -> dict[str, Any]:
         """Return ``{path, pending, removed}`` as module ``kubelet_config`` has them."""
         change = self.change
-        return {
-            "path": change.path if change else None,
-            "pending": change.differences if change else [],
-            "removed": change.removed if change else [],
-        }
+        return {"path": change.path if change else None, "pending": self.pending(), "removed": change.removed if change else []}
 
     def lines(self) -> dict[str, list[str]]:
-        return {}
+        return {diffs.KUBELET: self.change.differences} if self.change and self.changed else {}

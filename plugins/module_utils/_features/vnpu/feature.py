@@ -26,7 +26,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
     if state["live"].get("vnpu"):
         from .layout import SoftSplit
 
-        return SoftSplit(host, state["live"]["vnpu"])
+        return SoftSplit(host, state["live"]["vnpu"], choices)
     slices = state["live"].get("slices")
     if slices and slices.get("vnpus") and state.get("soft_split"):
         from .presence import Presence

@@ -25,6 +25,7 @@ from ..._state import previous, release
 from ..._state.files import atomic_write, make_folder, missing_folders, remove_empty
 from ..._state.snapshot import Snapshot
 from ..._state.step import LiveStep
+from ..feature import Choices
 from .feature import SECTION
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 FOLDER_MODE = 0o775
 PRELOAD = "ld.so.preload"
 LIBRARY = "libvnpu.so"
+LIMITER = "limiter"
 IN_CONTAINER = "/hami-vnpu-core"
 PRELOAD_TEXT = "%s/%s\n" % (IN_CONTAINER, LIBRARY)
 _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var")
@@ -182,10 +184,11 @@ def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
     return sentences
 
 
-def apply(host: Host, layout: Layout, check: bool = False) -> Report:
+def apply(host: Host, layout: Layout, check: bool = False, staged: Mapping[str, str] | None = None) -> Report:
     """Make the directories, write the preload file where it is ours, remove managed files that are not wanted any more; return the report.
 
-    Files in ``missing`` are to be copied by the caller; that they are ours is recorded here, before.
+    ``staged``: paths on this machine of files to be placed, by their SHA-256. Files that are left in ``missing`` are to be copied by the
+    caller; that they are ours is recorded here, before.
     """
     report = look(host, layout)
     layout = complete(layout)
@@ -202,12 +205,24 @@ def apply(host: Host, layout: Layout, check: bool = False) -> Report:
     for path in report.removed:
         os.unlink(host.path(path))
     for name in list(report.missing):
-        make_folder(host, posixpath.dirname("%s/%s" % (layout.folder, name)))
-        if layout.files[name] == _digest(PRELOAD_TEXT):
-            atomic_write(host, "%s/%s" % (layout.folder, name), PRELOAD_TEXT)
+        path, digest = "%s/%s" % (layout.folder, name), layout.files[name]
+        make_folder(host, posixpath.dirname(path))
+        if digest in (staged or {}) or digest == _digest(PRELOAD_TEXT):
+            text = PRELOAD_TEXT if digest == _digest(PRELOAD_TEXT) else _staged(name, digest, (staged or {})[digest])
+            atomic_write(host, path, text, 0o755 if posixpath.basename(name) == LIMITER else 0o644)
             report.missing.remove(name)
-            report.written.append("%s/%s" % (layout.folder, name))
+            report.written.append(path)
     return report
+
+
+def _staged(name: str, digest: str, path: str) -> str:
+    """Return a file that was copied to this machine, as text with escapes for what is none."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        content = file.read()
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise ValueError("%s was copied to %s with SHA-256 %s, and should have %s" % (name, path, found, digest))
+    return content.decode("utf-8", "surrogateescape")
 
 
 def leavings(host: Host, recorded: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -255,34 +270,40 @@ class Release(release.Release):
 
 
 class SoftSplit(LiveStep):
-    """Makes the directories and the preload file; ``wanted`` is what a desired state has as ``live.vnpu``.
+    """Makes the directories, and places the files; ``wanted`` is what a desired state has as ``live.vnpu``.
 
-    The files come from the controller: one that is missing is refused, and in check mode expected to be copied before.
+    The controller stages files that are missing. One that it has not staged is refused, unless the controller looks what it has to stage.
     """
 
     title = "directories of soft split"
     key = "vnpu"
 
-    def __init__(self, host: Host, wanted: LayoutLive) -> None:
+    def __init__(self, host: Host, wanted: LayoutLive, choices: Choices) -> None:
         LiveStep.__init__(self)
         self.host = host
+        self.choices = choices
         self.layout = complete(layout_of(wanted))
         self.report = Report()
         self._before: Snapshot | None = None
         self._made: list[str] = []
+        self._missing: list[str] = []
 
     @property
     def changed(self) -> bool:
         return self.report.changed
 
+    def pending(self) -> list[str]:
+        return ["%s/%s: missing" % (self.layout.folder, name) for name in self._missing]
+
     def look(self, check: bool) -> None:
         self.report = look(self.host, self.layout)
         self.warnings = self.report.warnings
-        missing = [name for name in self.report.missing if self.layout.files[name] != _digest(PRELOAD_TEXT)]
-        if missing and not check:
+        known = {_digest(PRELOAD_TEXT), *self.choices.staged}
+        self._missing = [name for name in self.report.missing if self.layout.files[name] not in known]
+        for name in self._missing if not check else ():
             raise ValueError(
                 "%s/%s with SHA-256 %s is not on the host, and this state needs it: name its source in npu_affinity_vnpu_files, from where "
-                "role vnpu copies it" % (self.layout.folder, missing[0], self.layout.files[missing[0]])
+                "role vnpu copies it" % (self.layout.folder, name, self.layout.files[name])
             )
 
     def run(self) -> None:
@@ -290,7 +311,7 @@ class SoftSplit(LiveStep):
         files = ["%s/%s" % (self.layout.folder, name) for name in self.report.missing] + self.report.removed
         self._made = missing_folders(self.host, [path + "/." for path in folders] + files)
         self._before = Snapshot(self.host, files, folders)
-        self.report = apply(self.host, self.layout)
+        self.report = apply(self.host, self.layout, staged=self.choices.staged)
 
     def undo(self) -> None:
         if self._before is not None:
@@ -298,12 +319,15 @@ class SoftSplit(LiveStep):
             remove_empty(self.host, self._made)
 
     def result(self) -> dict[str, Any]:
-        report = self.report
-        missing = ["%s/%s" % (self.layout.folder, name) for name in report.missing]
-        return {"folders": sorted(report.folders), "files": report.written + missing, "removed": report.removed}
+        missing = [{"name": name, "sha256": self.layout.files[name]} for name in self._missing]
+        return {"folders": sorted(self.report.folders), "files": self._written(), "removed": self.report.removed, "missing": missing}
+
+    def _written(self) -> list[str]:
+        return self.report.written + ["%s/%s" % (self.layout.folder, name) for name in self.report.missing]
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.FILES: diffs.folders(self.report.folders) + ["- " + path for path in self.report.removed]}
+        files = ["+ " + path for path in self._written()] + ["- " + path for path in self.report.removed]
+        return {diffs.FILES: diffs.folders(self.report.folders) + files}
 
 
 def _digest(text: str) -> str:

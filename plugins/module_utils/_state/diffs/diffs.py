@@ -21,7 +21,7 @@ from . import file_lines, plan_lines
 
 Entry = Mapping[str, Any]
 """Plain data of a report."""
-PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, WORK, THREADS, MEMORY, SYSTEMD, RESTART = TITLES = (
+PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, WORK, THREADS, MEMORY, KUBELET, SYSTEMD, RESTART = TITLES = (
     "plan",
     "units in %s" % UNIT_FOLDER,
     "other files",
@@ -31,6 +31,7 @@ PLANS, UNITS, FILES, SETTINGS, INTERRUPTS, SHARE, WORK, THREADS, MEMORY, SYSTEMD
     "running work",
     "threads",
     "memory",
+    "kubelet",
     "systemd",
     "wait for a restart",
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ..._host.host import Host
 from ..._base.outside import json_of, require_shape
@@ -44,7 +44,9 @@ _STATE = {
         "nic?": {"mode": str, "functions": {str: str}},
         "device_share?": dict,
         "vnpu?": dict,
+        "kubelet?": {"path": str, "content": str},
     },
+    "pending?": {str: (dict, type(None))},
     "absent": {str: {"owned": [str], "sections": [str]}},
     "hardware": dict,
     "notes?": {str: [str]},
@@ -145,7 +147,9 @@ def differ(before: AppliedState, after: AppliedState) -> bool:
     """
     if before["features"].keys() != after["features"].keys():
         return False
-    return any(before[part] != after[part] for part in ("features", "live"))
+    old: Mapping[str, Any] = before
+    new: Mapping[str, Any] = after
+    return any((old.get(part) or {}) != (new.get(part) or {}) for part in ("features", "live", "pending"))
 
 
 def keep(host: Host, applied: Applied) -> int | None:

@@ -30,6 +30,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
@@ -473,7 +474,7 @@ def test_memory_of_a_running_workload_moves_to_a_foreign_slice_s_nodes_only_on_r
     with pytest.raises(ValueError, match="npu-0.slice has running processes: changing its memory nodes from 0 to 1"):
         unbind(machine)
     assert snapshot(machine.root) == bound
-    unbind(machine, move_memory=True)
+    unbind(machine, Options(move_memory=True))
     assert snapshot(machine.root) == before
     assert machine.effective("npu-0.slice")[1] == "1"
 
@@ -702,9 +703,9 @@ def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
 def test_device_share_can_be_left_for_later(box):
     before = snapshot(box.root)
     bind(box, share=True)
-    report = unbind(box, device_share=False)
+    report = unbind(box, Options(device_share=False))
     assert report.kept == {"device_share"} and report.of("device_share") is None and len(box.box.shared) == 3
-    assert not unbind(box, device_share=False).changed
+    assert not unbind(box, Options(device_share=False)).changed
     assert unbind(box).changed
     assert box.box.shared == [] and snapshot(box.root) == before
 
@@ -737,7 +738,7 @@ def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
 def test_a_run_that_is_killed_between_two_cards_is_finished_by_the_next_one(box, killed_at):
     before = snapshot(box.root)
     bind(box, share=True)
-    unbind(box, device_share=False)
+    unbind(box, Options(device_share=False))
     calls = []
 
     def interrupt():
