@@ -15,9 +15,6 @@ from .entries import Entry
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
 
-_STAYS_ABSENT = ": none -> absent"
-"""How a line ends on a feature that nobody applied, and that is still not wanted."""
-
 
 def lines(before: AppliedState | None, after: AppliedState) -> list[str]:
     """Return a line for everything that differs: the strategy, the CPUs of NPUs, features, and files. ``before`` None: all of it is new."""
@@ -25,7 +22,7 @@ def lines(before: AppliedState | None, after: AppliedState) -> list[str]:
         return ["%s, %s" % (count(len(_npus(after)), "NPU"), count(len(after["files"]), "file"))]
     found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
     found += _changed("CPUs of", _npus(before), _npus(after))
-    found += _changed("feature", before["features"], after["features"])
+    found += _changed("feature", *(_features(state, before, after) for state in (before, after)))
     files_before, files_after = ({entry["path"]: entry for entry in state["files"]} for state in (before, after))
     for path in sorted(files_before.keys() | files_after.keys()):
         if path not in files_before:
@@ -43,7 +40,7 @@ def changes(in_force: AppliedState | None, desired: AppliedState | None) -> list
     """Return :func:`lines` of what applying ``desired`` would change; none where one of the two is not known, or they are the same."""
     if not in_force or not desired or digest(in_force) == digest(desired):
         return []
-    return [line for line in lines(in_force, desired) if not line.endswith(_STAYS_ABSENT)]
+    return lines(in_force, desired)
 
 
 def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -66,6 +63,11 @@ def heading(header: Mapping[str, Any]) -> str:
     who = " by %s" % header["author"] if header["author"] else ""
     why = ": %s" % header["reason"] if header["reason"] else ""
     return "%d  %s  %s%s, npu.affinity %s%s" % (header["id"], header["time"], header["action"], who, header["version"], why)
+
+
+def _features(state: AppliedState, *both: AppliedState) -> dict[str, str]:
+    """Return the features of both states as one of them has them: one that nobody has applied is absent, like one that was removed."""
+    return {name: state["features"].get(name, "absent") for one in both for name in one["features"]}
 
 
 def _npus(state: AppliedState) -> dict[str, str]:

@@ -9,16 +9,22 @@ import hashlib
 import json
 from typing import Any, Mapping
 
-_LEFT_OUT = ("digest", "notes")
-"""The digest itself, and sentences for the user."""
+_LEFT_OUT = ("digest", "notes", "absent")
+"""The digest itself, sentences for the user, and what follows from the features that are absent."""
 
 
 def digest(state: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a desired state as canonical JSON: numbers as keys are text, as they are after JSON, and lists have no order.
 
-    Features that are applied one by one come in another order than those of a bind.
+    Features that are applied one by one come in another order than those of a bind, and those that nobody has applied are missing. They
+    count as absent, and paths where only absent features have files do not count.
     """
-    plain = json.loads(json.dumps({key: value for key, value in state.items() if key not in _LEFT_OUT}))
+    plain = json.loads(json.dumps({key: value for key, value in state.items() if key not in _LEFT_OUT and value != {}}))
+    if "features" in plain:
+        plain["features"] = {name: presence for name, presence in plain["features"].items() if presence != "absent"}
+    if "owned" in plain:
+        undone = {pattern for traces in state.get("absent", {}).values() for pattern in traces["owned"]}
+        plain["owned"] = [pattern for pattern in plain["owned"] if pattern not in undone]
     parts = {key: sorted(map(_canonical, value)) if isinstance(value, list) else _canonical(value) for key, value in plain.items()}
     return hashlib.sha256(_canonical(parts).encode()).hexdigest()
 

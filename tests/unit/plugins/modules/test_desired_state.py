@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, beside  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
@@ -319,6 +324,35 @@ def test_a_single_feature_leaves_the_others_in_force(root, run_module, bind):
     for feature in ("slices", "irq", "slices", "irq"):
         assert run_module("host_files", root=str(root), state=state, features=[feature])["history"] is None
     assert run_module("binding_info", root=str(root), desired=state)["changes"] == []
+
+
+@functools.cache
+def states_of_one_host():
+    """Return states with each feature alone, with all but one, and with other settings; and for each the one that single roles leave."""
+    with tempfile.TemporaryDirectory() as folder:
+        simulator.generate(MACHINE, Path(folder))
+        topology = gather(Host(folder))
+    names = list(SETTINGS)
+    found = [state_of(topology, *off) for off in ([], *([name] for name in names), *(set(names) - {name} for name in names))]
+    slower = {**SETTINGS, "irq": {**SETTINGS["irq"], "interval": "20min"}}
+    found = list(map(applied, [*found, json.loads(json.dumps(of_plan(topology, plan(topology), slower)))]))
+    return found, [one_by_one(state) for state in found]
+
+
+def one_by_one(state):
+    present = [name for name, presence in state["features"].items() if presence == "present"] or ["irq"]
+    return functools.reduce(lambda before, name: beside(applied(state, [name]), before), present[::-1], a_state())
+
+
+def test_states_without_a_difference_have_the_same_digest():
+    wholes, singles = states_of_one_host()
+    for one, other in itertools.combinations([*wholes, *singles], 2):
+        assert (changes(one, other) == []) == (digest(one) == digest(other)), changes(one, other)
+
+
+def test_single_roles_make_the_state_of_a_bind():
+    for whole, single in zip(*states_of_one_host(), strict=True):
+        assert digest(whole) == digest(single), whole["features"]
 
 
 def test_a_refused_state_changes_nothing(root, run_module):
