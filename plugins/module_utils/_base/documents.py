@@ -334,7 +334,9 @@ if TYPE_CHECKING:
         python: str
         runtime: bool
 
-    class _AppliedState(FilesAndUnits):
+    class MadeState(FilesAndUnits):
+        """What the controller makes of a plan for a host. ``features``: whether each is present or absent."""
+
         schema: int
         features: Dict[str, str]
         hardware: Dict[str, Any]
@@ -343,8 +345,8 @@ if TYPE_CHECKING:
         notes: Dict[str, List[str]]
         absent: Dict[str, Traces]
 
-    class AppliedState(_AppliedState, total=False):
-        """What a host applies of a desired state, and what its history keeps. ``features``: whether each is present or absent.
+    class AppliedState(MadeState, total=False):
+        """What a host applies of a desired state, and what its history keeps.
 
         ``pending``: what features want of the running host that waits for the controller, None where they are to be absent.
         """

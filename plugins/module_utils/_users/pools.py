@@ -75,7 +75,7 @@ def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> l
         cpus = set(expand(user["cpus"]))
         others = [Device.of(npu).title for npu in plan["npus"] if cpus <= set(expand(npu["pool"]))]
         if others:
-            user.update(next="update vLLM-Ascend and restart it, or set npu_affinity_bound_by: host", command="")
+            user["next"], user["command"] = "update vLLM-Ascend and restart it, or set npu_affinity_bound_by: host", ""
             found.append(_OTHER_POOL % (user["title"], others[0]))
     return found
 

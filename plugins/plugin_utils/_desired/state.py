@@ -26,7 +26,15 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, DesiredState, Live, Plan, Said, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
+        AppliedState,
+        DesiredState,
+        Live,
+        MadeState,
+        Plan,
+        Said,
+        Topology,
+    )
 
 _MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in ON_HOST}
 FEATURES = {name: module.wanted for name, module in _MODULES.items()}
@@ -224,7 +232,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
     features = {name: PRESENT if _is_on(name, settings[name]) and plan else ABSENT for name in made}
     kept = {"vnpu"} if settings.get("slices", {}).get("vnpus") else set()  # a limiter stays as long as a vNPU needs it
     absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT and name not in kept}
-    return {
+    state: MadeState = {
         "schema": 1,
         "features": features,
         "hardware": hardware(topology),
@@ -234,6 +242,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
         "absent": {name: traces(feature) for name, feature in absent.items()},
         **together.document(),
     }
+    return cast("AppliedState", state)
 
 
 def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Feature]:

@@ -77,5 +77,5 @@ def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind:
         state = {} if after_bind else known.get("npu_affinity_state") or {}
         remarks += [sentence for sentence in state.get("remarks") or () if not sentence.startswith(OF_A_BIND)]
         if verified.get("changes"):
-            remarks.append(f"a bind would now change {'; '.join(verified['changes'])} [{PLAN_OUTDATED}]")
+            remarks.append(f"a bind would now change {'; '.join(verified['changes'])} [{PLAN_OUTDATED}]{muted.get(PLAN_OUTDATED, '')}")
     yield from (f"remark: {sentence}" for sentence in dict.fromkeys(remarks))

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
@@ -203,6 +203,7 @@ def _muted(host: Host) -> Iterable[str]:
     verified = host.get("__npu_affinity_verified") or {}
     found = Counter(str(entry.get("code")) for entry in verified.get("drift") or ())
     found[WORK_OUTSIDE_POOL] = len(verified.get("outside") or ())
+    found[PLAN_OUTDATED] = len(verified.get("changes") or ())
     yield from (f"{code} ({found[code]}) is {why}" for code, why in (verified.get("muted") or {}).items() if found[code])
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Any, Mapping, Sequence
 
 from ..._state import plan_file
-from ..._drift.codes import PAIRS, code_of
+from ..._drift.codes import PAIRS, WORK_OUTSIDE_POOL, code_of
 from ..._drift.findings import LOST_CARD, NEW_CARD, Findings
 from ..._drift.in_force import compare
 from ..._base.device import Device
@@ -49,7 +49,7 @@ METRICS = (
         "npu_affinity_unconfined_processes",
         "gauge",
         "Processes that use an NPU or GPU outside its pool, except those of pods.",
-        ("device", "npu"),
+        ("code", "device", "npu"),
     ),
     Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),
     Metric(
@@ -116,7 +116,8 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
         "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
         "npu_affinity_new_npus": _one(causes.count(NEW_CARD)),
         "npu_affinity_unconfined_processes": [
-            ({"device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id))) for device in devices
+            ({"code": WORK_OUTSIDE_POOL, "device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id)))
+            for device in devices
         ],
         "npu_affinity_local_ratio": [] if local is None else _one(float(local)),
     }

@@ -190,7 +190,7 @@ def test_unbind_leaves_a_drop_in_that_kubelet_runs_with_and_says_so(tree):
     _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
     report = unbind.unbind(host)
     assert report.kept == {"kubelet"} and host.exists(PATH)
-    assert "unbind with npu_affinity_kubelet_restart: true" in report.warnings[0]
+    assert "unbind with npu_affinity_kubelet_restart: true" in report.pending["kubelet"]
     _drop_in.apply(host, _drop_in.look(host, PATH, None))
     assert not unbind.unbind(host).bound
 

@@ -120,9 +120,10 @@ def test_processes_outside_the_pool_are_counted_for_each_npu(bind, root):
     (folder / "cgroup").write_text("0::/system.slice/vllm.service\n")
     (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t0-31\n")
     found = run(root)
-    assert [found[f'npu_affinity_unconfined_processes{{device="npu",npu="{npu}"}}'] for npu in (0, 1)] == [0, 1]
+    series = 'npu_affinity_unconfined_processes{code="NPU_WORK_OUTSIDE_POOL",device="npu",npu="%d"}'
+    assert [found[series % npu] for npu in (0, 1)] == [0, 1]
     (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-31\n")
-    assert run(root)['npu_affinity_unconfined_processes{device="npu",npu="1"}'] == 0
+    assert run(root)[series % 1] == 0
 
 
 def lose(root):

@@ -86,12 +86,13 @@ FILE = {
     "npu": None,
 }
 AWAY = {"outside": [{"name": "vllm"}], "outside_sentence": "1 NPU process runs outside its pool"}
-MUTED = {"NPU_IRQ_MOVED": WHY, "NPU_WORK_OUTSIDE_POOL": WHY}
+MUTED = dict.fromkeys(("NPU_IRQ_MOVED", "NPU_PLAN_OUTDATED", "NPU_WORK_OUTSIDE_POOL"), WHY)
 STATES = [
     ("all of it", [IRQ], {}, "as bound", False),
     ("a part", [IRQ, FILE], {}, "drifted", True),
     ("work outside its pool", [], AWAY, "as bound", False),
     ("both", [IRQ], AWAY, "as bound", False),
+    ("what a bind would change", [], {"changes": ["file /f: added"]}, "as bound", False),
 ]
 
 
