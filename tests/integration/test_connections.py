@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.integration.test_unbind import state
 
 SSH = Path(__file__).parent / "connections/ssh.py"
 ALL = {"npu_affinity_batches": ["100%"]}
+LOST = "closed by remote host|Broken pipe"  # ssh ends while, or before, it is given the module
 STEP = "Apply the plan and read back what the kernel grants"
 
 
@@ -59,7 +61,7 @@ def test_a_host_lost_in_the_middle_of_a_bind_is_named(fleet, monkeypatch):
     run = hosts.play("bind", **ALL)
     assert run.status != 0 and run.summary["states"] == {"changed": ["there"], "unreachable": ["applying", "comparing"]}, run.output
     said = {host: " ".join(run.summary["hosts"][host]["reasons"]) for host in hosts.hosts}
-    assert said["applying"].startswith(f"{STEP}: ") and "closed by remote host" in said["applying"]
+    assert said["applying"].startswith(f"{STEP}: ") and re.search(LOST, said["applying"])
     assert said["applying"].endswith("Run again when it answers, which completes the change")
     assert said["comparing"].startswith("Compare the host with its state in force") and "The host is changed" in said["comparing"]
     assert "playbooks/bind.yml" in run.summary["next"][0]["command"]
@@ -71,7 +73,7 @@ def test_a_host_lost_in_the_middle_of_a_bind_is_named(fleet, monkeypatch):
     verified = hosts.play("verify")
     assert verified.status != 0, verified.output
     assert verified.summary["states"] == {"as bound": ["applying", "there"], "unreachable": ["comparing"]}, verified.output
-    assert "closed by remote host" in " ".join(verified.summary["hosts"]["comparing"]["reasons"])
+    assert re.search(LOST, " ".join(verified.summary["hosts"]["comparing"]["reasons"]))
 
 
 def test_a_host_lost_in_a_task_of_the_user_is_not_called_changed(fleet, monkeypatch, tmp_path):

@@ -115,7 +115,7 @@ def test_role_vnpu_alone_is_remembered_compared_and_switched_off(fleet, tmp_path
     play = {"hosts": "all", "gather_facts": False, "roles": ["npu.affinity.plan", "npu.affinity.vnpu"]}
     (tmp_path / "own.yml").write_text(yaml.safe_dump([play]))
     run = hosts.play(str(tmp_path / "own.yml"), npu_affinity_vnpu_enabled=True, npu_affinity_vnpu_files=files)
-    assert run.status == 0 and "a: role vnpu changed the host: 2 files written" in run.output, run.output
+    assert run.status == 0 and "a: role vnpu changed the host: 6 files written" in run.output, run.output
     folder = hosts.tree("a") / "usr/local/hami-vnpu-core"
     (folder / library.name).unlink()
     verified = hosts.play("verify")

@@ -100,9 +100,6 @@ class Application:
             self._new = differ(last.state, state)
         return Applied(self.choices.action, state, self.choices.author, self.choices.reason, self._new)
 
-    def _pending(self) -> list[str]:
-        return [sentence for step in self._steps for sentence in step.pending()]
-
     def _complete(self) -> None:
         """Do what comes when the files stay, each step whatever becomes of the others."""
         if self.check or self._waiting:
@@ -138,8 +135,8 @@ class Application:
         return self._report.untried + [sentence for step in self._steps for sentence in step.remarks]
 
     def waits(self) -> list[str]:
-        """Return what only a later step of somebody else completes: units that a restart lets follow, and a kubelet that is not drained."""
-        return self._report.restart_needed + self._pending()
+        """Return what is completed later: units that a restart lets follow, interrupts that have to fire, a kubelet that is not drained."""
+        return self._report.restart_needed + [sentence for step in self._steps for sentence in [*step.pending(), *step.unsettled()]]
 
     def diff(self) -> diffs.Diff:
         found = diffs.Diff()

@@ -74,6 +74,10 @@ class LiveStep(Step):
         """Return what waits for something that the controller does first."""
         return []
 
+    def unsettled(self) -> list[str]:
+        """Return what the host itself completes later."""
+        return []
+
     def complete(self) -> None:
         """Do what takes long and cannot be undone, after the transaction. Raises ``ValueError`` with what failed."""
 

@@ -71,7 +71,7 @@ class Interrupts(LiveStep):
         if self.report.failed and not self.tolerant:
             raise ValueError("not everything could be bound: " + "; ".join(self.report.failed))
 
-    def pending(self) -> list[str]:
+    def unsettled(self) -> list[str]:
         """Return a line for each interrupt that has yet to fire, which a bind counts from."""
         states = [(npu, entry) for npu in self.report.npus for kind in KINDS for entry in npu[kind] if entry["state"] == "pending"]
         return ["%s of %s follows at its next interrupt" % (entry["name"], npu["pci"]) for npu, entry in states]
