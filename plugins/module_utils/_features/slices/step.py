@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Prerequisites(Check):
-    """The programs that the units of a desired state start. In check mode those that role vnpu would place first are not missed."""
+    """The programs that the units of a desired state start. Those that feature vnpu of the same state places first are not missed."""
 
     def __init__(self, host: Host, state: AppliedState) -> None:
         Check.__init__(self)
@@ -23,10 +23,10 @@ class Prerequisites(Check):
         self.state = state
 
     def look(self, check: bool) -> None:
-        layout = self.state["live"].get("vnpu") if check else None
-        later = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
+        layout = self.state["live"].get("vnpu")
+        placed = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
         for path in self.state["programs"]:
-            if path not in later and not self.host.exists(path):
+            if path not in placed and not self.host.exists(path):
                 raise ValueError(
                     "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place "
                     "it (npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library "
