@@ -100,12 +100,12 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 	$(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
-# The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side; then those that keep all cores busy
-# run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
+# The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side, the longest first; then those that
+# keep all cores busy run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
-MORE := arm sanity browser slurm events metrics engines docs-site
-MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab-trixie lab
+MORE := engines lab-trixie arm sanity browser slurm events metrics docs-site
+MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab
 # Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
 CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
 FIRST = $(filter-out $(CONTAINED),$(TEST))
