@@ -16,7 +16,7 @@ description:
   - Switches on the feature gates of alpha options.
   - Fails with a sentence for settings that exclude each other, and for those with which no kubelet, or not the one of this host, would
     start.
-positional: topology, policy, options, topology_policy, topology_options, reserved
+positional: topology, policy, options, topology_policy, reserved
 options:
   _input:
     description: The fact C(npu_affinity_plan).
@@ -32,7 +32,7 @@ options:
     choices: [none, static]
     default: static
   options:
-    description: Options of the policy, such as C(full-pcpus-only).
+    description: Options of the policies of the CPU manager and the topology manager, such as C(full-pcpus-only).
     type: dict
     default: {}
   topology_policy:
@@ -40,10 +40,6 @@ options:
     type: str
     choices: [none, best-effort, restricted, single-numa-node]
     default: none
-  topology_options:
-    description: Options of that policy, such as C(prefer-closest-numa-nodes).
-    type: dict
-    default: {}
   reserved:
     description: CPUs that are reserved as well, as a cpulist; those of everything that runs outside Kubernetes.
     type: raw

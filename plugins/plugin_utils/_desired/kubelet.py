@@ -33,7 +33,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer)."
         )
     path = posixpath.join(folder, NAME)
-    options = {name: settings[name] for name in ("options", "topology_policy", "topology_options", "reserved")}
+    options = {name: settings[name] for name in ("options", "topology_policy", "reserved")}
     try:
         content = kubelet_drop_in(plan, topology, **options)
     except ValueError as error:

@@ -10,7 +10,7 @@ giving them to containers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -36,16 +36,19 @@ def kubelet_drop_in(
     policy: str = "static",
     options: Mapping[str, Any] | None = None,
     topology_policy: str = "none",
-    topology_options: Mapping[str, Any] | None = None,
     reserved: object = "",
 ) -> str:
-    """Return the text of the drop-in. ``reserved`` are CPUs that are reserved besides housekeeping and those of interrupts.
+    """Return the text of the drop-in.
+
+    ``options`` are those of the CPU manager and of the topology manager, by the kubelet's names for them. ``reserved`` are CPUs that are
+    reserved besides housekeeping and those of interrupts.
 
     Whole cores are reserved, and options that need a feature gate get it. Raises ``ValueError`` for settings that exclude each other, or
     with which no kubelet would start.
     """
-    chosen = _chosen("options", options, gates.CPU_MANAGER)
-    further = _chosen("topology_options", topology_options, gates.TOPOLOGY_MANAGER)
+    given = _texts(options)
+    chosen = {option: value for option, value in given.items() if option in gates.CPU_MANAGER}
+    further = {option: value for option, value in given.items() if option in gates.TOPOLOGY_MANAGER}
     if policy not in CPU_POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(CPU_POLICIES)}; got {policy!r}")
     if topology_policy not in POLICIES:
@@ -56,13 +59,13 @@ def kubelet_drop_in(
     nodes = [node for node in topology.get("numa") or () if node.get("cpus")]
     if topology_policy != "none" and len(nodes) > MOST_NODES and "max-allowable-numa-nodes" not in further:
         raise ValueError(
-            f"topology_policy: {topology_policy} on a host with {len(nodes)} NUMA nodes needs topology_options "
+            f"topology_policy: {topology_policy} on a host with {len(nodes)} NUMA nodes needs options "
             f"{{max-allowable-numa-nodes: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
         )
     kubelet = topology.get("kubelet") or {}
     gated = {
-        **gates.needed("options", chosen, gates.CPU_MANAGER, "CPUManager", kubelet),
-        **gates.needed("topology_options", further, gates.TOPOLOGY_MANAGER, "TopologyManager", kubelet),
+        **gates.needed(chosen, gates.CPU_MANAGER, "CPUManager", kubelet),
+        **gates.needed(further, gates.TOPOLOGY_MANAGER, "TopologyManager", kubelet),
     }
     configuration = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -102,10 +105,11 @@ def _refuse_static(topology: Topology, options: Mapping[str, str], topology_poli
     allocate(units, units.cpus, units.threads_per_core, PolicyOptions(**fields), kept)
 
 
-def _chosen(name: str, given: Mapping[str, Any] | None, known: Iterable[str]) -> dict[str, str]:
+def _texts(given: Mapping[str, Any] | None) -> dict[str, str]:
     """Return options as the texts that the kubelet expects."""
+    known = [*gates.CPU_MANAGER, *gates.TOPOLOGY_MANAGER]
     if not isinstance(given or {}, Mapping):
-        raise ValueError(f"{name}: expected a dictionary with some of {', '.join(known)}; got {given!r}")
+        raise ValueError(f"options: expected a dictionary with some of {', '.join(known)}; got {given!r}")
     if unknown := [str(option) for option in given or {} if option not in known]:
-        raise ValueError(f"{name}: {', '.join(unknown)} is not known; known are {', '.join(known)}")
+        raise ValueError(f"options: {', '.join(unknown)} is not known; known are {', '.join(known)}")
     return {str(option): str(value).lower() if isinstance(value, bool) else str(value) for option, value in (given or {}).items()}

@@ -25,6 +25,7 @@ REPLACED = {
     "irq_wait": "npu_affinity_wait",
     "kubelet_drain_host": "npu_affinity_kubelet_drain, which runs on the controller",
     "kubelet_node": "npu_affinity_kubelet_drain and npu_affinity_kubelet_uncordon",
+    "kubelet_topology_options": "npu_affinity_kubelet_options",
     "kubelet_wait": "npu_affinity_wait",
     "metrics_interval": "npu_affinity_interval",
     "must_be_bound": "npu_affinity_fail_on",

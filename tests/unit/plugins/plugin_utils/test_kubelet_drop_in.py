@@ -63,7 +63,7 @@ def test_host_code_reads_what_is_written():
             {"options": {"full-pcpus-only": True, "distribute-cpus-across-cores": True}},
             "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time",
         ),
-        (host([0] * 4, nodes=9), {"topology_policy": "restricted"}, "9 NUMA nodes needs topology_options {max-allowable-numa-nodes: '9'}"),
+        (host([0] * 4, nodes=9), {"topology_policy": "restricted"}, "9 NUMA nodes needs options {max-allowable-numa-nodes: '9'}"),
         (A2, {"reserved": "0-x"}, "reserved: '0-x' in '0-x' is not a CPU number"),
     ],
 )
@@ -103,7 +103,7 @@ def test_options_have_the_feature_gates_that_their_kubelet_wants(version, option
 def test_options_of_the_topology_manager_have_gates_of_their_own():
     topology = {**A2, "kubelet": {"version": "1.31.0"}}
     options = {"prefer-closest-numa-nodes": True, "max-allowable-numa-nodes": "9"}
-    text = kubelet_drop_in(plan(topology), topology, topology_policy="restricted", topology_options=options)
+    text = kubelet_drop_in(plan(topology), topology, topology_policy="restricted", options=options)
     assert yaml.safe_load(text)["featureGates"] == {"TopologyManagerPolicyAlphaOptions": True}
     assert settings.read(text)["featureGates"] == {"TopologyManagerPolicyAlphaOptions": "true"}
 
