@@ -204,9 +204,9 @@ metrics: setup-test ## alerts by node exporter, Prometheus and Alertmanager of w
 # A test that fails is run once more, which the summary counts: the fault may be the machine's.
 LAB = $(BIN)/python -m pytest -q -rsR --no-fold-skipped -o addopts= --reruns=1 --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
-lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=trixie
+lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=bookworm runs all
 	tests/lab/setup
-	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache $(ARGS)
+	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache $(if $(LAB_SUITE),,-m "not elsewhere") $(ARGS)
 
 lab-bullseye lab-trixie lab-testing: setup-test ## one machine of another release of Debian, from bind to unbind
 	tests/lab/setup amd64

@@ -45,8 +45,8 @@ def knows(option: str, known: Mapping[str, Stages], kubelet: Mapping[str, Any]) 
     return _current(kubelet) >= known[option].alpha
 
 
-def needed(options: Iterable[str], known: Mapping[str, Stages], prefix: str, kubelet: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the feature gates that options need. ``prefix`` is how the names of the gates begin.
+def needed(name: str, options: Iterable[str], known: Mapping[str, Stages], prefix: str, kubelet: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the feature gates that options need. ``name`` is what the user calls them, ``prefix`` how the names of the gates begin.
 
     A kubelet of unknown version is taken for a current one. Raises ``ValueError`` for an option that the kubelet does not know, or whose
     gate its own configuration switches off.
@@ -57,14 +57,14 @@ def needed(options: Iterable[str], known: Mapping[str, Stages], prefix: str, kub
         stages = known[option]
         if not knows(option, known, kubelet):
             raise ValueError(
-                f"options: {option} came with Kubernetes {_told(stages.alpha)}, and the kubelet is {version}, which would not start with "
+                f"{name}: {option} came with Kubernetes {_told(stages.alpha)}, and the kubelet is {version}, which would not start with "
                 "it; leave it out, or update the kubelet first"
             )
         if current < stages.beta:
             gates[f"{prefix}PolicyAlphaOptions"] = True
         elif current < stages.stable and (kubelet.get("feature_gates") or {}).get(f"{prefix}PolicyBetaOptions") == "false":
             raise ValueError(
-                f"options: {option} is beta in Kubernetes {version or 'of today'}, and the kubelet's configuration switches feature gate "
+                f"{name}: {option} is beta in Kubernetes {version or 'of today'}, and the kubelet's configuration switches feature gate "
                 f"{prefix}PolicyBetaOptions off; remove that, or leave the option out"
             )
     return gates
