@@ -20,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, now, record
 
+TABLES = ("csv", "json")
 ELSEWHERE = Typed(options=("-i", "INVENTORY"))
 """How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
 
@@ -50,10 +51,11 @@ class ActionModule(HostAction):
             strategies=own["strategies"],
             typed=ELSEWHERE if own["from"] or variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
         )
-        tables = {path: fleet_table(records, Path(path).suffix.removeprefix(".")) for path in own["tables"]}
-        save.write({own["report"]: page, **tables})
-        self.say([f"The page is {own['report']}"])
-        return result | {"page": own["report"]}
+        kinds = {path: Path(path).suffix.removeprefix(".") for path in own["report"]}
+        save.write({path: fleet_table(records, kind) if kind in TABLES else page for path, kind in kinds.items()})
+        pages = [path for path, kind in kinds.items() if kind not in TABLES]
+        self.say([f"The page is {path}" for path in pages])
+        return result | {"pages": pages}
 
 
 def _files(folders: Iterable[str]) -> list[Path]:

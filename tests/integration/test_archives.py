@@ -38,8 +38,8 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     root, pages = hosts.tree("limping"), tmp_path / "page.html"
     hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))
     (hosts.folder / "host_vars/limping.yml").unlink()
-    tables = [str(tmp_path / "fleet.csv"), str(tmp_path / "fleet.json")]
-    found = {"npu_affinity_archive": str(tmp_path / "archives"), "npu_affinity_report": str(pages), "npu_affinity_report_tables": tables}
+    files = [str(pages), str(tmp_path / "fleet.csv"), str(tmp_path / "fleet.json")]
+    found = {"npu_affinity_archive": str(tmp_path / "archives"), "npu_affinity_report": files}
     found["npu_affinity_report_runs"] = [str(tmp_path / "here")]
     inspected = hosts.play("inspect", npu_affinity_reports=str(tmp_path / "there"), **found)
     assert inspected.status == verified.status == 2

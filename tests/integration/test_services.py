@@ -106,7 +106,7 @@ def test_a_name_with_a_typing_error_is_refused_on_request(fleet):
     put(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     before = hosts.snapshot("host")
     wrong = {"npu_affinity_services": [{"unit": "vlm@0.service", "npus": [0]}]}
-    run = hosts.play("bind", **wrong, npu_affinity_missing_services="fail")
+    run = hosts.play("bind", **wrong, npu_affinity_fail_on=["drift", "services"])
     assert "vlm@0.service (did you mean vllm@.service?) is not installed" in run.failure("host"), run.output
     assert hosts.snapshot("host") == before
     assert "vlm@0.service (did you mean vllm@.service?)" in said(hosts.play("bind", **wrong))

@@ -139,7 +139,6 @@ def started(tree, process, group, library):
 REFUSED = [
     ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
     ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
-    ({"npu_affinity_device_share_min_driver": "99.1"}, "and 99.1 or newer is required"),
     ({"npu_affinity_vnpus": VNPUS, "npu_affinity_device_share_enabled": False}, "device share of NPU 0 is off and stays off"),
     ({"npu_affinity_vnpus": VNPUS}, "/usr/local/hami-vnpu-core/ld.so.preload is not on the host (a file that names"),
     ({"npu_affinity_vnpus": VNPUS, "npu_affinity_vnpu_limiter": ""}, "containers of vNPUs would run without any limit. Place it"),

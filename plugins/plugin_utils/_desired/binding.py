@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES, Engine
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import CONTROLLERS, sets_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
@@ -244,18 +244,15 @@ def program_refusals(topology: Topology) -> list[str]:
     ]
 
 
-def driver_refusals(topology: Topology, oldest: str) -> list[str]:
-    """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with; '' takes any."""
-    if not oldest or not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
+def driver_refusals(topology: Topology) -> list[str]:
+    """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with."""
+    if not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
         return []
     version = (topology.get("driver") or {}).get("version")
-    if version and not is_older(version, oldest):
+    if version and not is_older(version, OLDEST_DRIVER):
         return []
     found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
-    return [
-        f"npu_affinity_device_share_enabled: {found}, and {oldest} or newer is required; update it, or set "
-        "npu_affinity_device_share_min_driver."
-    ]
+    return [f"npu_affinity_device_share_enabled: {found}, and {OLDEST_DRIVER} or newer is required; update the driver first."]
 
 
 def binding(

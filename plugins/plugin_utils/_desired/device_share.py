@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE, DEVICE_SHARE_SERVICE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 
@@ -32,7 +33,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         "only_ours": True,
         "recover": settings["recover"],
         "ignore_busy": settings["ignore_busy"],
-        "min_driver": settings["min_driver"],
+        "min_driver": OLDEST_DRIVER,
         "timeout": LONGER * settings["timeout"],
     }
     if not has_npus:

@@ -42,6 +42,11 @@ def variables(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allo
     return found
 
 
+def names_devices(switches: Mapping[str, Any]) -> bool:
+    """Return whether services are told their devices, which they are unless that is switched off."""
+    return switches.get("visible_devices") is not False
+
+
 def added(
     topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any], bound: Mapping[str, Any]
 ) -> Named:
@@ -64,7 +69,7 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
 
 def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[str]:
     """Yield which variables are left as a unit has them, and what has no effect on this host."""
-    if not any(switches.values()):
+    if not any(on for name, on in switches.items() if name != "visible_devices"):
         return
     units = list(_of_units(topology, plan, services, workloads, switches))
     if not units:

@@ -39,7 +39,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         settings["workloads"],
         settings["vnpus"],
         limiter=bool(limiter),
-        visible_devices=settings["visible_devices"],
+        visible_devices=environment.names_devices(settings["environment"]),
     )
     named = (settings["services"], settings["workloads"], settings["environment"])
     bound["services"] = environment.added(topology, plan, *named, bound)

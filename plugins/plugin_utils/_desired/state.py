@@ -139,8 +139,8 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     return [
         *binding.refusals(topology, plan, *named, _device_share(share)),
         *binding.program_refusals(topology),
-        *(_missing(topology, plan) if own["missing_services"] == "fail" else []),
-        *binding.driver_refusals(topology, share["min_driver"] if share["enabled"] else ""),
+        *(_missing(topology, plan) if "services" in own["fail_on"] else []),
+        *(binding.driver_refusals(topology) if share["enabled"] else []),
         *([] if shown or drains else pods.refusals(topology, plan)),
         *binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]),
     ]
@@ -179,7 +179,8 @@ def _said(
     said["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
     own, limiter = settings["plan"], bool(settings["slices"]["vnpu_limiter"])
     users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
-    shows = {"limiter": limiter, "visible_devices": own["visible_devices"]}
+    told = environment.names_devices(own["environment"])
+    shows: dict[str, Any] = {"limiter": limiter, "visible_devices": told}
     on = settings["slices"]["enabled"]
     said["difference"] = difference(topology, plan, **users, **shows, slices=on, environment=own["environment"])
     if refusals:
@@ -192,13 +193,13 @@ def _said(
         own["workloads"],
         own["vnpus"],
         device_share=_device_share(settings["device_share"]),
-        visible_devices=own["visible_devices"],
+        visible_devices=told,
     )
     try:
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(str(error))
-    found += _missing(topology, plan) if own["missing_services"] == "warn" else []
+    found += _missing(topology, plan) if "services" not in own["fail_on"] else []
     found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)

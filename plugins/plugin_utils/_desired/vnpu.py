@@ -14,8 +14,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
-LAYOUT = ("folder", "shared_mode", "files")
 REGION = "hami-shared-region"
+REGION_MODE = "1777"
+"""No container can remove or replace the files of another."""
 
 
 def region(folder: str) -> str:
@@ -30,5 +31,5 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     files = [{key: value for key, value in file.items() if key != "src"} for file in settings["files"]]
     return Feature(
         soft_split=settings["folder"],
-        live={**{key: settings[key] for key in LAYOUT}, "shared_region": region(settings["folder"]), "files": files},
+        live={"folder": settings["folder"], "shared_mode": REGION_MODE, "shared_region": region(settings["folder"]), "files": files},
     )

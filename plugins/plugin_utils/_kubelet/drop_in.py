@@ -64,8 +64,8 @@ def kubelet_drop_in(
         )
     kubelet = topology.get("kubelet") or {}
     gated = {
-        **gates.needed(chosen, gates.CPU_MANAGER, "CPUManager", kubelet),
-        **gates.needed(further, gates.TOPOLOGY_MANAGER, "TopologyManager", kubelet),
+        **gates.needed("options", chosen, gates.CPU_MANAGER, "CPUManager", kubelet),
+        **gates.needed("options", further, gates.TOPOLOGY_MANAGER, "TopologyManager", kubelet),
     }
     configuration = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

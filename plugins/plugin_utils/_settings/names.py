@@ -28,6 +28,7 @@ REPLACED = {
     "kubelet_topology_options": "npu_affinity_kubelet_options",
     "kubelet_wait": "npu_affinity_wait",
     "metrics_interval": "npu_affinity_interval",
+    "missing_services": "npu_affinity_fail_on, with services in it",
     "must_be_bound": "npu_affinity_fail_on",
     "numa_balancing": "npu_affinity_tuning",
     "pictures": "the page of playbook npu.affinity.report",
@@ -35,6 +36,7 @@ REPLACED = {
     "product": "npu_affinity_labels",
     "report_earlier": "npu_affinity_report_runs",
     "report_measures": "npu_affinity_measures",
+    "report_tables": "npu_affinity_report",
     "superpod": "npu_affinity_labels",
     "swappiness": "npu_affinity_tuning",
     "switch": "npu_affinity_labels",
@@ -44,12 +46,23 @@ REPLACED = {
     "transparent_hugepages": "npu_affinity_tuning",
     "tuning_enabled": "npu_affinity_tuning",
     "unbind_device_share": "npu_affinity_features",
+    "visible_devices": "npu_affinity_environment, as {visible_devices: false}",
+    "vnpu_shared_mode": "a directory hami-shared-region that you made with other permissions, which stay",
     "vnpu_shared_region": "npu_affinity_vnpu_folder",
     "workloads_must_be_bound": "npu_affinity_fail_on",
 }
 """What to use instead of settings that have been merged."""
 DROPPED = frozenset(
-    ("compare_batches", "device_share_boot", "device_share_only_ours", "kubelet_file", "kubelet_policy", "measure_against", "nvidia_smi")
+    (
+        "compare_batches",
+        "device_share_boot",
+        "device_share_min_driver",
+        "device_share_only_ours",
+        "kubelet_file",
+        "kubelet_policy",
+        "measure_against",
+        "nvidia_smi",
+    )
     + ("plan_enabled", "report_title", "threads_timer")
 )
 """Settings that have no replacement."""

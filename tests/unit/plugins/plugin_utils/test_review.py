@@ -29,7 +29,6 @@ SLICES = {
     "bound_by": "host",
     "services": [{"unit": "vllm@0.service", "npus": [0]}],
     "workloads": [],
-    "visible_devices": True,
     "environment": {},
     "vnpus": [],
     "vnpu_limiter": "",
