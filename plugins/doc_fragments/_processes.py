@@ -12,17 +12,17 @@ class ModuleDocFragment:
 options:
   processes:
     description:
-      - The processes that are meant, and the NPUs that they belong to. A process in several elements belongs to the nearest one, which is
-        the one that names its number, then the innermost unit.
-      - By default the processes in the slice of every NPU of the plan.
+      - The processes and the NPUs that they belong to. If several elements match a process, the one with its number takes precedence,
+        then the one with the innermost unit.
+      - The default is the processes in the slices of all NPUs of the plan.
     type: list
     elements: dict
     default: []
     suboptions:
       npus:
         description:
-          - Logic ids. Without any further key they mean the processes in the slices of these NPUs, and an empty list those in the slices of
-            all NPUs and GPUs of the plan.
+          - Logic ids. Without another key, they select the processes in the slices of these NPUs. An empty list selects those in the slices
+            of all NPUs and GPUs of the plan.
         type: list
         elements: int
         default: []
@@ -37,7 +37,7 @@ options:
         type: list
         elements: int
       devices:
-        description: Whether all processes of the host that have the device of one of the NPUs open are meant, wherever they run.
+        description: Select all processes of the host that have the device of one of the NPUs open.
         type: bool
         default: false
 """

@@ -11,9 +11,9 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Plans a host by several strategies, each as published and repaired, and shows the measures of all of them, which NPUs get other
-    CPUs, and what the repair bought.
-  - Nothing is changed, and the plan in force is not looked at.
+  - Plans a host by several strategies, each as published and repaired. Returns the measures of all of them, the NPUs whose CPUs differ, and
+    the effect of the repair.
+  - Changes nothing and ignores the plan in force.
 positional: strategies, cpus, housekeeping, smt, min_cpus
 options:
   _input:
@@ -21,7 +21,7 @@ options:
     type: dict
     required: true
   strategies:
-    description: The strategies, as P(npu.affinity.plan#filter) knows them.
+    description: The strategies of P(npu.affinity.plan#filter) to compare.
     type: list
     elements: str
     default: [auto, even_split]
@@ -30,11 +30,11 @@ options:
     description: The cpulist to divide. By default all online CPUs.
     type: str
   housekeeping:
-    description: What is kept for the system. Either a cpulist, or a number of whole cores of every NUMA node.
+    description: CPUs to keep for the system. Either a cpulist, or a number of whole cores of every NUMA node.
     type: raw
     default: ""
   smt:
-    description: Whether cores are kept whole (V(cores)) or single threads are divided by number (V(threads)).
+    description: Divide whole cores (V(cores)), or single threads by number (V(threads)).
     type: str
     default: cores
     choices: [cores, threads]
@@ -76,7 +76,7 @@ _value:
       type: list
       elements: str
     rules:
-      description: For every strategy what is published, then what the repair makes of it.
+      description: For every strategy, the published result, then the repaired one.
       type: list
       elements: dict
       contains:
@@ -85,7 +85,7 @@ _value:
           type: str
           sample: a
         rule:
-          description: What the rule is called in the table.
+          description: Name of the rule in the table.
           type: str
           sample: auto (topo_affinity), published
         requested:
@@ -107,11 +107,11 @@ _value:
           description: The measures of P(npu.affinity.quality#filter). Null when the rule refuses.
           type: dict
         repaired:
-          description: What the published rule would have done wrong here, and what was done instead, in sentences.
+          description: Defects of the published rule on this host and their repair, in sentences.
           type: list
           elements: str
         warnings:
-          description: What to look at, in sentences.
+          description: Warnings, in sentences.
           type: list
           elements: str
     differences:
@@ -120,7 +120,7 @@ _value:
       elements: dict
       contains:
         name:
-          description: What it is called in sentences.
+          description: Its name in sentences.
           type: str
           sample: NPU 0
         numa:

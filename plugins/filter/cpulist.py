@@ -11,7 +11,7 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Brings CPUs into the form of C(/sys/devices/system/cpu/online), ascending and with ranges joined.
+  - Formats CPUs like C(/sys/devices/system/cpu/online), in ascending order with ranges.
   - An empty list or an empty string is the empty set, V('').
 options:
   _input:

@@ -11,8 +11,8 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Brings CPUs into the form of C(/proc/irq/<n>/smp_affinity). That is groups of 32 bits in eight hexadecimal digits, the highest first,
-    without leading empty groups.
+  - Formats CPUs like C(/proc/irq/<n>/smp_affinity), in groups of 32 bits with eight hexadecimal digits, the highest first, without leading
+    empty groups.
 options:
   _input:
     description: A cpulist, a CPU number or a list of CPU numbers.

@@ -11,10 +11,10 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes one document from a host's topology and the settings of the roles. It always has all features.
+  - Makes one document from a host's topology and the settings of the roles. It always contains all features.
   - The document has the plan, the files with their content and mode, the units, the CPU sets that the kernel must grant, the live values of
     every feature, and refusals, warnings and remarks.
-  - Module P(npu.affinity.host_files#module) applies it. Role P(npu.affinity.plan#role) keeps it as the fact C(npu_affinity_state).
+  - Module P(npu.affinity.host_files#module) applies it. Role P(npu.affinity.plan#role) sets it as the fact C(npu_affinity_state).
 positional: settings, plan, shown, in_force
 options:
   _input:
@@ -25,17 +25,17 @@ options:
     description:
       - The settings of role C(plan) and of each feature, named as the variables of its role without their prefix, and C(remarks) on them.
         P(npu.affinity.settings#lookup) returns them with O(npu.affinity.settings#lookup:features=true).
-      - With C(enabled) false a feature is absent, which means that its files are owned and not wanted.
+      - A feature whose C(enabled) is false is absent, and its files are to be removed.
     type: dict
     required: true
   plan:
     description:
-      - The plan to take as it is, in place of one that is made. An empty one makes all features absent.
-      - It is not refused. The filter fails when a feature cannot be made of it.
+      - The plan to use, instead of a new one. With an empty plan, all features are absent.
+      - It is never refused. The filter fails if the plan does not fit a feature.
     type: dict
   shown:
-    description: Whether the document is only shown. CPUs of the plan that pods hold at the moment do not refuse it then, and
-      interrupts of network and storage devices on pool CPUs are among its C(remarks).
+    description: Make the document for display only. CPUs of the plan that pods have are then no reason to refuse the host, and C(remarks)
+      include interrupts of network and storage devices on pool CPUs.
     type: bool
     default: false
   in_force:

@@ -11,30 +11,31 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Says what HAMi's scheduler would do with a request for memory and compute of NPUs, by its rules, in its order and in its words.
-  - On no card do the shares of compute exceed 100 percent, or the memory its capacity. The same input always has the same result.
-  - A request is taken as it stands. P(npu.affinity.vnpu_request#filter) makes one of what a container asks for.
+  - Predicts the decision of HAMi's scheduler about a request for memory and compute of NPUs, with its rules, order and messages.
+  - The shares of compute of a card never exceed 100 percent, and their memory never exceeds its capacity. The same input always has the
+    same result.
+  - Does not complete requests. P(npu.affinity.vnpu_request#filter) makes a complete request from that of a container.
 positional: request, options
 options:
   _input:
     description:
-      - A list of devices, each with C(id), C(total_memory_mb) and C(type), and where they are not 0, C(used_memory_mb), C(used_core) and
-        C(used_slots). C(total_core) is 100, or the number of AI cores in hard mode, C(slots) the number of containers that may share it.
-      - C(index) tells the dies of a card on 910C (index divided by two), C(network_id) groups of cards, C(healthy) is V(true) by default.
+      - A list of devices, each with C(id), C(total_memory_mb) and C(type), and if they are not 0, C(used_memory_mb), C(used_core) and
+        C(used_slots). C(total_core) is 100, or the number of AI cores in hard mode. C(slots) is the number of containers that may share it.
+      - On 910C, C(index) divided by two is the card of a die. C(network_id) identifies groups of cards. C(healthy) is V(true) by default.
       - Or the fact C(npu_affinity_topology), whose NPUs are then unused devices with ids such as V(npu-0).
     type: raw
     required: true
   request:
     description:
       - A dictionary of C(cards), C(memory_mb) (0 means C(memory_percent) of the card), C(core) and C(type).
-      - Or a list of such. They are fitted one after another, each on what the ones before left.
+      - Or a list of requests, which are fitted one after another.
     type: raw
     required: true
   options:
-    description: The options below as a dictionary; those that are given by name come first.
+    description: The options below as a dictionary. Options given by name take precedence.
     type: dict
   soft:
-    description: Whether the request is one for soft split (HAMi's mode C(hami-core)).
+    description: Whether the request is for soft split (HAMi's mode C(hami-core)).
     type: bool
     default: false
   node_soft:
@@ -42,7 +43,7 @@ options:
     type: bool
     default: false
   mutex:
-    description: Whether only unused cards are good enough.
+    description: Use only unused cards.
     type: bool
     default: false
   use:

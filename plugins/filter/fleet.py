@@ -11,9 +11,9 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Collects what P(npu.affinity.place#filter) needs of every host out of the variables of a play, or out of saved facts.
-  - The labels are the variable C(npu_affinity_labels) of each host.
-  - A host whose topology is not known is kept with the reason.
+  - Collects the input of P(npu.affinity.place#filter) for every host from the variables of a play, or from saved facts.
+  - Takes the labels from the variable C(npu_affinity_labels) of each host.
+  - Returns a host without topology with the reason.
 positional: names, saved
 options:
   _input:
@@ -21,14 +21,14 @@ options:
     type: dict
     required: true
   names:
-    description: The hosts to take.
+    description: The hosts to collect.
     type: list
     elements: str
     required: true
   saved:
     description:
       - JSON texts by file name instead of facts of this run. A text is the fact C(npu_affinity_topology), a file of Ansible's fact cache
-        C(jsonfile), or a module's result. The file is called like the host, with or without C(.json).
+        C(jsonfile), or a module's result. The file has the name of the host, with or without C(.json).
     type: dict
 seealso:
   - plugin: npu.affinity.place

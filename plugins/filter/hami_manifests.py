@@ -6,14 +6,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: hami_manifests
-short_description: Generate what HAMi needs to share the NPUs of a host
+short_description: Generate HAMi's manifests to share the NPUs of a host
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Renders, from the facts of a host, the manifests and values for HAMi's chart and device plugin, sample pods, and the annotation that its
-    scheduler will put on each pod.
-  - The requests of the pods are checked by HAMi's own rules on the unused node, so that what it would refuse is refused here.
+  - Generates manifests and values for HAMi's chart and device plugin from the facts of a host. Also generates sample pods, and the
+    annotation that HAMi's scheduler will set on each pod.
+  - Checks the requests of the pods with HAMi's own rules for the unused node, and refuses what HAMi would refuse.
 positional: node, requests
 options:
   _input:
@@ -54,9 +54,9 @@ options:
     default: {}
   limiter:
     description:
-      - The limiter's path in containers, V(/hami-vnpu-core/limiter) where the device plugin mounts it, for libraries of the published
-        layout. The sample pods then start it by a C(postStart) hook, as HAMi 2.9.0 did by itself.
-      - Empty for libraries that do without, as those of later device plugins.
+      - For libraries that need the limiter, its path in containers. The device plugin mounts it at V(/hami-vnpu-core/limiter). The sample
+        pods then start it with a C(postStart) hook, as HAMi 2.9.0 does by itself.
+      - Empty for libraries that need no limiter, such as those of later device plugins.
     type: str
     default: ''
 seealso:
@@ -89,11 +89,11 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(node) labels the node for the device plugin and switches soft split on or off there.
-    - C(device_config) is the chip's part of HAMi's device configuration. Merge it into that of your HAMi, which has other devices too.
-    - C(node_config) is the same switch, and the number of containers per card, as the device plugin reads it.
+    - C(node) labels the node for the device plugin, and enables or disables soft split there.
+    - C(device_config) is the chip's part of HAMi's device configuration. Merge it into the configuration of your HAMi.
+    - C(node_config) has the same switch, and the number of containers per card, in the form that the device plugin reads.
     - C(values) are the values of HAMi's chart.
-    - C(pods) are sample pods, and C(annotations) what HAMi's scheduler will put on each of them.
+    - C(pods) are sample pods, and C(annotations) are those that HAMi's scheduler will set on each of them.
     - C(warnings) are sentences on what may keep soft split from working there. What cannot work (a driver before 25.5, a chip without
       device share such as 910A, x86_64) is refused.
     - C(plugin_calls) is what the device plugin runs when it starts. On cards that share already it changes nothing and cannot fail.

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: kubelet_drop_in
-short_description: Generate a kubelet drop-in that agrees with a plan
+short_description: Generate a kubelet drop-in that fits a plan
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Reserves the housekeeping CPUs of the plan and the CPUs for interrupts of its NPUs, as whole cores. The kubelet assigns them to no
     container.
-  - Switches on the feature gates of alpha options.
-  - Fails with a sentence for settings that exclude each other, and for those with which no kubelet, or not the one of this host, would
-    start.
+  - Enables the feature gates of alpha options.
+  - Fails if settings contradict each other, or if the kubelet of this host would not start with them.
 positional: topology, policy, options, topology_policy, reserved
 options:
   _input:
@@ -41,7 +40,7 @@ options:
     choices: [none, best-effort, restricted, single-numa-node]
     default: none
   reserved:
-    description: CPUs that are reserved as well, as a cpulist; those of everything that runs outside Kubernetes.
+    description: Further CPUs to reserve, as a cpulist, for everything that runs outside Kubernetes.
     type: raw
     default: ""
 seealso:

@@ -12,7 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Returns the command or file that starts a program on the CPUs, memory nodes and devices of an NPU, or of a workload with several NPUs.
-  - Comments above the text say what else is needed. A request that cannot work is refused.
+  - Comments above the text list further requirements. A request that cannot work is refused.
   - Commands are quoted for a shell. V(IMAGE), V(COMMAND), V(MEMORY) and V(RESOURCE) are placeholders for options that were not given.
 positional: form
 options:

@@ -11,22 +11,22 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Writes a plan as the worker processes of vLLM-Ascend log theirs. Compare the two line by line.
-  - GPUs have no such line.
+  - Formats a plan like the log of vLLM-Ascend's worker processes, to compare the two line by line.
+  - GPUs have no line.
 options:
   _input:
-    description: A plan as P(npu.affinity.plan#filter) returns it.
+    description: A plan from P(npu.affinity.plan#filter).
     type: dict
     required: true
   rank:
     description:
-      - The rank of one worker. Its lines start with C([cpu_bind_mode]) and have the NPU of the rank alone.
-      - Make the plan with O(npu.affinity.plan#filter:npus) of the NPUs that the workers see; the ranks count those.
+      - The rank of one worker. Its lines start with C([cpu_bind_mode]) and contain only the NPU of the rank.
+      - Make the plan with the NPUs that the workers see (O(npu.affinity.plan#filter:npus)), because ranks count these.
     type: int
   topology:
     description:
-      - The fact C(npu_affinity_topology) of the host. With O(rank), the mode is then the one of the chip family, which a worker logs
-        even where C(npu-smi) printed no affinity.
+      - The fact C(npu_affinity_topology) of the host. With O(rank), the mode is then that of the chip family, which a worker logs even if
+        C(npu-smi) printed no affinity.
     type: dict
 seealso:
   - plugin: npu.affinity.plan

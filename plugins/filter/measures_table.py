@@ -16,14 +16,14 @@ description:
 positional: before, label, before_label
 options:
   _input:
-    description: What M(npu.affinity.measure_info) returned.
+    description: The result of M(npu.affinity.measure_info).
     type: dict
     required: true
   before:
-    description: What it returned earlier.
+    description: An earlier result.
     type: dict
   label:
-    description: The heading of the first.
+    description: The heading of the input.
     type: str
     default: after
   before_label:

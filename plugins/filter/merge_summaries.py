@@ -11,11 +11,11 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes one summary of those of runs over parts of one fleet, such as the slices of a job of AWX, as if it had been one run. Each run has
-    its own as the custom statistic C(npu_affinity_summary), which AWX has among the artifacts of a job.
+  - Merges the summaries of runs over parts of a fleet, such as the slices of an AWX job, into the summary of a single run. Each run sets
+    the custom statistic C(npu_affinity_summary), which AWX stores in the artifacts of the job.
 options:
   _input:
-    description: What filter P(npu.affinity.summary#filter) returned in each run, in the order in which hosts are to be listed.
+    description: The results of filter P(npu.affinity.summary#filter) in each run, in the order in which to list the hosts.
     type: list
     elements: dict
     required: true

@@ -11,12 +11,12 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Answers for a whole fleet what MindCluster's scheduler, Volcano's numa-aware plugin and the kubelet's topology manager would say.
-  - Every host that can take a task is ranked with the chips, CPUs and NUMA nodes that the task would get and the score of each plugin;
-    every other host has the reason why it cannot.
-  - On a host with a kubelet, policies other than V(none) need the static CPU manager and the same topology policy. On a host without
-    one, the policy of the request decides alone.
-  - Nothing is reserved. A job that finds no place is an answer, not an error.
+  - Predicts for a whole fleet the decisions of MindCluster's scheduler, Volcano's numa-aware plugin and the kubelet's topology manager.
+  - Ranks all hosts that can take a task, with the chips, CPUs and NUMA nodes that the task would get, and the score of each plugin. Returns
+    the reason for all other hosts.
+  - On a host with a kubelet, policies other than V(none) require the static CPU manager and the same topology policy. On other hosts,
+    only the policy of the request counts.
+  - Reserves nothing. A job without a placement is a result, not an error.
 positional: request
 options:
   _input:
@@ -28,7 +28,7 @@ options:
     type: dict
     required: true
   request:
-    description: What the job asks for.
+    description: The request of the job.
     type: dict
     required: true
     suboptions:
@@ -46,30 +46,31 @@ options:
         default: none
         choices: [none, best-effort, restricted, single-numa-node]
       replicas:
-        description: Number of tasks. They are placed one after the other; with more than one, the sizes of distributed jobs hold.
+        description: Number of tasks, which are placed one after the other. With more than one, the sizes of distributed jobs apply.
         type: int
         default: 1
       tasks:
         description:
-          - Tasks that differ, each with its O(request.npus), O(request.cpus) and O(request.replicas), which are then said here only. They
-            run together or not at all. Each may have a C(name), and O(request.policy), O(request.family) and O(request.mode) of its own.
-          - The largest are placed first; where that leaves some out, once more in the order given, and then in any order on any hosts.
-            RV(_value.message) says that the job cannot run only if no placement exists. A search that reaches its limit reports that
-            instead.
-          - O(request.switch) and O(request.superpod) are for jobs whose tasks are all alike.
+          - Tasks of different kinds, each with its O(request.npus), O(request.cpus) and O(request.replicas), which are then not set for
+            the job. They run together or not at all. Each may have a C(name) and its own O(request.policy), O(request.family) and
+            O(request.mode).
+          - The largest tasks are placed first. If some do not fit, the search continues in the given order, and then in any order on any
+            hosts. RV(_value.message) reports that the job cannot run only if no placement exists. A search that reaches its limit reports
+            the limit.
+          - O(request.switch) and O(request.superpod) require that all tasks are of the same kind.
         type: list
         elements: dict
       family:
         description:
-          - The product that is wanted, as in P(npu.affinity.select_npus#filter). V(auto) takes any.
-          - It also decides what a host is whose facts fit it among others.
+          - The required product, as in P(npu.affinity.select_npus#filter). V(auto) accepts any.
+          - It also determines the product of a host whose facts fit several products.
         type: str
         default: auto
       mode:
         description:
-          - How chips of inference cards are handed out, as in P(npu.affinity.select_npus#filter). By default as O(request.family) says in
-            its name, else by chip.
-          - V(card) and V(distributed) are for inference cards, and hosts with other products are refused.
+          - How to allocate chips of inference cards, as in P(npu.affinity.select_npus#filter). The default follows the name of
+            O(request.family), or is V(chip).
+          - V(card) and V(distributed) are for inference cards. Hosts with other products are refused.
         type: str
         choices: [chip, card, distributed]
       weight:
@@ -77,7 +78,7 @@ options:
         type: int
         default: 1
       kubernetes:
-        description: Whether hosts without a kubelet are refused, as a scheduler of Kubernetes does not see them.
+        description: Refuse hosts without a kubelet, which a Kubernetes scheduler does not see.
         type: bool
         default: false
       limit:
@@ -94,12 +95,12 @@ options:
             default: "1.0"
             choices: ["1.0", "2.0", single_layer]
           schema:
-            description: What happens when the rule cannot be kept. V(normal-schema) then takes any hosts, V(large-model-schema) none.
+            description: If the rule cannot be met, V(normal-schema) uses any hosts, and V(large-model-schema) uses none.
             type: str
             default: normal-schema
             choices: [normal-schema, large-model-schema]
           tor_count:
-            description: Hosts of a switch. By default those of the largest one.
+            description: Number of hosts of a switch. The default is that of the largest switch.
             type: int
           shared_switches:
             description: How many switches a large job may share with others, by rule 2.0.
@@ -116,14 +117,14 @@ options:
         type: dict
         suboptions:
           sp_block:
-            description: NPUs of a block. By default all of the job.
+            description: NPUs of a block. The default is all NPUs of the job.
             type: int
           reserve_nodes:
-            description: Hosts of every SuperPod that are kept in reserve.
+            description: Hosts of every SuperPod to keep in reserve.
             type: int
             default: 0
           soft:
-            description: Whether pieces smaller than a block are accepted.
+            description: Accept parts smaller than a block.
             type: bool
             default: false
 seealso:
@@ -175,7 +176,7 @@ _value:
       type: dict
       sample: {npus: 2, cpus: 32, policy: single-numa-node, replicas: 1}
     placed:
-      description: Whether all tasks have a place at once.
+      description: Whether all tasks can run at the same time.
       type: bool
       sample: true
     message:
@@ -246,7 +247,7 @@ _value:
           type: str
           sample: a2
         assumed:
-          description: What was assumed about the product of the host because its facts do not tell it. Empty where nothing was.
+          description: The assumption about the product of the host, if its facts leave it open. Otherwise empty.
           type: str
           sample: ""
         preferred:

@@ -11,14 +11,14 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes out of a topology a plan. It says which CPUs and memory nodes each NPU gets, and which of its CPUs take interrupts and run
-    the threads of its worker.
-  - The filter neither reads from nor writes to a host. The same topology and options always give the same plan.
+  - Makes a plan from a topology. The plan assigns CPUs and memory nodes to each NPU, and its CPUs to interrupts and the threads of its
+    worker.
+  - Neither reads from nor writes to a host. The same topology and options always give the same plan.
   - GPUs are planned as well. Their pool has no roles, because the roles stand for interrupts and threads that only NPUs have.
     On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
   - CPUs that the kubelet has assigned to containers can be planned. P(npu.affinity.desired_state#filter) refuses to take them from
     containers. Isolated CPUs are used unless O(exclude_isolated=true).
-  - When cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
+  - If cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
 positional: >-
   strategy, cpus, housekeeping, npus, smt, min_cpus, repair, replan, roles, exclude_isolated, bound_by, visible_npus, workloads, memory,
   engine_version
@@ -29,43 +29,43 @@ options:
     required: true
   strategy:
     description:
-      - The rule by which CPUs are divided.
-      - V(auto) takes V(global_slice) for A3, V(cluster) for A5, V(even_split) for GPUs and V(topo_affinity) for all others. Where that
-        would give NPUs more remote CPUs than another division, it takes that, unless the smallest pool would shrink, or with
-        O(repair=false) or O(bound_by=workers). RV(_value.reason) has the numbers.
+      - The rule that divides the CPUs.
+      - V(auto) uses V(global_slice) for A3, V(cluster) for A5, V(even_split) for GPUs and V(topo_affinity) for all others. If another
+        division gives NPUs fewer remote CPUs, V(auto) uses that, unless the smallest pool would shrink, or with O(repair=false) or
+        O(bound_by=workers). RV(_value.reason) has the numbers.
       - V(global_slice) is the rule of vLLM-Ascend for A3. NPU n gets the n-th slice of all CPUs.
       - V(topo_affinity) is its rule for A2 and 310P. NPUs divide the CPUs that npu-smi prints for them and those of the next NUMA node.
-        Where npu-smi prints none, O(repair=true) takes those of the node that the kernel names. Where that is unknown as well, it becomes
+        If npu-smi prints none, O(repair=true) uses those of the node that the kernel reports. If that is unknown as well, the rule is
         V(global_slice).
       - V(cluster) is its rule for A5. Each NPU gets eight cores of its NUMA node, without roles.
       - V(even_split) gives every card the same number of whole cores of its own NUMA node.
       - V(packed) and V(distributed) are what the kubelet's static CPU manager would give to one container for each card, whichever
-        NUMA node the card is on. They are there to compare with.
+        NUMA node the card is on. Use them for comparison only.
     type: str
     default: auto
     choices: [auto, cluster, distributed, even_split, global_slice, packed, topo_affinity]
   cpus:
     description:
       - The cpulist to divide. By default all online CPUs.
-      - NPUs of a NUMA node of which no CPU may be divided take no part, and asking for them is an error. Only O(strategy=global_slice)
-        gives them CPUs of another node.
+      - NPUs on a NUMA node without such CPUs are left out, and requesting them is an error. Only O(strategy=global_slice) gives them CPUs
+        of another node.
     type: str
   housekeeping:
     description:
-      - What is kept for the system. Either a cpulist, or a number of whole cores of every NUMA node, of which the lowest are taken.
-      - With O(smt=cores), a listed CPU takes its whole core along.
-      - V(5) is a number of cores; the CPU 5 alone is written as the range V(5-5). Only the text V("0") is the CPU 0.
+      - CPUs to keep for the system. Either a cpulist, or a number of whole cores of every NUMA node, starting with the lowest.
+      - With O(smt=cores), a listed CPU includes its whole core.
+      - V(5) is a number of cores. For CPU 5 only, set the range V(5-5). The text V("0") is CPU 0.
     type: raw
     default: ""
   npus:
     description:
-      - The logic ids to show in RV(_value.npus). By default all. On a host with NPUs and GPUs an id names both.
+      - The logic ids to return in RV(_value.npus). The default is all. On a host with NPUs and GPUs, an id selects both.
       - While cards of the plan in force are missing, these are the ids of that plan, which are the numbers of its slices.
-      - It does not change any pool. Other NPUs of the host keep their CPUs.
+      - This option does not change pools. Other NPUs of the host keep their CPUs.
     type: list
     elements: int
   smt:
-    description: Whether cores are kept whole (V(cores)) or single threads are divided by number (V(threads)).
+    description: Divide whole cores (V(cores)), or single threads by number (V(threads)).
     type: str
     default: cores
     choices: [cores, threads]
@@ -76,34 +76,33 @@ options:
     default: 5
   repair:
     description:
-      - Whether to repair what the rule does wrong on this host. A published result without defects is kept as it is.
-      - A repaired plan has disjoint pools of whole cores, equal within a NUMA node, each near to its NPU. See RV(_value.repaired).
-      - NPUs whose NUMA nodes have too few CPUs take whole cores of the nearest nodes that can spare them. O(strategy=even_split) never
-        does that; V(auto) does where it takes V(even_split).
+      - Whether to repair defects of the rule on this host. A published result without defects does not change.
+      - A repaired plan has disjoint pools of whole cores, equal within a NUMA node, each near its NPU. See RV(_value.repaired).
+      - NPUs whose NUMA nodes have too few CPUs get whole cores of the nearest nodes that can spare them. This does not apply to
+        O(strategy=even_split), except if V(auto) selects it.
       - Pools of the plan in force stay if they are as good as new ones and O(replan=false).
-      - With V(false) the plan is what is published, and RV(_value.violations) says what is wrong with it.
+      - With V(false), the plan is the published one, and RV(_value.violations) lists its defects.
     type: bool
     default: true
   replan:
     description:
-      - Whether to plan again although cards of the plan in force are missing. Otherwise those that are there, identified by PCI function
-        and chip, keep what they have. CPUs of kept pools that are offline are left out until they are back.
-      - Where pools cannot be kept, because options changed, a card was added, or too few CPUs of a pool are online, they are planned again,
-        and the slices keep their names.
+      - Whether to plan again if cards of the plan in force are missing. Otherwise the remaining cards, identified by PCI function and chip,
+        keep their pools. Offline CPUs of these pools are left out until they are online again.
+      - If pools cannot be kept, because options changed, a card was added, or too few CPUs of a pool are online, they are planned again.
+        The slices keep their names.
     type: bool
     default: false
   roles:
     description:
-      - How many CPUs of a pool take interrupts (C(irq)), run C(acl_thread) (C(acl)), run C(release_thread) (C(release)) and run the
-        threads that transfer KV caches (C(kv)). The worker (main) has the others, and always at least one. What is left out keeps its
-        default.
-      - The CPUs of C(kv) lie before that of C(acl). By default there are none, and these threads are the worker's.
+      - Number of CPUs of a pool for interrupts (C(irq)), C(acl_thread) (C(acl)), C(release_thread) (C(release)) and the threads that
+        transfer KV caches (C(kv)). The worker (main) has the others, and at least one. Missing keys keep their defaults.
+      - The CPUs of C(kv) precede that of C(acl). By default there are none, and these threads run on the CPUs of the worker.
       - The default is what vLLM-Ascend publishes. Larger roles are for hosts with CPUs to spare. Another size needs O(repair=true), and
         a pool then has at least one CPU more than these roles, whatever O(min_cpus) allows.
       - The interrupt of the submission queue (SQ) is bound to the first CPU of C(irq), those of the completion queues (CQ) to the
         others in turn. With one CPU they share it.
-      - On hosts with SMT and with O(smt=cores), every CPU of these roles has a core of its own, the other threads of which belong to the
-        worker. Where a pool has too few cores for that, CPUs of one role share cores before those of different roles do.
+      - On hosts with SMT and with O(smt=cores), every CPU of these roles has its own core, whose other threads belong to the worker. If a
+        pool has too few cores, CPUs of the same role share cores first.
       - GPUs and A5 have no roles.
     type: dict
     default: {irq: 2, acl: 1, release: 1, kv: 0}
@@ -111,55 +110,57 @@ options:
     description:
       - Whether to leave out CPUs that are isolated from the scheduler (C(isolcpus)). They are then neither divided nor kept for the
         system.
-      - The scheduler does not move threads between isolated CPUs, so the threads of a worker pile up on a few of them. RV(_value.warnings)
-        reports isolated CPUs in pools.
+      - The scheduler does not move threads between isolated CPUs. The threads of a worker therefore crowd on a few of them.
+        RV(_value.warnings) reports isolated CPUs in pools.
     type: bool
     default: false
   bound_by:
     description:
-      - Who places the threads of workers. With V(workers), interrupts have to follow what vLLM-Ascend's workers do by themselves, so that
-        the pools are as published, whatever O(repair) says, and RV(_value.warnings) tell what is wrong with them.
-      - Another O(strategy) than that of the chip family, and O(roles), are refused then, and so is a host where the published rule fails.
-      - On hosts where workers do not bind themselves (x86_64, GPUs), V(workers) changes nothing here.
+      - Who places the threads of workers. With V(workers), interrupts must match the pools that vLLM-Ascend's workers choose. The plan
+        then has the published pools regardless of O(repair), and RV(_value.warnings) lists their defects.
+      - With V(workers), an O(strategy) other than that of the chip family and O(roles) are refused, as is a host where the published rule
+        fails.
+      - On hosts where workers do not bind themselves (x86_64, GPUs), V(workers) has no effect on the plan.
     type: str
     choices: [host, workers]
     default: host
   engine_version:
     description:
-      - The release of vLLM-Ascend whose workers bind themselves, with O(bound_by=workers). The plan has the rule of that release, and
-        RV(_value.warnings) list which pool each local rank takes where that is not the pool of its NPU.
-      - By default the rule of the newest releases.
+      - With O(bound_by=workers), the release of vLLM-Ascend. The plan follows the rule of that release, and RV(_value.warnings) lists local
+        ranks that take a pool other than that of their NPU.
+      - The default is the rule of the newest releases.
     type: str
     default: ''
   visible_npus:
     description:
-      - The logic ids of the NPUs that workers see, where C(npu-smi) lists these only, as in a container with their devices alone. By
-        default all of the host.
-      - The plan has these NPUs, with the pools that such workers take. They count and number the NPUs that they see, and know of no other.
-      - E(ASCEND_RT_VISIBLE_DEVICES) alone changes no pool, for C(npu-smi) lists what it hides. For that case, O(npus) tells what is shown.
+      - The logic ids of the NPUs that C(npu-smi) lists for the workers, for example in a container with only these devices. The default
+        is all NPUs of the host.
+      - The plan has these NPUs, with the pools that such workers take. Workers count and number only the NPUs that they see.
+      - E(ASCEND_RT_VISIBLE_DEVICES) does not change pools, because C(npu-smi) still lists all NPUs. In this case, use O(npus).
       - Only with O(bound_by=workers), and on hosts where workers bind themselves.
     type: list
     elements: int
   workloads:
     description:
-      - The variable C(npu_affinity_workloads), of which C(roles) count. The NPUs of such a workload have roles of these sizes; what it
-        leaves out is that of O(roles).
-      - Workloads that share an NPU and want different roles are refused.
+      - The variable C(npu_affinity_workloads). The NPUs of a workload with C(roles) have roles of these sizes. Missing keys are those of
+        O(roles).
+      - Workloads that share an NPU but set different roles are refused.
     type: list
     elements: dict
   memory:
     description:
-      - Which NUMA nodes the memory of an NPU's workload may use, RV(_value.npus[].memory_nodes). It does not change any pool.
+      - The NUMA nodes that the memory of an NPU's workload may use, RV(_value.npus[].memory_nodes). This option does not change pools.
       - V(wide) allows all nodes with memory that are no farther than the nodes of the NPU's socket are from each other. The kernel
-        allocates on the node where a thread runs, and takes another one when that is full.
-      - V(strict) allows the nearest node with memory only. What needs more is killed, although other nodes have free memory.
-      - V(none) leaves memory alone.
+        allocates on the node where a thread runs, and uses another one if that node is full.
+      - V(strict) allows only the nearest node with memory. If that node is full, the kernel kills processes although other nodes have free
+        memory.
+      - V(none) does not restrict memory.
     type: str
     choices: [wide, strict, none]
     default: wide
   fail:
     description:
-      - Whether the filter fails if no plan can be made. With V(false), it returns only C(refused), a sentence with the reason.
+      - Fail if no plan is possible. With V(false), the filter returns only C(refused), a sentence with the reason.
     type: bool
     default: true
     version_added: 1.0.0
@@ -242,7 +243,7 @@ _value:
       type: str
       sample: topo_affinity
     requested:
-      description: The strategy that was asked for.
+      description: The requested strategy.
       type: str
       sample: auto
     reason:
@@ -258,7 +259,7 @@ _value:
       type: str
       sample: ""
     npus:
-      description: The NPUs and GPUs asked for, ascending by id.
+      description: The requested NPUs and GPUs, ascending by id.
       type: list
       elements: dict
       contains:
@@ -312,7 +313,7 @@ _value:
           type: str
           sample: "6"
         memory_nodes:
-          description: The memory nodes that its workload may use, by O(memory). Empty where memory is left alone.
+          description: The memory nodes that its workload may use, by O(memory). Empty if memory is not restricted.
           type: str
           sample: 6-7
         slice:
@@ -325,11 +326,11 @@ _value:
           type: str
           sample: 150-151
     repaired:
-      description: What the published rule would have done wrong here, and what was done instead, in sentences.
+      description: Defects of the published rule on this host and their repair, in sentences.
       type: list
       elements: str
     warnings:
-      description: What to look at, and which options could be met in part only, in sentences.
+      description: Warnings, and options that could only be met in part, in sentences.
       type: list
       elements: str
     quality:
@@ -383,15 +384,15 @@ _value:
               type: int
               sample: 1
             remote:
-              description: How many CPUs more are remote.
+              description: How many more CPUs are remote.
               type: int
               sample: 2
             distance:
-              description: By how much the NUMA distances of remote CPUs add up to more.
+              description: By how much the sum of the NUMA distances of remote CPUs is larger.
               type: int
               sample: 40
     options:
-      description: The arguments that shaped the plan. With other ones, a plan in force is not kept when cards are missing.
+      description: The arguments of the plan. If they change, a plan in force is not kept when cards are missing.
       type: dict
     poll:
       description: The CPUs of the kernel's poll threads (C(uvb_poll_window)), those of node 0 that are in no pool, without CPU 0.
@@ -407,7 +408,7 @@ _value:
       type: list
       elements: dict
     violations:
-      description: What is wrong with the plan, in sentences. Always empty with O(repair=true), which refuses instead.
+      description: Defects of the plan, in sentences. Always empty with O(repair=true), which refuses instead.
       type: list
       elements: str
 """

@@ -11,9 +11,8 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Draws every CPU of a host in its NUMA node, coloured by the NPU that it is planned for and marked by its role.
-  - The picture is self-contained. It loads nothing, follows the light or dark scheme of its viewer, and several of them can be put
-    into one HTML page.
+  - Draws every CPU of a host in its NUMA node, with the color of its NPU and a mark for its role.
+  - The picture loads nothing and follows the light or dark scheme of its viewer. An HTML page can contain several of them.
 positional: topology
 options:
   _input:
@@ -25,7 +24,7 @@ options:
     type: dict
     required: true
   title:
-    description: What stands above the picture, such as the name of the host.
+    description: Title of the picture, such as the name of the host.
     type: str
     default: ""
 """

@@ -11,8 +11,8 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Measures a plan, or CPU pools from elsewhere such as those of a running service or of another tool, against a topology.
-  - The filter measures and does not judge.
+  - Measures a plan, or CPU pools from another source such as a running service or another tool, against a topology.
+  - Returns numbers, without a verdict.
 positional: topology, cpus
 options:
   _input:
@@ -27,8 +27,9 @@ options:
     required: true
   cpus:
     description:
-      - The cpulist that could be divided. CPUs of it in no pool are idle.
-      - By default what a plan divided, for other pools all online CPUs without those that the kubelet gave to containers.
+      - The cpulist that could be divided. Its CPUs that are in no pool are idle.
+      - The default for a plan is the CPUs that it divided. For other pools, it is all online CPUs except those that the kubelet gave to
+        containers.
     type: str
 seealso:
   - plugin: npu.affinity.compare
@@ -115,11 +116,11 @@ _value:
       type: dict
       contains:
         remote:
-          description: How many CPUs more are remote.
+          description: How many more CPUs are remote.
           type: int
           sample: 2
         distance:
-          description: By how much the NUMA distances of remote CPUs add up to more.
+          description: By how much the sum of the NUMA distances of remote CPUs is larger.
           type: int
           sample: 40
     unusable:
@@ -141,7 +142,7 @@ _value:
           type: int
           sample: 0
         name:
-          description: What it is called in sentences.
+          description: Its name in sentences.
           type: str
           sample: NPU 0
         numa:

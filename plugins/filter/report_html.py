@@ -11,50 +11,50 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Makes one page of any number of hosts, with a table to sort and search and a picture of every host that is drawn when it is opened.
-  - The page is self-contained and loads nothing. Its content security policy allows its own style and script and nothing else, and what it
-    shows of a host is text and never markup.
-  - Machines and plans that several hosts share are held once.
+  - Makes one page for any number of hosts, with a table to sort and search, and a picture of every host that is drawn when it is opened.
+  - The page loads nothing. Its content security policy allows only its own style and script, and data from hosts is always text, never
+    markup.
+  - Stores machines and plans that several hosts share once.
 options:
   _input:
     description:
-      - The hosts. Each is a dictionary with C(host), its name, and what is known of it.
-      - C(topology) is the fact C(npu_affinity_topology), C(plan) what a bind would plan now, and C(refused) the sentence why it would not.
-      - C(bound), C(drift), C(checked) and C(remarks) are what M(npu.affinity.binding_info) returned, and C(msg) why it failed.
-      - C(unreachable) is why the host did not answer; C(services) and C(workloads) are the settings of these names.
+      - The hosts. Each is a dictionary with the name as C(host), and the data that is known.
+      - C(topology) is the fact C(npu_affinity_topology), C(plan) is the plan of a bind now, and C(refused) is the reason against a bind.
+      - C(bound), C(drift), C(checked) and C(remarks) are from M(npu.affinity.binding_info), and C(msg) is its error.
+      - C(unreachable) is the reason why the host did not answer. C(services) and C(workloads) are the settings of these names.
       - C(plans) are other plans to compare with, by their names.
       - C(processes) are processes that use NPUs, each with C(pid), C(name), C(npu) (logic id) and C(memory), MiB by NUMA node.
-      - The files that P(npu.affinity.report#role) and the playbook C(npu.affinity.verify) keep have this shape.
+      - The files of P(npu.affinity.report#role) and the playbook C(npu.affinity.verify) have this shape.
     type: list
     elements: dict
     required: true
   title:
-    description: What stands above the table.
+    description: Title of the page.
     type: str
     default: NPU affinity
   generated:
-    description: When the hosts were looked at, in words.
+    description: The time of the comparison, as text.
     type: str
     default: ""
   earlier:
-    description: The same hosts at an earlier time, to compare with. The page says what drift is new, fixed, and still there.
+    description: The same hosts at an earlier time. The page then shows which drift is new, fixed or unchanged.
     type: list
     elements: dict
     default: []
   strategies:
-    description: Strategies of P(npu.affinity.plan#filter) to plan every host with besides, to compare with.
+    description: Further strategies of P(npu.affinity.plan#filter) for every host, for comparison.
     type: list
     elements: str
     default: []
   measures:
-    description: What the playbook C(npu.affinity.measure) kept of the hosts. The memory of processes by NUMA node is shown.
+    description: Measurements by the playbook C(npu.affinity.measure). The page shows the memory of processes by NUMA node.
     type: list
     elements: dict
     default: []
   runs:
     description:
-      - Runs for a table of drift over time. Each has its C(name), and the C(records) of its hosts in the shape of the input, whose C(time)
-        puts runs in order.
+      - Runs for a table of drift over time. Each has its C(name), and the C(records) of its hosts in the shape of the input. Their C(time)
+        determines the order of the runs.
     type: list
     elements: dict
     default: []

@@ -11,17 +11,16 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Chooses among the free chips of one host as MindCluster's scheduler does. Rings of four and eight chips, modules of two dies, cards
-    of four and two, and meshes of four are kept whole for those who need them.
-  - Fails with a sentence when the number is not allowed on the product (C(size not allowed)), and when the free chips do not fit
-    (C(no fit)).
-  - Nothing is reserved; the scheduler places jobs.
+  - Chooses among the free chips of one host like MindCluster's scheduler. It keeps rings of four and eight chips, modules of two dies,
+    cards of four and two, and meshes of four whole for larger tasks.
+  - Fails if the product does not allow the number (C(size not allowed)), or if the free chips do not fit (C(no fit)).
+  - Reserves nothing.
 positional: count, family, multi, mode
 options:
   _input:
     description:
-      - The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module), of which the NPUs without processes are free.
-      - Or a list of free chip ids, or these as a list such as C(0-3,6); O(family) then says what they are.
+      - The fact C(npu_affinity_topology) of P(npu.affinity.topology_facts#module). NPUs without processes are free.
+      - Or free chip ids, as a list or as text such as C(0-3,6). Set O(family) to their product.
     type: raw
     required: true
   count:
@@ -30,8 +29,8 @@ options:
     default: 1
   family:
     description:
-      - The product whose rule is used. V(auto) takes it from the topology. If the facts of a host with Ascend 950 fit several products,
-        RV(_value.assumed) names the assumption.
+      - The product whose rule to use. V(auto) takes it from the topology. If the facts of a host with Ascend 950 fit several products,
+        RV(_value.assumed) states the assumption.
       - V(atlas800_9000) is the Atlas 800 (model 9000 or 9010) with rings of 4 chips, V(half_910_x4) its half. 1, 2, 4 or 8 chips. A
         single chip comes from a ring with 1, else 3, 2 or 4 free chips, a pair from a ring with 2, else 4 or 3. Four chips are a whole
         ring.
@@ -82,18 +81,18 @@ options:
     default: false
   mode:
     description:
-      - How chips of inference cards are handed out when O(family=auto).
+      - How to allocate chips of inference cards, with O(family=auto).
       - V(chip) may cross cards, V(card) stays on one card, V(distributed) keeps cards of the 300I Duo whole for distributed inference.
     type: str
     default: chip
     choices: [chip, card, distributed]
   allocatable:
-    description: Number of healthy chips of the host, free or not, on which the score depends. By default all of the topology or product.
+    description: Number of healthy chips of the host, free or not, for the score. The default is all of the topology or product.
     type: int
   share:
     description:
       - A part of a chip instead of whole chips, with the keys C(used) (chip to C(core), C(hbm) and C(policy)), C(request)
-        (C(core), C(hbm_mb), C(policy)) and C(chip_hbm_mb). The input then is the chips that nobody uses.
+        (C(core), C(hbm_mb), C(policy)) and C(chip_hbm_mb). The input is then the unused chips.
     type: dict
 seealso:
   - plugin: npu.affinity.place
@@ -126,7 +125,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: What the task gets.
+  description: The selection.
   type: dict
   contains:
     family:
@@ -134,7 +133,7 @@ _value:
       type: str
       sample: atlas800_9000
     product:
-      description: What the rule is for.
+      description: The products of the rule.
       type: str
       sample: Atlas 800 (model 9000)
     chips:
@@ -147,11 +146,11 @@ _value:
       type: int
       sample: 244
     assumed:
-      description: What was assumed about the product because the facts of the host do not tell it. Empty where nothing was.
+      description: The assumption about the product, if the facts of the host leave it open. Otherwise empty.
       type: str
       sample: ""
     reason:
-      description: Where the chips are, in words. It says when the product guarantees no affinity for so many chips.
+      description: The location of the chips, in words, and whether the product guarantees no affinity for this number.
       type: str
       sample: Chips 1-2 are in ring 0 of Atlas 800 (model 9000).
 """

@@ -11,7 +11,7 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Reads the variables that a playbook of this collection leaves, and gives each host a state with reasons. The playbooks do this at
+  - Reads the variables that a playbook of this collection sets, and determines the state of each host with reasons. The playbooks use it at
     their end.
 positional: names, playbook
 options:
@@ -20,7 +20,7 @@ options:
     type: dict
     required: true
   names:
-    description: The hosts to take.
+    description: The hosts to summarize.
     type: list
     elements: str
     required: true
@@ -34,11 +34,11 @@ options:
     type: bool
     default: false
   stopped:
-    description: Why the run ended before all hosts had their turn.
+    description: Why the run ended before all hosts were done.
     type: str
     default: ""
   lost:
-    description: The hosts that Ansible gave up on the way, such as those that no longer answer.
+    description: The hosts that Ansible dropped during the run, such as unreachable ones.
     type: list
     elements: str
     default: []

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: vnpu_request
-short_description: Complete a container's request for an NPU as HAMi's admission does
+short_description: Complete a container's request for an NPU like HAMi's admission
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Rounds memory up to the templates of the chip in hard mode, keeps it in soft mode, makes two of one die of 910C, and refuses what
-    HAMi refuses, in its words.
+  - Rounds memory up to the templates of the chip in hard mode, and keeps it in soft mode. Requests two dies of a 910C instead of one.
+    Refuses what HAMi refuses, with its messages.
 positional: count, memory, core, mode
 options:
   _input:
-    description: The chip, as C(npu-smi) names it (V(910B3)) or as HAMi's resources do (V(Ascend910B3)).
+    description: Name of the chip in C(npu-smi) (V(910B3)) or in HAMi's resources (V(Ascend910B3)).
     type: str
     required: true
   count:
@@ -24,7 +24,7 @@ options:
     type: raw
     default: 1
   memory:
-    description: Memory in MB, C(huawei.com/<chip>-memory). By default all of the card.
+    description: Memory in MB, C(huawei.com/<chip>-memory). The default is all of the card.
     type: raw
   core:
     description: Compute in percent, C(huawei.com/<chip>-core). Only soft mode has it.

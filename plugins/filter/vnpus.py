@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: vnpus
-short_description: Compute what containers that share NPUs get without Kubernetes
+short_description: Compute the resources of containers that share NPUs without Kubernetes
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Gives every vNPU its CPUs, its slice, its variables and its mounts, for P(npu.affinity.launch#filter).
-  - Refuses more than 100 percent or more memory than an NPU has, in all.
+  - Returns the CPUs, slice, variables and mounts of every vNPU for P(npu.affinity.launch#filter).
+  - Refuses shares of an NPU that exceed 100 percent or its memory in total.
 positional: vnpus, topology
 options:
   _input:
@@ -31,7 +31,7 @@ options:
     type: dict
     required: true
   folder:
-    description: Where the host has the library and the preload file.
+    description: Directory of the library and the preload file on the host.
     type: path
     default: /usr/local/hami-vnpu-core
   shared_region:

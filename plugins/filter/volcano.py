@@ -11,9 +11,9 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Writes the configuration of Volcano's scheduler with the numa-aware plugin and its weight, a sample Deployment and a sample Volcano
-    job with a topology policy, and for every node the C(Numatopology) that the resource exporter would publish.
-  - Nothing is sent to a cluster. P(npu.affinity.volcano_check#filter) looks at manifests of your own.
+  - Generates the configuration of Volcano's scheduler with the numa-aware plugin and its weight, a sample Deployment and a sample Volcano
+    job with a topology policy, and the C(Numatopology) that the resource exporter would publish for every node.
+  - Sends nothing to a cluster. To check your own manifests, use P(npu.affinity.volcano_check#filter).
 positional: cpus, npus, policy, replicas
 options:
   _input:
@@ -21,7 +21,7 @@ options:
     type: dict
     required: true
   cpus:
-    description: Whole CPUs of a task; the plugin looks at no others.
+    description: Whole CPUs of a task. The plugin ignores fractions.
     type: int
     default: 1
   npus:
@@ -55,12 +55,12 @@ options:
     default: 10
   cluster:
     description:
-      - How Volcano came into the cluster.
+      - How Volcano was installed.
       - V(volcano) is its own installation, with C(volcano-scheduler.conf) in the namespace C(volcano-system).
-      - V(cce) is the add-on of Huawei Cloud's CCE, with C(default-scheduler.conf) in C(kube-system), as its page "NUMA Affinity Scheduling"
-        shows it. From version 1.7.1 of the add-on on, its parameters take RV(_value.addon) and the ConfigMap is not to be edited.
-      - The page's ConfigMap is that of a cluster with a VPC network (C(NetworkType=vpc-router)). In a cluster with another network, give
-        O(plugins) with its type.
+      - V(cce) is the add-on of Huawei Cloud's CCE, with C(default-scheduler.conf) in C(kube-system), as described in its page "NUMA
+        Affinity Scheduling". From version 1.7.1 of the add-on, set its parameters to RV(_value.addon) and do not edit the ConfigMap.
+      - The page's ConfigMap is for a cluster with a VPC network (C(NetworkType=vpc-router)). For another network, set O(plugins) with its
+        type.
     type: str
     default: volcano
     choices: [volcano, cce]
@@ -69,11 +69,11 @@ options:
     type: str
   plugins:
     description:
-      - The plugins of the scheduler, a list for each tier. By default those that O(cluster) is installed with.
+      - The plugins of the scheduler, a list for each tier. The default is the plugins of O(cluster).
       - A plugin is its name, or a dictionary of C(name), C(arguments) and switches of the scheduler such as C(enablePreemptable). Each
         plugin is in one tier.
-      - A tier may also be a dictionary with C(plugins), as the scheduler's own configuration has it.
-      - Where C(numa-aware) is not among them, it joins the last tier. Its own C(weight) goes before O(weight).
+      - A tier may also be a dictionary with C(plugins), as in the scheduler's own configuration.
+      - If C(numa-aware) is missing, the filter adds it to the last tier. Its own C(weight) takes precedence over O(weight).
     type: list
     elements: raw
   resource:

@@ -11,10 +11,10 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Looks at a manifest of yours and says what keeps its pods from CPUs of their own on the right NUMA nodes.
-  - That is a scheduler other than C(volcano), a topology policy that is missing or unknown, CPUs that are not a whole number, and requests
-    that differ from limits.
-  - Nothing is sent to a cluster.
+  - Checks your manifest, and lists what prevents its pods from getting exclusive CPUs on the right NUMA nodes.
+  - Possible causes are a scheduler other than C(volcano), a missing or unknown topology policy, CPUs that are not a whole number, and
+    requests that differ from limits.
+  - Sends nothing to a cluster.
 positional: hosts
 options:
   _input:
@@ -23,8 +23,8 @@ options:
     required: true
   hosts:
     description:
-      - Topologies by name of the node. One of them must then have the static CPU manager and the topology policy of the pods.
-      - By default nodes are not looked at.
+      - Topologies by name of the node. The filter then requires a node with the static CPU manager and the topology policy of the pods.
+      - By default, the filter does not check nodes.
     type: dict
 seealso:
   - plugin: npu.affinity.volcano
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: A sentence for everything that is wrong.
+  description: A sentence for each problem.
   type: list
   elements: str
   sample:

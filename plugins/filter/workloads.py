@@ -11,7 +11,7 @@ version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Gives every workload the union of its NPUs' pools, and the numbers for each of its processes.
+  - Returns the union of its NPUs' pools for every workload, and the CPUs of each of its processes.
 positional: workloads, topology
 options:
   _input:

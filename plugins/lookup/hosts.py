@@ -6,20 +6,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: hosts
-short_description: The hosts that a playbook of this collection takes
+short_description: The hosts that a playbook of this collection runs on
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Returns what belongs in C(hosts) of a play. Without a pattern of the user it is the group C(npu_hosts) where the inventory has one,
-    and otherwise all hosts, with a warning.
-  - Refuses an inventory without hosts, a pattern that matches none, and tags on the command line of a playbook of this collection. All
-    of these would be runs that do nothing and succeed.
-  - With variable C(npu_affinity_host) it returns this one host, and refuses what is not the name of exactly one host of the pattern, such
-    as the name of a group.
+  - Returns the value for C(hosts) of a play. Without a pattern of the user, this is the group C(npu_hosts) if the inventory has one, and
+    otherwise all hosts, with a warning.
+  - Refuses an inventory without hosts, a pattern that matches no host, and tags on the command line of a playbook of this collection,
+    because such runs would do nothing and succeed.
+  - With variable C(npu_affinity_host), it returns this host, and refuses a value that is not the name of exactly one host of the pattern,
+    such as a group.
 options:
   _terms:
-    description: The pattern of the user. Without it variable C(npu_affinity_hosts) is read, which need not be set.
+    description: The pattern of the user. The default is the variable C(npu_affinity_hosts), if it is set.
 """
 
 EXAMPLES = r"""

@@ -6,36 +6,36 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: settings
-short_description: Settings of a host, complete and checked
+short_description: Checked settings of a host with their defaults
 version_added: 1.0.0
 author:
   - npu.affinity contributors (@npu-affinity)
 description:
-  - Returns the settings of all features of a host, with their defaults and converted to their types, or what is wrong with them.
-  - Compares the names of all variables of a host that start with C(npu_affinity_) with the argument specs of the roles and with what the
-    playbooks read, and their values with the types and choices there.
+  - Returns the settings of all features of a host, with their defaults and converted to their types, or the errors in them.
+  - Compares all variables of a host that start with C(npu_affinity_) with the argument specs of roles and playbooks, by name, type and
+    choices.
 options:
   _terms:
     description:
-      - Names of hosts, to compare those of a whole fleet at once.
-      - Without any, the variables are those of the host of the task.
+      - Names of hosts, to check a whole fleet at once.
+      - The default is the host of the task.
   features:
     description:
       - Return the settings of role plan and of all features of the host instead.
-      - A value that cannot be evaluated or converted is an error then.
+      - A value that cannot be evaluated or converted is then an error.
     type: bool
     default: false
   playbooks:
-    description: Return the settings that playbooks read besides those of roles, with their defaults and converted to their types instead.
+    description: Return the settings of playbooks instead, with their defaults and converted to their types.
     type: bool
     default: false
   role:
-    description: Return the settings of this role instead, such as V(verify), with their defaults and converted to their types.
+    description: Return only the settings of this role, such as V(verify), with their defaults and converted to their types.
     type: str
   gather:
     description:
-      - Return the options with which the topology of the host is gathered instead.
-      - No other setting is evaluated. Others can therefore be computed from the topology.
+      - Return the options for gathering the topology of the host instead.
+      - The lookup evaluates no other setting. Other settings can therefore depend on the topology.
     type: bool
     default: false
 """
@@ -67,7 +67,7 @@ _raw:
   description:
     - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, for every value of another
       type or choice than the setting takes, and for what Ansible cut off a value of C(-e) that has a blank.
-    - C(remarks) has a sentence for every role that is off although something of it is set, and for every limit that can never act.
+    - C(remarks) has a sentence for every disabled role whose variables are set, and for every limit that has no effect.
     - C(given) has the settings of roles that somebody set, and that say how the host is planned and compared.
     - C(applied) has every setting of the roles that plan and bind, as far as they are on, that is not at its default.
     - Its values are converted to their types.

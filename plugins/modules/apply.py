@@ -10,14 +10,14 @@ module: apply
 short_description: Apply the desired state of a host with its settings
 version_added: 1.0.0
 description:
-  - Runs module M(npu.affinity.host_files) with the desired state that role P(npu.affinity.plan#role) made, and with the settings of the
-    host. Roles and playbooks change hosts with it.
-  - Copies the files of the soft split that the host lacks. Nothing is changed while the node has to be drained first (RV(drain)).
-  - With O(feature), prints what changed, and what needs attention afterwards. Playbooks show this in their summary instead.
+  - Runs module M(npu.affinity.host_files) with the settings of the host and the desired state from role P(npu.affinity.plan#role). Roles and
+    playbooks use it to change hosts.
+  - Copies missing files of the soft split to the host. Changes nothing if the node has to be drained first (RV(drain)).
+  - With O(feature), prints the changes and what needs attention. Playbooks show this in their summary instead.
   - A task with O(feature) is skipped if the plan has no NPU.
 options:
   feature:
-    description: The feature to apply. The others are left as they are. Without it, all are applied.
+    description: The feature to apply. The others do not change. By default, all are applied.
     type: str
     choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
   state:
@@ -27,7 +27,7 @@ options:
     description: An entry of the history to roll back to, as RV(npu.affinity.history_info#module:entry). It takes precedence over O(state).
     type: dict
   drained:
-    description: Whether the node is drained, so that the kubelet may restart.
+    description: Whether the node is drained, which allows the kubelet to restart.
     type: bool
     default: false
 seealso:

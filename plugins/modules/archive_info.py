@@ -10,29 +10,28 @@ module: archive_info
 short_description: Open archives of hosts to plan and compare them without access
 version_added: 1.0.0
 description:
-  - Opens what M(npu.affinity.host_archive) wrote, sosreports, and tars of C(/sys) and C(/proc), each into a folder that
-    M(npu.affinity.topology_facts) and M(npu.affinity.binding_info) take as O(npu.affinity.topology_facts#module:root). It runs on the
-    controller.
-  - Archives are not trusted. Only regular files are taken out, below the folder; a member with an absolute name or with C(..), a link
-    behind a link, a sparse file, a manifest of another shape, and an archive of more than 512 MiB are refused. The numbers of members and
-    headers, the bytes after decompression and the time are limited as well.
-  - Answers of C(npu-smi) count in other archives than those of M(npu.affinity.host_archive) where they lie in a folder C(commands),
-    C(npu-smi) or below C(sos_commands), in files that are named by the command with C(_) for each blank, as in C(npu-smi_info_-m).
+  - Opens archives of M(npu.affinity.host_archive), sosreports, and tars of C(/sys) and C(/proc). Extracts each into a folder that can be the
+    O(npu.affinity.topology_facts#module:root) of M(npu.affinity.topology_facts) and M(npu.affinity.binding_info). It runs on the controller.
+  - Does not trust archives. It extracts only regular files, below the folder. It refuses members with an absolute name or with C(..), links
+    behind links, sparse files, manifests of another shape, and archives of more than 512 MiB. It also limits the numbers of members and
+    headers, the size after decompression, and the time.
+  - In sosreports and tars, it finds the output of C(npu-smi) in folder C(commands), C(npu-smi) or below C(sos_commands). The file is named
+    like the command, with C(_) for each blank, such as C(npu-smi_info_-m).
 options:
   src:
     description: An archive, a folder of archives, or an archive that was unpacked.
     type: path
     required: true
   dest:
-    description: Folder in which a folder for each is made.
+    description: Folder in which to create a folder for each archive.
     type: path
     required: true
 attributes:
   check_mode:
-    description: The archives are opened in check mode as well, because there is nothing to look at otherwise.
+    description: Opens the archives in check mode as well, because later tasks need them.
     support: full
   diff_mode:
-    description: It changes nothing that somebody has.
+    description: It changes no existing file.
     support: none
   platform:
     description: The operating systems on which it runs.
@@ -74,7 +73,7 @@ archives:
       description: What made the archive.
       type: str
     time:
-      description: When it was made, in UTC, as far as that is known.
+      description: When it was made, in UTC, if known.
       type: str
     version:
       description: The version of the collection that made it, or an empty text.

@@ -10,18 +10,16 @@ module: binding_info
 short_description: Compare a host with the plan in force and list every drift
 version_added: 1.0.0
 description:
-  - Compares a host with the desired state that is in force there, and lists every difference with what was expected, what was found, and the
-    likely cause. Reads only; nothing is repaired, and systemd is not asked to reload.
-  - The state in force is what the last M(npu.affinity.host_files) applied, by the history of the host. The command C(npu-affinity verify)
-    on the host compares by the same state.
-  - It compares files and units, the effective CPUs and memory nodes of slices and services and of the processes in them, interrupts,
-    workqueues, threads, host settings, device share and the soft split, each as far as the state has it. Interrupts that the kernel manages
-    itself are not drift.
-  - A host with a plan in force and no history, or whose newest entry cannot be read, is compared with C(/etc/npu-affinity/plan.json) alone.
-    A remark reports that.
-  - Drift is a result and not a failure of the task. A host that was never bound has none.
-  - Below another O(root) than V(/) there are no running units. Files, links to what starts at boot, C(/proc/irq) and so on of that tree
-    are compared.
+  - Compares a host with its desired state in force, and lists every difference with the expected and found value and the likely cause. It
+    changes nothing, repairs nothing and does not reload systemd.
+  - The state in force is the newest entry in the history of the host, which the last M(npu.affinity.host_files) applied. The command
+    C(npu-affinity verify) on the host uses the same state.
+  - Compares what the state contains of files, units, effective CPUs and memory nodes of slices, services and their processes, interrupts,
+    workqueues, threads, host settings, device share and the soft split. Interrupts that the kernel manages itself are not drift.
+  - If a host has a plan in force but no readable history, the module compares it with C(/etc/npu-affinity/plan.json) only, with a remark.
+  - Drift is a result and does not fail the task. A host that was never bound has no drift.
+  - With an O(root) other than V(/), there are no running units. The module then compares only files of that tree, such as units, links that
+    start them at boot, and C(/proc/irq).
 options:
   root:
     description: Root directory of the host's file tree.
@@ -29,20 +27,20 @@ options:
     default: /
   desired:
     description:
-      - What filter P(npu.affinity.desired_state#filter) returns now. RV(changes) lists what a bind would change of the state in force.
-      - It has no influence on RV(drift).
+      - The current result of filter P(npu.affinity.desired_state#filter). RV(changes) then lists what a bind would change.
+      - It does not influence RV(drift).
     type: dict
   topology:
     description:
-      - The fact C(npu_affinity_topology), or its C(npus) and C(users) alone. NPUs that the plan in force does not have are drift.
-      - It saves asking C(npu-smi) for the cards, and looking for who uses NPUs.
+      - The fact C(npu_affinity_topology), or only its C(npus) and C(users). NPUs that are not in the plan in force are drift.
+      - With it, the module does not need to call C(npu-smi) or search for processes that use NPUs.
     type: dict
   must_be_bound:
-    description: Whether it is drift that a host was never bound.
+    description: Whether to report a host that was never bound as drift.
     type: bool
     default: false
   npu_smi:
-    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
+    description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
   timeout:
     description: Seconds that each command may take.
@@ -84,7 +82,7 @@ last_change:
   type: dict
   sample: {id: 7, time: '2026-11-22T13:30:00Z', action: bind, author: alice, reason: New cards, version: 1.0.0}
 changes:
-  description: A line for everything that a bind of O(desired) would change of the state in force. Empty where the host has no such state.
+  description: A line for everything that a bind of O(desired) would change of the state in force. Empty if the host has no state in force.
   returned: success
   type: list
   elements: str

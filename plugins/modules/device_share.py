@@ -10,12 +10,12 @@ module: device_share
 short_description: Switch the device share of NPUs on or off
 version_added: 1.0.0
 description:
-  - Device share (container share mode) lets several containers open one NPU, as soft slicing needs it. It is off by default.
-  - Asks C(npu-smi) for the state of every chip, changes only what differs, and reads every chip back, also after a failure.
-  - A card that a container holds cannot be changed. That does not stop the other cards; the task fails at the end and names each such card.
-  - Both dies of an A3 card change together. The chips of a 300I Duo card can be switched one by one.
-  - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
-  - The driver forgets device share at a reboot. With O(boot_unit), a unit of the collection sets it again, with the same code.
+  - Device share (container share mode) lets several containers open one NPU, which soft slicing requires. It is off by default.
+  - Queries the state of every chip with C(npu-smi), changes only chips that differ, and reads every chip again, also after a failure.
+  - A card that a container has open cannot change. The module changes the other cards, then fails and names the open ones.
+  - Both dies of an A3 card change together. The chips of a 300I Duo card change individually.
+  - Records the original state in C(/etc/npu-affinity/previous.json).
+  - The driver forgets device share at a reboot. With O(boot_unit), a unit restores it at boot.
 options:
   enabled:
     description: Whether containers may share the chips.
@@ -24,33 +24,33 @@ options:
   npus:
     description:
       - The cards to switch. An element is a card, by its NPU ID as C(npu-smi info) shows it, or a dictionary with C(card) and C(chip).
-      - Empty means all cards. Cards that are not named are left as they are.
+      - Empty means all cards. Cards that are not in the list do not change.
     type: list
     elements: raw
     default: []
   only_ours:
     description:
-      - With O(enabled=false), whether chips stay on that were on before this collection first changed device share on the host.
+      - With O(enabled=false), leave device share on for chips where it was on before this collection first changed it.
     type: bool
     default: true
   recover:
     description:
       - The driver's own recovery of device share after a reboot.
-      - It restores cards 0 to 7 only and none of A3, and its file is damaged by changes; with V(on) that is avoided by switching it off and
-        on and setting every card again.
-      - V(leave) does not touch it.
+      - It restores only cards 0 to 7, and no A3 cards. Later changes damage its file. With V(on), the module therefore switches it off and on,
+        and sets every card again.
+      - V(leave) does not change it.
     type: str
     choices: [leave, 'on', 'off']
     default: leave
   ignore_busy:
-    description: Whether cards that a container holds are reported and skipped instead of failing the task at its end.
+    description: Report and skip cards that a container has open, instead of failing the task.
     type: bool
     default: false
   boot_unit:
     description:
-      - The text of C(npu-affinity-device-share.service), which switches device share on at boot and reads it back. It is written and
-        enabled, with the host code that it runs. It is not started now.
-      - An empty text removes the unit. Without this option it is left alone.
+      - The text of C(npu-affinity-device-share.service), which enables device share at boot. The module writes and enables the unit and its
+        host code, but does not start it.
+      - An empty text removes the unit. Without this option, the unit does not change.
     type: str
   min_driver:
     description:
@@ -60,19 +60,19 @@ options:
     default: '25.5'
   topology:
     description:
-      - The fact C(npu_affinity_topology), as module M(npu.affinity.topology_facts) returns it. It saves asking C(npu-smi) for the cards.
+      - The fact C(npu_affinity_topology) from module M(npu.affinity.topology_facts). With it, the module need not query the cards.
     type: dict
   root:
-    description: Root directory of the host's file tree. With any other value than V(/) the C(npu-smi) of that tree is used.
+    description: Root directory of the host's file tree. With any value other than V(/), the module uses the C(npu-smi) of that tree.
     type: path
     default: /
   npu_smi:
-    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
+    description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
   timeout:
     description:
-      - Seconds that each call of C(npu-smi) may take. Cards whose controller is silent take tens of seconds to answer.
-      - After a call without an answer, nothing more is queried, and all calls of a run take at most five times as long together.
+      - Time limit of each C(npu-smi) call in seconds. Calls for cards whose controller does not respond take tens of seconds.
+      - After a call without an answer, the module makes no more queries. All calls of a run together may take five times as long.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -117,8 +117,8 @@ EXAMPLES = r"""
 RETURN = r"""
 chips:
   description:
-    - Every chip that was asked for its state. RV(chips[].enabled) is what it should be, null where that was not said.
-    - A state is null where npu-smi gave none.
+    - Every chip that was queried. RV(chips[].enabled) is the requested state, or null if none was requested.
+    - A state is null if npu-smi did not report one.
   returned: always
   type: list
   elements: dict
@@ -151,7 +151,7 @@ recover:
   type: dict
   sample: {before: false, after: true}
 busy:
-  description: Cards that could not be changed because a container holds them.
+  description: Cards that could not be changed because a container has them open.
   returned: always
   type: list
   elements: int

@@ -10,9 +10,9 @@ module: history_info
 short_description: List the states that were applied to a host
 version_added: 1.0.0
 description:
-  - Lists what binds, rollbacks and unbinds of single features applied to a host, with who, when, why, and the difference from the state before,
-    out of C(/etc/npu-affinity/history/).
-  - Finds one of these states, so that M(npu.affinity.host_files) can apply it again.
+  - Lists the states in C(/etc/npu-affinity/history/) that binds, rollbacks and unbinds of single features applied to a host, with author,
+    time, reason, and the difference from the previous state.
+  - Returns one of these states for M(npu.affinity.host_files) to apply again.
 options:
   root:
     description: Root directory of the host's file tree.
@@ -20,10 +20,10 @@ options:
     default: /
   to:
     description:
-      - The entry to return whole, as RV(entry).
-      - V(-1) is the one before the newest, V(-2) the one before that. A number is an id. A time, such as V(2026-11-22T13:30) in UTC, is the
-        entry that was in force then.
-      - The module fails where a bound host has no such entry.
+      - The entry to return in full as RV(entry).
+      - V(-1) is the one before the newest, V(-2) the one before that. A number is an id. A time, such as V(2026-11-22T13:30) in UTC, selects
+        the entry that was in force then.
+      - The module fails if a bound host has no such entry.
     type: str
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
@@ -74,7 +74,7 @@ entries:
       description: Who started it on the controller.
       type: str
     reason:
-      description: Why, as far as that was given.
+      description: The reason, if one was given.
       type: str
     version:
       description: The version of the collection.
@@ -96,7 +96,7 @@ entries:
       features: {slices: present, irq: present}
       difference: ["CPUs of NPU 0 (0000:c1:00.0): 144-167 -> 144-165"]
 lines:
-  description: The same for a reader.
+  description: The history as lines of text.
   returned: success
   type: list
   elements: str

@@ -10,16 +10,15 @@ module: host_archive
 short_description: Pack what a plan and a comparison read of a host into an archive
 version_added: 1.0.0
 description:
-  - Looks at the host as M(npu.affinity.topology_facts) and M(npu.affinity.binding_info) do, and writes the files that they read, and the
-    answers of the commands that they ran, into a compressed tar with a manifest. Playbook C(npu.affinity.inspect) gives the same plan and the
-    same comparison from it as on the host.
-  - Of each file, only what a plan or a comparison is known to read is kept, because everything else can be a secret. That is, of the
-    environment of processes and of units, the variables that name devices or bind CPUs; of command lines, programs, scripts and the options
-    of irqbalance and the kubelet on CPUs; and of the kubelet's configuration the settings on CPUs. The text of files that were there before
-    the first bind is left out.
+  - Reads the host like M(npu.affinity.topology_facts) and M(npu.affinity.binding_info), and writes the files that they read, and the output of
+    the commands that they run, into a compressed tar with a manifest. Playbook C(npu.affinity.inspect) makes the same plan and the same
+    comparison from it as on the host.
+  - Keeps only what a plan or comparison reads, because everything else can be secret. From the environment of processes and units, it keeps
+    the variables that name devices or bind CPUs. From command lines, it keeps programs, scripts, and the CPU options of irqbalance and the
+    kubelet. From the kubelet's configuration, it keeps the CPU settings. It omits the text of files from before the first bind.
 options:
   dest:
-    description: File on the host to write, readable by its owner only.
+    description: File to write on the host. Only its owner can read it.
     type: path
     required: true
   host:
@@ -28,9 +27,9 @@ options:
     required: true
   anonymous:
     description:
-      - Whether names of the host, serial numbers, identities of dies and GPUs, and who bound the host are taken out.
-      - A name of the host is taken out in any case and also where a hyphen, an underscore, a dot or a capital joins it to other words, in
-        contents and in names of files. Other names of services and containers stay.
+      - Remove names of the host, serial numbers, identities of dies and GPUs, and the authors of binds.
+      - Names of the host are removed from contents and file names in upper and lower case, also if a hyphen, an underscore, a dot or a capital
+        joins them to other words. Other names of services and containers stay.
     type: bool
     default: false
   settings:
@@ -51,10 +50,10 @@ options:
     elements: str
     default: []
   npu_smi:
-    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
+    description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
   nvidia_smi:
-    description: The C(nvidia-smi) command. By default it is looked for where NVIDIA drivers put it.
+    description: The C(nvidia-smi) command. By default, the module searches where NVIDIA drivers install it.
     type: str
   timeout:
     description: Seconds that each command may take.
@@ -62,7 +61,7 @@ options:
     default: 30
 attributes:
   check_mode:
-    description: In check mode everything is read and no file is written.
+    description: In check mode, the module reads everything and writes no file.
     support: full
   diff_mode:
     description: An archive has no differences to show.
@@ -91,12 +90,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: How many files and answers of commands the archive has.
+  description: Number of files and command outputs in the archive.
   returned: success
   type: int
   sample: 2841
 commands:
-  description: The commands whose answers it has.
+  description: The commands whose output it has.
   returned: success
   type: list
   elements: str

@@ -11,46 +11,44 @@ short_description: Apply the desired state of a host as one transaction
 version_added: 1.0.0
 description:
   - Compares a desired state with the host and changes only what differs, in one module call and one transaction.
-  - Everything is checked before the first write. When a step fails all the same, all files, settings, chips and threads are restored, units
-    that were stopped are started, and systemd is reloaded. A failure to bind interrupts does not trigger this, nor does memory that could
-    not be moved after threads.
-  - Reloads systemd only when a unit file changed, enables and starts units, and then reads back from the kernel which CPUs and
-    memory nodes the units really have, because the exit status of C(systemctl) proves nothing.
-  - What an earlier run did for a feature that is absent now is unbound first, as module P(npu.affinity.unbind#module) does it.
-  - When an earlier run of the collection was killed after it had stopped a service for a moment, such as the kubelet, that service is
-    started.
-  - Files that the collection owns say so in their first line. Owned files that are no longer wanted are removed, after the live
-    CPU set of their unit was widened. A removed slice is stopped when nothing needs it. Slices and services in use are never stopped.
-  - Programs of the collection that units run are tried once when something was written, by the interpreter that the unit names.
-    Units whose last run failed run again at the end; one that fails again is a warning.
-  - Files and links of others that would be overwritten are kept in C(/etc/npu-affinity/previous.json), and so are the folders that are made.
-  - When something changed, or O(state) has other features or wants something else of the running host, it is kept in
-    C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and O(reason), as far as it is not the state that was
-    applied last. The newest 10 are kept, and module P(npu.affinity.history_info#module) lists them. The journal of systemd gets a line with
-    fields such as C(NPU_AFFINITY_ACTION).
+  - Checks everything before the first write. If a step fails anyway, the module restores all files, settings, chips and threads, starts the
+    units that it stopped, and reloads systemd. A failure to bind interrupts does not trigger this. Neither does memory that could not be moved
+    after threads.
+  - Reloads systemd only if a unit file changed. Then it enables and starts units, and reads from the kernel which CPUs and memory nodes the
+    units have, because the exit status of C(systemctl) does not show this.
+  - First unbinds features that an earlier run applied and that are now absent, like module P(npu.affinity.unbind#module).
+  - Starts a service, such as the kubelet, that an earlier run had stopped before it was killed.
+  - Marks the files that it manages in their first line. It widens the live CPU set of a unit before it removes a managed file that O(state)
+    does not contain. It stops a removed slice if nothing uses it, and never stops slices and services in use.
+  - After a write, runs each program of the collection once with the interpreter that its unit names. Units whose last run failed run again
+    at the end. If one fails again, the module warns.
+  - Saves files and links that it overwrites, and records folders that it creates, in C(/etc/npu-affinity/previous.json).
+  - Adds O(state) to C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and O(reason), if something changed
+    or if its features or live settings differ from the newest entry. The history has the newest 10 entries, which module
+    P(npu.affinity.history_info#module) lists. The systemd journal gets a line with fields such as C(NPU_AFFINITY_ACTION).
 options:
   root:
     description:
       - Root directory of the host's file tree.
-      - With any other value than V(/) the files are written there, units are enabled with C(systemctl --root), and nothing live is
-        touched or read back.
+      - With any value other than V(/), the module writes files there and enables units with C(systemctl --root). It neither changes nor reads
+        the running system.
     type: path
     default: /
   state:
-    description: What filter P(npu.affinity.desired_state#filter) returns, or a state out of the history.
+    description: The result of filter P(npu.affinity.desired_state#filter), or a state from the history.
     type: dict
     required: true
   features:
-    description: The features of O(state) that are applied. The others are left as they are. Empty means all.
+    description: The features of O(state) to apply. The others do not change. Empty means all.
     type: list
     elements: str
     choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
     default: []
   irq_failure:
     description:
-      - What to do when not all interrupts can be bound, for instance because the driver is not loaded or the kernel shows no
-        interrupts of the functions. The files stay, and the boot units try again.
-      - V(fail) fails the task with each of them. V(warn) warns.
+      - What to do if an interrupt cannot be bound, for example because the driver is not loaded or the kernel shows no interrupts of the
+        functions. The files stay, and the boot units try again.
+      - V(fail) fails the task and lists these interrupts. V(warn) warns.
     type: str
     choices: [fail, warn]
     default: fail
@@ -62,7 +60,7 @@ options:
     type: bool
     default: false
   action:
-    description: What this is called in the history and in the journal.
+    description: Name of the action in the history and the journal.
     type: str
     choices: [bind, rollback]
     default: bind
@@ -75,21 +73,20 @@ options:
     type: str
     default: ''
   npu_smi:
-    description: The C(npu-smi) command, for device share. By default it is searched where Ascend drivers install it.
+    description: The C(npu-smi) command, for device share. By default, the module searches where Ascend drivers install it.
     type: str
   kubelet_wait:
-    description: Seconds that the kubelet of a drained node may take to start. Without it, the kubelet is not changed, and its change is in RV(kubelet).
+    description: Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
     type: int
   waits_for:
     description:
-      - Apply nothing while a change of one of these features would be pending, which is a restart of the kubelet, and for V(vnpu) a file
-        that is missing.
+      - Apply nothing while a change of one of these features is pending. For V(kubelet), this is a restart. For V(vnpu), it is a missing file.
     type: list
     elements: str
     choices: [kubelet, vnpu]
     default: []
   staged:
-    description: Paths on the managed host, by their SHA-256, of files that the soft split of O(state) lacks and that are placed.
+    description: Paths on the managed host of the files to place for the soft split of O(state), by their SHA-256.
     type: dict
     default: {}
 extends_documentation_fragment:

@@ -10,23 +10,22 @@ module: irq_affinity
 short_description: Bind the interrupts of NPUs to the CPUs of a plan
 version_added: 1.0.0
 description:
-  - Puts the C(sq_send_trigger_irq) interrupt of every NPU on the first CPU of its role irq, every C(cq_update_irq) interrupt on the
-    second, and the driver's workqueues C(dev<N>_sq_send_wq) and C(dev<N>_sq_fair_wq) and its kernel thread C(dev<N>_sq_task) on
-    the CPU of the former.
-  - Interrupts are found by PCI function and name at the moment of use, because their numbers change when a driver is loaded again.
-  - Reads back what the kernel really does. Interrupts that the kernel manages itself cannot be moved; they are reported, and are not a failure.
-  - A CPU that is offline, or has no interrupt vectors left, gives way to another CPU of the role, then of the pool.
-  - NPUs without CPUs in the role irq, such as Ascend 950 and GPUs, are left alone.
-  - The kernel's threads C(uvb_poll_window) of hosts with Ascend 950 go to the CPUs that the plan has for them (C(poll)).
-  - The state before the first change is kept in C(/etc/npu-affinity/previous.json).
+  - Moves the C(sq_send_trigger_irq) interrupt of every NPU to the first CPU of its role irq, together with the driver's workqueues
+    C(dev<N>_sq_send_wq) and C(dev<N>_sq_fair_wq) and its kernel thread C(dev<N>_sq_task). Moves every C(cq_update_irq) interrupt to the second.
+  - Finds interrupts by PCI function and name at the moment of use, because their numbers change with every load of the driver.
+  - Reads the result from the kernel. Interrupts that the kernel manages itself cannot be moved. They are reported, but are not a failure.
+  - Uses another CPU of the role, then of the pool, if a CPU is offline or has no free interrupt vectors.
+  - Does not change NPUs without CPUs in role irq, such as Ascend 950, or GPUs.
+  - On hosts with Ascend 950, moves the kernel threads C(uvb_poll_window) to the CPUs that the plan has for them (C(poll)).
+  - Records the original state in C(/etc/npu-affinity/previous.json).
 options:
   root:
     description:
-      - Root directory of the host's file tree. With any other value than V(/) that tree is written to, and nothing live is touched.
+      - Root directory of the host's file tree. With any value other than V(/), the module changes only files of that tree.
     type: path
     default: /
   plan:
-    description: The plan, as filter P(npu.affinity.plan#filter) returns it.
+    description: The plan from filter P(npu.affinity.plan#filter).
     type: dict
     required: true
   wait:
@@ -34,7 +33,7 @@ options:
     type: int
     default: 0
   timeout:
-    description: Seconds that a command may take. This module runs none; the option is there for C(module_defaults) of the action group.
+    description: Not used, because this module runs no commands. It exists for C(module_defaults) of the action group.
     type: int
     default: 30
 extends_documentation_fragment:
@@ -93,7 +92,7 @@ unchangeable:
   elements: str
   sample: ["NPU 0 (0000:c1:00.0): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 144-167"]
 failures:
-  description: A sentence for everything that should have been bound and was not.
+  description: A sentence for everything that could not be bound and should be.
   returned: always
   type: list
   elements: str

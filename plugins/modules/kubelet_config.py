@@ -10,23 +10,24 @@ module: kubelet_config
 short_description: Configure the kubelet's CPU settings through a drop-in
 version_added: 1.0.0
 description:
-  - Compares a drop-in of the kubelet's configuration with the host, and says what would change for the kubelet over all files and flags.
-  - Changes something only with O(apply=true). Then it stops the kubelet, removes C(cpu_manager_state) and
-    C(memory_manager_state) where the change does not go together with them, writes the drop-in, starts the kubelet and waits until it runs with the policy.
-    When it does not, the previous drop-in is restored and the kubelet started with it.
-  - The node must have been drained before. The module does not talk to Kubernetes.
-  - Below another O(root) than V(/) files are changed and no service is touched.
-  - A drop-in that npu.affinity wrote to an earlier O(path) is removed in the same order.
-  - What was stopped is noted in C(/etc/npu-affinity/previous.json). When a run is killed before it starts the kubelet again, the next run of
-    this module with O(apply=true), of M(npu.affinity.host_files) or of M(npu.affinity.unbind) does.
-  - The state file is never written.
+  - Compares a drop-in of the kubelet's configuration with the host, and reports what would change for the kubelet, considering all files and
+    flags.
+  - Changes the host only with O(apply=true). It stops the kubelet, removes C(cpu_manager_state) and C(memory_manager_state) if they do not fit
+    the change, writes the drop-in, starts the kubelet, and waits until it runs with the policy. If it does not, the module restores the
+    previous drop-in and starts the kubelet with it.
+  - The node must be drained first. The module does not contact Kubernetes.
+  - With an O(root) other than V(/), the module changes files only.
+  - Removes a drop-in that npu.affinity wrote to an earlier O(path) in the same steps.
+  - If a run is killed before it starts the kubelet, the next run of this module with O(apply=true), of M(npu.affinity.host_files) or of
+    M(npu.affinity.unbind) starts it. C(/etc/npu-affinity/previous.json) records which service was stopped.
+  - Never writes the state files.
 options:
   root:
     description: Root directory of the host's file tree.
     type: path
     default: /
   state:
-    description: Whether the drop-in is wanted. V(absent) removes the one that was written before, wherever it is.
+    description: Whether the drop-in should exist. V(absent) removes the one that was written before, at any path.
     type: str
     choices: [present, absent]
     default: present
@@ -34,14 +35,14 @@ options:
     description: The drop-in, in the folder that the kubelet reads (C(--config-dir)). Its name ends in C(.conf).
     type: path
   content:
-    description: The whole text. Its first line says whose file it is.
+    description: The whole text. Its first line marks the file as managed.
     type: str
   apply:
-    description: Whether the change is made. Otherwise RV(pending) says what it would be.
+    description: Make the change. Otherwise, RV(pending) lists it.
     type: bool
     default: false
   wait:
-    description: Seconds that the kubelet may take to start.
+    description: Seconds to wait for the kubelet to start.
     type: int
     default: 120
   timeout:
@@ -79,7 +80,7 @@ path:
   returned: always
   sample: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf
 pending:
-  description: What is different for the kubelet, setting by setting. Empty after the change was made.
+  description: The settings that would change for the kubelet. Empty after the change.
   type: list
   elements: str
   returned: always

@@ -9,8 +9,8 @@ module: measure_host
 short_description: Measure a host, and print the result next to an earlier one
 version_added: 1.0.0
 description:
-  - Runs module M(npu.affinity.measure_info) with the settings of the host. Role P(npu.affinity.plan#role) gathers and plans the host before.
-  - Keeps the measurement in C(npu_affinity_measures) on the controller. Nothing is changed on the host.
+  - Runs module M(npu.affinity.measure_info) with the settings of the host. Run role P(npu.affinity.plan#role) first.
+  - Saves the measurement in C(npu_affinity_measures) on the controller. It changes nothing on the host.
 seealso:
   - module: npu.affinity.measure_info
 extends_documentation_fragment:
@@ -38,7 +38,7 @@ lines:
   elements: str
   sample: ['a2-01:']
 files:
-  description: Paths of the files that were new or had another text.
+  description: Paths of the files that were created or changed.
   returned: success
   type: list
   elements: str

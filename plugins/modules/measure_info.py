@@ -10,12 +10,12 @@ module: measure_info
 short_description: Count what disturbs the workloads of NPUs for some seconds
 version_added: 1.0.0
 description:
-  - Measures what a bind is meant to change for the processes of each NPU or group of NPUs.
-  - Counts how often their threads are preempted and moved between CPUs, how long they wait for a CPU, how much of their memory lies on other
-    NUMA nodes, which CPUs take the interrupts of their NPUs, and how much of the pool's time other tasks use.
-  - Run before and after a bind, under the same load, the results can be compared side by side by P(npu.affinity.measures_table#filter), as
-    playbook C(npu.affinity.measure) does.
-  - Reads only. A metric that could not be read has no value and says why.
+  - Measures the effect of a bind on the processes of each NPU or group of NPUs.
+  - Counts how often their threads are preempted and moved between CPUs, how long they wait for a CPU, how much of their memory is on other
+    NUMA nodes, which CPUs handle the interrupts of their NPUs, and how much of the pool's time other tasks use.
+  - Run it before and after a bind, under the same load. Filter P(npu.affinity.measures_table#filter) compares the results, as in playbook
+    C(npu.affinity.measure).
+  - Changes nothing. A metric that could not be read has a reason instead of a value.
   - Reads procfs. C(perf) counts moves between CPUs if the kernel has no C(/proc/<pid>/sched).
 options:
   root:
@@ -24,8 +24,8 @@ options:
     default: /
   plan:
     description:
-      - The plan whose pools, memory nodes and IRQ CPUs count. By default the one in force, C(/etc/npu-affinity/plan.json). Before the first
-        bind give that which is to be bound.
+      - The plan whose pools, memory nodes and IRQ CPUs to use. The default is the plan in force, C(/etc/npu-affinity/plan.json). Before the
+        first bind, pass the plan that you intend to bind.
     type: dict
   seconds:
     description: How long to count.
@@ -36,7 +36,7 @@ options:
     type: float
     default: 1.0
   timeout:
-    description: Seconds that a command may take. C(perf) gets O(seconds) more.
+    description: Time limit of a command in seconds. C(perf) gets O(seconds) more.
     type: int
     default: 30
 extends_documentation_fragment:
@@ -103,7 +103,7 @@ workloads:
       memory:
         - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, remote_mib: 812.4}
 remarks:
-  description: Sentences on what was asked for and is not there, and on processes that ended meanwhile.
+  description: Sentences about requested values that are missing, and about processes that ended meanwhile.
   returned: success
   type: list
   elements: str

@@ -16,9 +16,9 @@ description:
 options:
   purpose:
     description:
-      - What the state is made for.
-      - V(bind) also compares the host with its state in force, and refuses what C(npu_affinity_reviewed) does not cover.
-      - V(plan) also gathers what the plan shows but no bind needs.
+      - Purpose of the state.
+      - V(bind) also compares the host with its state in force, and refuses changes that C(npu_affinity_reviewed) does not cover.
+      - V(plan) also gathers facts that only the plan shows.
       - With V(compare), a host that cannot be gathered is refused, and the task does not fail.
       - V(place) gathers the topology and makes no state.
       - V(rollback) makes no state either. It reads the entry C(npu_affinity_to) of the history, and refuses a host with other hardware.

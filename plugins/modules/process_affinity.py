@@ -10,28 +10,28 @@ module: process_affinity
 short_description: Place the threads of running NPU processes on the CPUs of their roles
 version_added: 1.0.0
 description:
-  - Puts the threads of NPU processes on the CPUs of role main, those named C(acl_thread) on the CPUs of role acl and those named
-    C(release_thread) on the CPUs of role release, as vLLM-Ascend does inside its workers.
-  - By default these are the processes in the slices of the plan's NPUs, such as C(npu-0.slice), containers with that
-    C(--cgroup-parent) included. O(processes) names others. No other process is touched, and none in a pod of Kubernetes.
-  - CPUs are only ever taken from the pools of the plan. A process of several NPUs gets the CPUs of all of them; where it has the device of
-    some of them open, C(/dev/davinci<N>), those of these.
-  - CPUs of a role that are offline, or that the cgroup of a process does not grant, are left out. When none is left, those of role main are
-    taken, then those of the pool, with a warning.
-  - A process that may use nothing of the pool is a failure, and is named. A thread that ends meanwhile is not a failure.
-  - Threads that start later have the CPUs of the thread that started them; role P(npu.affinity.threads#role) has a timer for them.
-  - Needs root and Python only; C(psutil) is not needed.
+  - Moves the threads of NPU processes to the CPUs of role main, threads named C(acl_thread) to those of role acl, and threads named
+    C(release_thread) to those of role release, as vLLM-Ascend does in its workers.
+  - By default, it places the processes in the slices of the plan's NPUs, such as C(npu-0.slice), including containers with that
+    C(--cgroup-parent). O(processes) adds others. It never changes other processes or pods of Kubernetes.
+  - Uses only CPUs in the pools of the plan. A process of several NPUs gets the CPUs of those whose device (C(/dev/davinci<N>)) it has open,
+    or of all NPUs if it has none open.
+  - Omits CPUs of a role that are offline or that the cgroup of a process does not grant. If none remain, it uses those of role main, then
+    those of the pool, and warns.
+  - Fails if a process may not use any CPU of the pool, and names the process. A thread that ends meanwhile is not a failure.
+  - Threads that start later inherit the CPUs of the thread that started them. Role P(npu.affinity.threads#role) has a timer for them.
+  - Requires root and Python, but not C(psutil).
 options:
   root:
     description:
-      - Root directory of the host's file tree. With any other value than V(/) that tree is written to, and nothing live is touched.
+      - Root directory of the host's file tree. With any value other than V(/), the module changes only files of that tree.
     type: path
     default: /
   plan:
-    description: The plan, as filter P(npu.affinity.plan#filter) returns it. By default the one in force, C(/etc/npu-affinity/plan.json).
+    description: The plan from filter P(npu.affinity.plan#filter). The default is the plan in force, C(/etc/npu-affinity/plan.json).
     type: dict
   patterns:
-    description: Shell patterns of the names of threads, of which the kernel keeps 15 characters. All other threads are main threads.
+    description: Shell patterns for names of threads, which the kernel cuts to 15 characters. All other threads are main threads.
     type: dict
     suboptions:
       acl:
@@ -44,38 +44,38 @@ options:
         elements: str
       kv:
         description:
-          - Threads of role kv, where the plan has CPUs for it. The default is V(['KVCache*', 'ascend-wk-*']).
+          - Threads of role kv, if the plan has CPUs for it. The default is V(['KVCache*', 'ascend-wk-*']).
         type: list
         elements: str
       leave:
-        description: Threads that are left where they are. The default is V(['uvb_poll_window*']), which polls for the whole host.
+        description: Threads that are not moved. The default is V(['uvb_poll_window*']), which polls for the whole host.
         type: list
         elements: str
   state:
     description:
-      - V(placed) puts threads on the CPUs of their roles.
+      - V(placed) moves threads to the CPUs of their roles.
       - V(released) lets them run on all online CPUs that their cgroup grants.
     type: str
     choices: [placed, released]
     default: placed
   memory:
     description:
-      - V(none) does not look at the memory of the processes.
-      - V(table) returns how much of it lies on which NUMA node. The kernel walks all page tables for that, which takes seconds for hundreds
-        of GiB.
-      - V(migrate) also moves what lies on other nodes than those of the plan, by C(migratepages) of numactl. The processes stall meanwhile.
-        The file C(/run/npu-affinity/migration.json) shows its progress. A run that was killed is finished by the next one.
+      - V(none) ignores the memory of the processes.
+      - V(table) returns the size of their memory on each NUMA node. For this, the kernel walks all page tables, which takes seconds for
+        hundreds of GiB.
+      - V(migrate) also moves memory from nodes that are not in the plan, with C(migratepages) of numactl. The processes stall meanwhile.
+        The file C(/run/npu-affinity/migration.json) shows the progress. If a run is killed, the next one completes it.
     type: str
     choices: [none, table, migrate]
     default: table
   memory_limit:
     description:
-      - MiB that O(memory=migrate) may move in one run. When it would be more, nothing is touched at all.
-      - Some 430 MB/s were seen on Ascend hosts.
+      - Limit in MiB of the memory that O(memory=migrate) may move in one run. If more would move, the module changes nothing.
+      - On Ascend hosts, about 430 MB/s have been observed.
     type: int
     default: 4096
   timeout:
-    description: Seconds that a command may take. C(migratepages) gets a second more for every 50 MiB.
+    description: Time limit of a command in seconds. C(migratepages) gets one second more for every 50 MiB.
     type: int
     default: 30
 extends_documentation_fragment:
@@ -167,7 +167,7 @@ memory:
   description:
     - How many MiB of each process lie on which NUMA node (C(mib)), and how many of them on other nodes than those of its NPUs
       (C(wanted), C(remote_mib)). Pages that several processes share are counted in each.
-    - In check mode as it is, not as it would be.
+    - In check mode, this is the current state, not the expected one.
   returned: with O(memory) other than V(none)
   type: list
   elements: dict
@@ -183,7 +183,7 @@ migration:
     steps:
       - {pid: 4711, source: 0, target: '6', mib: 812.4, left_mib: 0.5, seconds: 1.9}
 failures:
-  description: A sentence for everything that should have been placed and was not.
+  description: A sentence for everything that could not be placed and should be.
   returned: always
   type: list
   elements: str

@@ -10,8 +10,8 @@ module: progress
 short_description: Print how far a playbook is through its batches
 version_added: 1.0.0
 description:
-  - Prints which batch this is, how many hosts are done, and their states. Prints nothing if there is one batch only.
-  - This is an action of the controller. Nothing is done on the host. Run it once for all hosts of a batch.
+  - Prints the number of the batch, how many hosts are done, and their states. Prints nothing if there is only one batch.
+  - Runs on the controller only. Run it once for all hosts of a batch.
 options:
   playbook:
     description: The playbook that runs.
@@ -19,7 +19,7 @@ options:
     choices: [bind, inspect, report, rollback, unbind, verify]
     required: true
   before:
-    description: RV(at) of the batch before. Its hosts are not looked at again then.
+    description: RV(at) of the previous batch, whose hosts need not be counted again.
     type: dict
     default: {}
 extends_documentation_fragment:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: refuse
-short_description: Fail a host with a sentence and without the lines of the playbook
+short_description: Fail a host with a message, without showing the playbook's source
 version_added: 1.0.0
 description:
-  - Fails the host with a sentence, as M(ansible.builtin.fail) does.
-  - ansible-core 2.19 and newer print the lines of the playbook with what M(ansible.builtin.fail) fails with. They do not help anybody
-    whose settings are refused, and this action leaves them out.
-  - This is an action of the controller. Nothing is done on the host.
+  - Fails the host with a message, like M(ansible.builtin.fail).
+  - ansible-core 2.19 and newer add the source lines of the task to the message of M(ansible.builtin.fail). This action omits them, because
+    they do not help to correct a setting.
+  - Runs on the controller only.
 options:
   msg:
     description: A sentence, or a list of sentences.

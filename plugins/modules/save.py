@@ -10,10 +10,10 @@ module: save
 short_description: Write small files on the controller
 version_added: 1.0.0
 description:
-  - Writes texts to files of the controller, each as a whole, with mode 0644, and makes the folders that they need.
-  - This is an action of the controller, which runs no module. M(ansible.builtin.copy) to the controller runs two or three for each file,
-    which counts where each of thousands of hosts has a report.
-  - Nothing is done on the host. Files are written as the user who runs C(ansible-playbook).
+  - Writes text files on the controller atomically, with mode 0644, and creates missing folders.
+  - Runs on the controller only, without a module. M(ansible.builtin.copy) runs two or three modules for each file, which takes long for
+    the reports of thousands of hosts.
+  - The files belong to the user who runs C(ansible-playbook).
 options:
   files:
     description: Texts by the absolute paths of their files.
@@ -25,7 +25,7 @@ attributes:
   diff_mode:
     support: none
     details:
-      - What reports differ in is no difference of a host.
+      - Differences between reports are not differences of a host.
 author:
   - npu.affinity contributors (@npu-affinity)
 """
@@ -39,7 +39,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 written:
-  description: Paths of the files that were new or had another text.
+  description: Paths of the files that were created or changed.
   returned: always
   type: list
   elements: str

@@ -11,15 +11,15 @@ short_description: Print lines regardless of the callback
 version_added: 1.0.0
 description:
   - Prints lines as they are, without quotes, and returns them.
-  - They are printed also where the callback of standard output leaves out what tasks without a change return. A callback that prints JSON
-    has them in the result of the task alone.
-  - This is an action of the controller. Nothing is done on the host.
+  - The lines also appear if the stdout callback hides results of unchanged tasks. A callback that prints JSON shows them only in the result
+    of the task.
+  - Runs on the controller only.
 options:
   msg:
     description: A text, or a list of lines. Required, unless O(role) is given.
     type: raw
   role:
-    description: Name of a role, of which O(result) says in one line what it did on the host.
+    description: Name of a role. The module prints one line about what the role did on the host, from O(result).
     type: str
   result:
     description: What a task of O(role) registered. Required with O(role).

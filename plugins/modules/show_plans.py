@@ -10,9 +10,9 @@ module: show_plans
 short_description: Print the plans of all hosts, and write them on the controller
 version_added: 1.0.0
 description:
-  - Prints the plans as tables, each once with the hosts that have it. Role P(npu.affinity.plan#role) makes them before.
+  - Prints each different plan once as a table, with the hosts that have it. Run role P(npu.affinity.plan#role) first.
   - Writes files for review to C(npu_affinity_plan_file), if that is set.
-  - This is an action of the controller. Nothing is done on the host. Run it once for all hosts of a play.
+  - Runs on the controller only. Run it once for all hosts of a play.
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes
@@ -35,7 +35,7 @@ lines:
   elements: str
   sample: ['a2-01:']
 written:
-  description: Paths of the files that were new or had another text.
+  description: Paths of the files that were created or changed.
   returned: always
   type: list
   elements: str

@@ -7,66 +7,65 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: topology_facts
-short_description: Gather what a plan of NPU affinity needs to know about a host
+short_description: Gather the facts about a host that an NPU affinity plan needs
 version_added: 1.0.0
 description:
-  - Reads CPUs, caches, NUMA nodes and PCI functions from sysfs and joins them with what C(npu-smi) and C(nvidia-smi) say about the
-    accelerators, in one pass and without writing anything.
-  - C(npu-smi) is called three times, at once, however many NPUs there are (C(info), C(info -m) and C(info -t topo)), and once more
-    for every chip whose PCI function or name these do not report.
-  - NUMA nodes and PCI functions of accelerators are those of sysfs. Where C(npu-smi) says something else, both are returned and the
-    contradiction is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
-  - Whatever cannot be read is such a sentence, too, and never a failure of the task. A host without accelerators is not a problem.
+  - Reads CPUs, caches, NUMA nodes and PCI functions from sysfs, and accelerators from C(npu-smi) and C(nvidia-smi), in one pass. It changes
+    nothing.
+  - Runs C(npu-smi) three times in parallel for any number of NPUs (C(info), C(info -m) and C(info -t topo)), and once more for every chip whose
+    PCI function or name is missing from the output.
+  - Takes NUMA nodes and PCI functions of accelerators from sysfs. If C(npu-smi) contradicts sysfs, the module returns both values and
+    reports the contradiction in RV(ansible_facts.npu_affinity_topology.problems).
+  - Also reports there what it cannot read, and does not fail. A host without accelerators is not a problem.
 options:
   root:
     description:
       - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
-      - With any other value than V(/) programs are looked for below it only, and are run from there.
-      - It can be a folder in which M(npu.affinity.archive_info) opened an archive. Then nothing is run, and what the archive does not have
-        is a sentence in RV(ansible_facts.npu_affinity_topology.problems).
+      - With any value other than V(/), the module finds and runs only programs below it.
+      - For a folder in which M(npu.affinity.archive_info) opened an archive, the module runs nothing and reports what is missing from the
+        archive in RV(ansible_facts.npu_affinity_topology.problems).
     type: path
     default: /
   device_share:
     description:
-      - Whether to ask for the device share (container share mode) of every chip. This is one more C(npu-smi) call for every card.
+      - Query device share (container share mode) of every chip. This needs one more C(npu-smi) call per card.
     type: bool
     default: false
   npu_smi:
     description:
       - Command to use as C(npu-smi), with blanks between its words, as in V(ssh node npu-smi).
-      - By default it is looked for in C(/usr/local/Ascend/driver/tools), C(/usr/local/sbin), C(/usr/local/bin) and, when O(root) is
-        V(/), on E(PATH).
+      - By default, the module searches C(/usr/local/Ascend/driver/tools), C(/usr/local/sbin), C(/usr/local/bin) and, if O(root) is V(/),
+        E(PATH).
     type: str
   nvidia_smi:
     description:
       - Command to use as C(nvidia-smi), with blanks between its words.
-      - By default it is looked for in C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin) and, when O(root) is
-        V(/), on E(PATH), and only on hosts with NVIDIA GPUs on the PCI bus.
+      - By default, on hosts with NVIDIA GPUs, the module searches C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin) and, if
+        O(root) is V(/), E(PATH).
     type: str
   units:
     description:
-      - Services of systemd that should be there, by name. Those without a unit file are returned, and what the files of
-        the others set of the variables that confine a process to its devices.
+      - Names of systemd services that should exist. The module returns those without a unit file, and the variables for visible devices that
+        the files of the others set.
     type: list
     elements: str
     default: []
   others:
-    description: Whether to gather the interrupts of network and storage functions, which a plan that is shown lists where they are on its CPUs.
+    description: Gather the interrupts of network and storage functions, which a printed plan lists if they are on its CPUs.
     type: bool
     default: false
   compare:
     description:
-      - Whether to compare the host with its state in force, too, and return RV(in_force).
-      - A playbook that wants a state with the same digest need not run another module on a host that does not differ.
+      - Also compare the host with its state in force, and return RV(in_force).
+      - If the desired state has the same digest and the host does not differ, a playbook need not run another module.
     type: bool
     default: false
   hardware:
     description:
-      - The hardware that a state was made for, C(hardware) of P(npu.affinity.desired_state#filter). RV(hardware_changes) says how this host
-        differs from it.
+      - The hardware of a state, C(hardware) of P(npu.affinity.desired_state#filter). RV(hardware_changes) lists how this host differs from it.
     type: dict
   timeout:
-    description: Seconds that each command may take. An NPU whose controller is silent can need tens of seconds to answer.
+    description: Time limit of each command in seconds. Calls for an NPU whose controller does not respond can take tens of seconds.
     type: int
     default: 30
 attributes:

@@ -10,45 +10,44 @@ module: unbind
 short_description: Restore the state of a host before the first bind
 version_added: 1.0.0
 description:
-  - Restores what C(/etc/npu-affinity/previous.json) recorded before the first bind, in one module call. These are the affinities of
-    interrupts, workqueues and kernel threads, settings of the host, files of others that were overwritten, a stopped irqbalance, and the
-    device share of every chip.
-  - Removes every file of the collection, its units and its folders. Live CPU sets are widened first, because taking a setting away does
-    not do that reliably.
-  - Never stops or restarts a workload. Slices that are in use lose their limits at once and live on until what runs in them is
-    restarted; the module names these units.
-  - Leaves a host alone that was never bound.
-  - A step that cannot be done, such as starting a unit that has been masked since, does not prevent the others. The task fails at its end with a sentence for
-    each, and the record keeps what is left (RV(kept)).
-  - With some O(features) only, the history (module P(npu.affinity.history_info#module)) gets an entry. With all of them, it is removed.
-  - A run that was killed, or in which something could not be done, is finished by the next one. The record is removed last.
+  - Restores the original state from C(/etc/npu-affinity/previous.json) in one module call. This includes affinities of interrupts, workqueues
+    and kernel threads, host settings, overwritten files, a stopped irqbalance, and the device share of every chip.
+  - Removes all files, units and folders of the collection. It widens live CPU sets first, because removing a setting does not reliably widen
+    them.
+  - Never stops or restarts a workload. Slices in use lose their limits immediately, and exist until their processes are restarted. The module
+    returns these units.
+  - Does nothing on a host that was never bound.
+  - If a step fails, such as starting a unit that is now masked, the module continues with the others. It fails at the end with a sentence for
+    each failed step, and keeps their record (RV(kept)).
+  - With some O(features), it adds an entry to the history (module P(npu.affinity.history_info#module)). With all, it removes the history.
+  - Removes the record last. If a run is killed or a step fails, the next run completes it.
 options:
   root:
     description:
-      - Root directory of the host's file tree. With any other value than V(/) that tree is written to, and nothing live is touched.
+      - Root directory of the host's file tree. With any value other than V(/), the module changes only files of that tree.
     type: path
     default: /
   features:
     description:
-      - What is unbound, by default everything. With some features only, the files, units and settings of these go, and the plan, the host code
-        and the record of the others stay.
-      - Their roles apply them again at the next bind, unless they are disabled.
+      - The features to unbind. The default is all. With some features, the module removes only their files, units and settings, and keeps the
+        plan, the host code and the record of the others.
+      - The next bind applies the features again, unless their roles are disabled.
     type: list
     elements: str
     choices: [slices, irq, nic, adopt, threads, tuning, hugepages, metrics, device_share, vnpu, kubelet]
   device_share:
     description:
-      - Whether to restore device share, too. With V(false) it stays as it is, and so does its record for a later run.
+      - Restore device share as well. With V(false), device share and its record stay for a later run.
     type: bool
     default: true
   ignore_busy:
-    description: Whether cards that a container holds are reported and left for a later run instead of failing the task at its end.
+    description: Report cards that a container has open and leave them for a later run, instead of failing the task.
     type: bool
     default: false
   move_memory:
     description:
-      - Whether the memory nodes of a unit with running processes may be changed, which moves their pages. It matters only when a
-        unit file of others that names memory nodes is written back.
+      - Allow changes of the memory nodes of a unit with running processes, which move their pages. This matters only if an overwritten unit
+        file sets memory nodes.
     type: bool
     default: false
   author:
@@ -60,13 +59,13 @@ options:
     type: str
     default: ''
   npu_smi:
-    description: The C(npu-smi) command. By default it is looked for where Ascend drivers put it.
+    description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
   kubelet_wait:
-    description: Seconds that the kubelet of a drained node may take to start. Without it, the kubelet is not changed, and its change is RV(pending).
+    description: Seconds to wait for the kubelet of a drained node to start. Without it, the kubelet does not change, and RV(pending) has the change.
     type: int
   waits_for:
-    description: Change nothing while the restart of the kubelet would be RV(pending).
+    description: Change nothing while a restart of the kubelet is RV(pending).
     type: list
     elements: str
     choices: [kubelet]
@@ -118,12 +117,12 @@ bound:
   type: bool
   sample: true
 message:
-  description: What became of the host, in one sentence.
+  description: The result in one sentence.
   returned: success
   type: str
   sample: This host is as it was before the first bind.
 files:
-  description: Paths of the files and links of others that were written back.
+  description: Paths of the overwritten files and links that were restored.
   returned: success
   type: list
   elements: str
@@ -169,26 +168,26 @@ chips:
   sample:
     - {card: 0, chip: 0, before: true, after: false, enabled: false}
 recover:
-  description: The driver's recovery switch before and after, null when it was left alone.
+  description: The driver's recovery switch before and after, or null if it was not changed.
   returned: success
   type: dict
   sample: {before: true, after: false}
 busy:
-  description: Cards whose device share could not be restored because a container holds them.
+  description: Cards whose device share could not be restored because a container has them open.
   returned: success
   type: list
   elements: int
   sample: []
 restart_needed:
-  description: Running services and scopes that follow only when they are started again. They are not restarted here.
+  description: Running services and scopes that keep their limits until you restart them.
   returned: success
   type: list
   elements: str
   sample: [vllm@0.service]
 slices_left:
   description:
-    - Slices without a file and without limits that live on because of what runs in them.
-    - When that was restarted they are empty; C(systemctl stop) or the next boot then removes them.
+    - Slices without a file and without limits that still contain processes.
+    - They are empty after these are restarted. C(systemctl stop) or the next boot then removes them.
   returned: success
   type: list
   elements: str

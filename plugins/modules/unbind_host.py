@@ -12,7 +12,7 @@ description:
   - Runs module M(npu.affinity.unbind) with the settings of the host and of the playbook C(unbind), such as C(npu_affinity_features).
 options:
   drained:
-    description: Whether the node is drained, so that the kubelet may restart.
+    description: Whether the node is drained, which allows the kubelet to restart.
     type: bool
     default: false
 seealso:

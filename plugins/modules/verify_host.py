@@ -16,9 +16,9 @@ description:
 options:
   purpose:
     description:
-      - What the host is compared for.
+      - Purpose of the comparison.
       - After a V(bind), services that wait for a restart do not fail the host, and a host without differences prints nothing.
-      - V(compare) leaves it to the summary of the playbook to fail the host.
+      - With V(compare), the module does not fail the host. The summary of the playbook does.
     type: str
     choices: [bind, compare, role]
     default: role

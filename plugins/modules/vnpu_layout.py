@@ -10,12 +10,12 @@ module: vnpu_layout
 short_description: Prepare the directories and files for soft split of NPUs
 version_added: 1.0.0
 description:
-  - Makes the directory of hami-vnpu-core and the region that all containers share, with their permissions, and says which files are missing.
-  - A directory that is there already keeps its permissions; it is refused where containers could not use it. So are the host's own directories,
-    such as C(/usr/bin) and C(/run), and links that lead there.
-  - Files are identified by their checksums. What someone else placed, such as HAMi's device plugin, is never replaced or removed.
-  - Where a library is wanted and no preload file, it writes one that names the library as containers see it. It never writes to C(/etc).
-  - M(npu.affinity.unbind) removes what was placed here and leaves the rest.
+  - Creates the directory of hami-vnpu-core and the region that all containers share, with their permissions, and returns the missing files.
+  - Does not change the permissions of an existing directory, but refuses one that containers could not use. It also refuses directories of the
+    host, such as C(/usr/bin) and C(/run), and links to them.
+  - Identifies files by their checksums. It never replaces or removes files that another program placed, such as HAMi's device plugin.
+  - If O(files) has a library but no preload file, writes a preload file with the library's path in containers. It never writes to C(/etc).
+  - M(npu.affinity.unbind) removes only what this module placed.
 options:
   root:
     description: Root directory of the host's file tree.
@@ -31,13 +31,13 @@ options:
     default: /usr/local/hami-shared-region
   shared_mode:
     description:
-      - Permission bits of O(shared_region). With V(1777), everybody may make files and nobody may remove or replace those of others.
-      - The guide of HAMi says V(0777), which containers need that run as different users and replace each other's files.
+      - Permission bits of O(shared_region). With V(1777), all users can create files, but cannot remove or replace files of other users.
+      - HAMi's guide uses V(0777). It is required only if containers run as different users and replace each other's files.
     type: str
     choices: ['1777', '0777']
     default: '1777'
   files:
-    description: The files that O(folder) should have. What is missing is returned and not fetched.
+    description: The files that O(folder) should have. The module returns missing files, but does not fetch them.
     type: list
     elements: dict
     default: []
@@ -89,18 +89,18 @@ files:
   elements: str
   sample: [/usr/local/hami-vnpu-core/ld.so.preload]
 removed:
-  description: Paths of files that were placed here before and are not wanted any more.
+  description: Paths of files that this module placed earlier and that O(files) does not contain.
   returned: success
   type: list
   elements: str
   sample: []
 places:
-  description: Where each file of O(files) lies on this machine, below O(root) and with no link on the way.
+  description: Path of each file of O(files) on this machine, below O(root) and without links.
   returned: success
   type: dict
   sample: {limiter: /usr/local/hami-vnpu-core/limiter}
 folders:
-  description: The directories that were made, or got other permissions.
+  description: The directories that were created, or whose permissions changed.
   returned: success
   type: list
   elements: str

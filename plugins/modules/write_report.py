@@ -12,7 +12,7 @@ version_added: 1.0.0
 description:
   - Writes the page and the tables that the settings of role P(npu.affinity.report#role) name, from the results of the hosts of this run or
     from files of earlier runs. The role uses it.
-  - This is an action of the controller. Nothing is done on the host.
+  - Runs on the controller only.
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes

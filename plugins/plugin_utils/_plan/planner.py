@@ -145,8 +145,8 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[s
     cpus = cluster.poll_cpus(machine) & ~union(pools)
     if not cpus:
         warnings.append(
-            "No CPU is left for the poll threads of the host (uvb_poll_window), whose place is node 0 without CPU 0: they stay where they "
-            "are, on CPUs of the pools as well. Keep some of that node out with npu_affinity_cpus, or use strategy cluster."
+            "No CPU is left for the poll threads of the host (uvb_poll_window), which run on node 0 without CPU 0. They are not moved and "
+            "may use CPUs of the pools. Leave CPUs of that node out with npu_affinity_cpus, or use strategy cluster."
         )
     return text_of(cpus)
 
@@ -156,12 +156,12 @@ def _as_published(machine: Machine, options: Options) -> Options:
     rule, _reason = _choose(machine, replace(options, strategy="auto"))
     if options.strategy not in ("auto", rule):
         raise ValueError(
-            f"npu_affinity_strategy: {options.strategy} is not what workers do that bind themselves (npu_affinity_bound_by: workers), "
+            f"npu_affinity_strategy: {options.strategy} is not the rule of workers that bind themselves (npu_affinity_bound_by: workers), "
             f"which is {rule} on this host; use auto, or npu_affinity_bound_by: host with in-process binding off"
         )
     if other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None):
         raise ValueError(
-            f"npu_affinity_roles: {other} is not what workers do that bind themselves (npu_affinity_bound_by: workers), which is "
+            f"npu_affinity_roles: {other} are not the roles of workers that bind themselves (npu_affinity_bound_by: workers), which are "
             f"{PUBLISHED}; leave npu_affinity_roles out, or use npu_affinity_bound_by: host with in-process binding off"
         )
     return replace(options, repair=False)

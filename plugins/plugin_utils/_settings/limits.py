@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits that can never act, because of another setting."""
+"""Limits that have no effect because of another setting."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def seconds(span: str) -> float | None:
 
 
 def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str, Any]) -> list[str]:
-    """Return a sentence where the timer of role irq comes too seldom to reach its limit of rebinds within an hour."""
+    """Return a sentence if the timer of role irq runs too rarely to reach its limit of rebinds within an hour."""
     if "irq" in off:
         return []
     limit, span = (given.get(name, defaults[name]) for name in (_LIMIT, _INTERVAL))
@@ -51,6 +51,6 @@ def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str
         return []
     advice = f"set the limit to {most} or less, or a shorter interval" if most else "set an interval of less than an hour"
     return [
-        f"{_LIMIT} {limit} can never act with {_INTERVAL} {span}: the timer comes too seldom to put something back {limit} times within an "
-        f"hour, and goes on for ever when another program moves interrupts; {advice}. 0 says that no limit is meant."
+        f"{_LIMIT} {limit} has no effect with {_INTERVAL} {span}: the timer runs too rarely to restore an object {limit} times within an "
+        f"hour, and never stops if another program moves interrupts; {advice}. 0 disables the limit."
     ]

@@ -191,7 +191,7 @@ def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
     found = limits.remarks(given, [], defaults)
     assert len(found) == bool(advice) and advice in "".join(found)
     if advice:
-        assert found[0].startswith(f"npu_affinity_rebind_limit {limit} can never act with npu_affinity_interval {interval}: ")
+        assert found[0].startswith(f"npu_affinity_rebind_limit {limit} has no effect with npu_affinity_interval {interval}: ")
     assert limits.remarks(given, ["irq"], defaults) == []
 
 
