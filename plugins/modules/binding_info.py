@@ -233,8 +233,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, drift_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes
@@ -269,7 +268,7 @@ def main() -> None:
         changed=False,
         bound=compared.bound,
         changes=changes(known.state, desired),
-        drift=[result_of(finding) for finding in findings.drift],
+        drift=drift_of(host, compared),
         checked=findings.checked,
         outside=findings.outside,
         outside_sentence=sentence(findings.outside),

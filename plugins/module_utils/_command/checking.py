@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 from .._base.table import count
 from .._drift.codes import WORK_OUTSIDE_POOL
 from .._drift.findings import OLD_PROCESS
-from .._drift.sentences import result_of
-from .._drift.in_force import compare
+from .._drift.in_force import compare, drift_of
 from .._host.host import Host
 from .._state import journal, lock, previous
 from .._state.journal import INTERRUPTED
@@ -78,7 +77,7 @@ def standing(host: Host) -> Standing:
     waiting = _waiting(host)
     found = known(host)
     compared = compare(host, history=found.history)
-    drift = [result_of(finding) for finding in compared.findings.drift]
+    drift = drift_of(host, compared)
     state, findings = _state(compared.bound, drift, waiting), compared.findings
     if state == BOUND and findings.outside:
         state = OUTSIDE

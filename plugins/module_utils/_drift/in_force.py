@@ -11,17 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from .._features.register import FEATURES
-from .._state.history.in_force import InForce, in_force
-from .._host.host import Host
+from .._state.history.in_force import InForce, in_force, since
+from .._host.host import CommandError, Host
 from .._host.installed import ARCHIVE, installed_version
 from .._state.plan_file import PATH as PLAN
+from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
-from .findings import Findings
+from .findings import OLD_PROCESS, Cause, Finding, Findings
+from .sentences import result_of
 from .verify import Wanted, verify
 from .wanted import wanted_by
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, FileEntry
+    from .._base.documents import AppliedState, Drift, FileEntry
 
 HostCode = Callable[["AppliedState"], "list[FileEntry]"]
 """Returns the files of the host code for a desired state, as :func:`runtime.files_of` does. The installed host code has none."""
@@ -68,6 +70,41 @@ def compare(
     if outdated:
         findings.remarks.append(outdated)
     return Comparison(bound, findings, known, wanted, outdated)
+
+
+def drift_of(host: Host, compared: Comparison) -> list[Drift]:
+    """Return the drift as plain data. The cause names the last bind or rollback where that explains the difference."""
+    findings = compared.findings.drift
+    before = _as_before(host, compared.known) if findings else set()
+    return [result_of(_explained(finding, compared.known, before)) for finding in findings]
+
+
+def _explained(finding: Finding, known: InForce, before: set[tuple[str, str]]) -> Finding:
+    text = ""
+    if finding.cause.word == OLD_PROCESS and finding.unit:
+        path = drop_in_of(finding.unit)
+        entry = since(known.entries, lambda state: next((file["content"] for file in state["files"] if file["path"] == path), None))
+        text = "its settings are those of %s" % entry.title() if entry else ""
+    elif (finding.kind, finding.object) in before:
+        text = "it is as it was before %s" % known.entries[-1].title()
+    return finding._replace(cause=Cause(finding.cause.word, "%s; %s" % (finding.cause.remark, text))) if text else finding
+
+
+def _as_before(host: Host, known: InForce) -> set[tuple[str, str]]:
+    """Return the kind and name of what is as the entry before the last one wants it.
+
+    Device share is left out, because npu-smi is slow. Lost cards and offline CPUs are not what an entry wants.
+    """
+    state = known.entries[-2].state if known.state and len(known.entries) > 1 else None
+    if not state or not state["plan"]:
+        return set()
+    wanted = wanted_by(state)._replace(device_share=None, topology={"npus": [], "users": []})
+    try:
+        found = verify(host, wanted, state["plan"])[1]
+    except (OSError, ValueError, CommandError):
+        return set()
+    same = {(kind, name) for kind, names in found.checked.items() if kind not in ("npus", "cpus") for name in names}
+    return same - {(finding.kind, finding.object) for finding in found.drift}
 
 
 def _outdated(host: Host) -> str:

@@ -86,6 +86,10 @@ class Entry(NamedTuple):
         """Return all but the state."""
         return {name: value for name, value in self._asdict().items() if name != "state"}
 
+    def title(self) -> str:
+        """Return what sentences call it."""
+        return "the %s of %s%s (entry %d)" % (self.action, self.time[:10], " by %s" % self.author if self.author else "", self.id)
+
 
 def ids(host: Host) -> list[int]:
     """Return the ids of the entries of a host, oldest first. Raises ``ValueError`` for who may not look."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from test_desired_state import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
 
+from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import OLD_PROCESS, Cause
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, drift_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import LIMIT
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -141,3 +144,40 @@ def test_an_entry_has_no_host_code(bind, machine):
     bind()
     entry = json.loads((machine / HISTORY[1:] / "1.json").read_text())
     assert entry["state"]["runtime"] and not [file for file in entry["state"]["files"] if file["path"].endswith(".py")]
+
+
+RULES = "etc/udev/rules.d/90-npu-affinity.rules"
+
+
+@pytest.mark.parametrize(("action", "number"), [("bind", 2), ("rollback", 3)])
+def test_drift_names_the_change_that_a_host_does_not_follow(bind, history, machine, run_module, action, number):
+    bind(author="alice")
+    rules = (machine / RULES).read_text()
+    bind("irq", author="bob")
+    if action == "rollback":
+        bind(author="alice")
+        off = history(to="2")["entry"]["state"]
+        number = run_module("host_files", root=str(machine), state=off, action="rollback", author="bob")["history"]
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    (machine / RULES).write_text(rules)
+    (machine / SLICE).write_text((machine / SLICE).read_text().replace("0-15", "0-7"))
+    remarks = {entry["object"]: entry["remark"] for entry in run_module("binding_info", root=str(machine))["drift"]}
+    added = "added since the last bind; the next one removes it"
+    assert remarks == {
+        f"/{RULES}": f"{added}; it is as it was before the {action} of {today} by bob (entry {number})",
+        f"/{SLICE}": "changed by hand",
+    }
+
+
+def test_a_service_that_still_runs_as_before_names_the_bind(bind, machine):
+    bind(author="alice")
+    host = Host(str(machine))
+    compared = compare(host)
+    cause = Cause(OLD_PROCESS, "it still runs as it was started")
+    for unit in ("vllm@0.service", "other.service"):
+        compared.findings.differs("services", unit, "in npu-0.slice", "in system.slice", cause, unit=unit)
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    assert [entry["remark"] for entry in drift_of(host, compared)] == [
+        f"{cause.remark}; its settings are those of the bind of {today} by alice (entry 1)",
+        cause.remark,
+    ]
