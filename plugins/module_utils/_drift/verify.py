@@ -122,7 +122,8 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
         ours = ["%s/%s" % (wanted.layout.folder, name) for name in complete(wanted.layout).files] if wanted.layout else []
         check_soft_split(findings, host, wanted.soft_split, binding.get("vnpus") or (), idle, ours)
     if "kubelet" in wanted.pending:
-        findings.remarks += pending(host, wanted.pending["kubelet"])
+        findings.pending = pending(host, wanted.pending["kubelet"])
+        findings.remarks += findings.pending
     found = wanted.topology["users"] if wanted.topology and "users" in wanted.topology else users(host, with_lost(plan))
     check_users(findings, host, plan, found, host_binds, [*(entry["unit"] for entry in expected), *(entry["name"] for entry in services)])
     return bound, findings

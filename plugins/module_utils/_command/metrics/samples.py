@@ -42,6 +42,11 @@ METRICS = (
     Metric(
         "npu_affinity_drifted_objects", "gauge", "Objects that differ from the plan in force, by likely cause and code.", ("cause", "code")
     ),
+    Metric(
+        "npu_affinity_pending_changes",
+        "gauge",
+        "Changes that were bound and still wait, such as that of a kubelet for the drain of its node.",
+    ),
     Metric("npu_affinity_npus", "gauge", "NPUs and GPUs with CPUs in the plan in force."),
     Metric("npu_affinity_lost_npus", "gauge", "NPUs of the plan in force, or of the one before, that are missing."),
     Metric("npu_affinity_new_npus", "gauge", "NPUs of the host without CPUs in the plan in force."),
@@ -112,6 +117,7 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
         "npu_affinity_bound": _one(1 if plan else 0),
         "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],
         "npu_affinity_drifted_objects": [({"cause": cause, "code": code}, found.count((cause, code))) for cause, code in PAIRS],
+        "npu_affinity_pending_changes": _one(len(findings.pending)),
         "npu_affinity_npus": _one(len(plan.get("npus") or ())),
         "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
         "npu_affinity_new_npus": _one(causes.count(NEW_CARD)),

@@ -153,6 +153,22 @@ def test_interrupts_that_need_not_be_bound_are_no_drift(bind, root, failure, cau
     assert drift(run(root)) == causes
 
 
+def test_a_change_that_waits_for_the_drain_of_a_node_is_counted(run_module, root):
+    simulator.generate({**MACHINE, "kubelet": {"policy": "none"}}, root)
+    for folder in (FOLDER[1:], "etc/default"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "etc/default/kubelet").write_text("KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n")
+    topology = gather(Host(str(root)))
+    kubelet = {"enabled": True, "options": {}, "topology_policy": "none", "reserved": ""}
+    state = of_plan(topology, plan(topology), {"metrics": METRICS, "kubelet": kubelet})
+    waiting = []
+    for wait in (None, 0):
+        done = run_module("host_files", root=str(root), state=json.loads(json.dumps(state)), kubelet_wait=wait)
+        assert not done.get("failed"), done
+        waiting.append(run(root)["npu_affinity_pending_changes"])
+    assert waiting == [1, 0]
+
+
 def test_a_new_card_has_no_cpus_yet(bind, root):
     bind(without=SECOND)
     found = run(root)
