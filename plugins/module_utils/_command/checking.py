@@ -14,6 +14,7 @@ from .._drift.in_force import compare, drift_of
 from .._host.host import Host
 from .._state import journal, lock, previous
 from .._state.journal import INTERRUPTED
+from .._topology.gather import gather
 from .._users.pools import sentence
 from .known import Known, known, summary
 
@@ -70,18 +71,20 @@ class Standing(NamedTuple):
 
 
 def standing(host: Host) -> Standing:
-    """Return how the host stands, compared with its plan and with what its history says it should be.
+    """Return how the host stands, compared as playbook verify does it: with its plan, its history, and the NPUs that it has now.
 
     Raises ``OSError``, ``ValueError`` or ``CommandError`` with a sentence for what could not be compared.
     """
     waiting = _waiting(host)
     found = known(host)
-    compared = compare(host, history=found.history)
+    topology = gather(host) if found.plan or found.entries else None
+    compared = compare(host, topology=topology, history=found.history)
     drift = drift_of(host, compared)
     state, findings = _state(compared.bound, drift, waiting), compared.findings
     if state == BOUND and findings.outside:
         state = OUTSIDE
-    return Standing(state, found, drift, findings.checked, waiting, findings.remarks, findings.outside)
+    remarks = [*(topology["problems"] if topology else ()), *findings.remarks]
+    return Standing(state, found, drift, findings.checked, waiting, remarks, findings.outside)
 
 
 def _state(bound: bool, drift: Sequence[Drift], waiting: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("ansible.module_utils.basic", reason="modules need ansible-core")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_module():
     def run(name, **arguments):
         command = [sys.executable, "-m", "ansible_collections.npu.affinity.plugins.modules." + name]
