@@ -156,7 +156,7 @@ style: setup-test ## ruff, yamllint, codespell, proselint, ansible-lint (product
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
 
-types: setup-test ## mypy, strict, on all code of modules, filters and lookups; on host code as the oldest Python that mypy knows, too
+types: setup-test ## mypy, strict, on all plugins; on host code as the oldest Python that mypy knows, too
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 plugins/module_utils plugins/modules
 

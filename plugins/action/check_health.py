@@ -29,7 +29,7 @@ class ActionModule(HostAction):
         result = super().run(tmp, task_vars)
         variables = dict(task_vars or {})
         command = self.known(COMMAND, variables)
-        options = {"_raw_params": command} if isinstance(command, str) else {"argv": command}
+        options: dict[str, object] = {"_raw_params": command} if isinstance(command, str) else {"argv": command}
         try:
             found = self._execute_module(module_name="ansible.builtin.command", module_args=options, task_vars=variables, wrap_async=False)
         except AnsibleConnectionFailure as error:

@@ -18,5 +18,5 @@ class ActionModule(Normal):
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+        result: dict[str, Any] = Normal.run(self, tmp, task_vars)
         return result if self._task.failed_when else told(result, self._display.verbosity)

@@ -93,7 +93,7 @@ class ActionModule(HostAction):
         if of_playbooks["reviewed"] is not None and not found["refusals"]:
             found["refusals"] = self._unreviewed(state, topology, of_playbooks["reviewed"], variables["inventory_hostname"])
         busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
-        waits = found["refusals"] or state["converged"] or busy or not state["plan"]["npus"]
+        waits = found["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
         found["outside"] = self._outside(variables, topology, state) if state["converged"] and not found["refusals"] else ""
         return found | {"ready": not waits}
 

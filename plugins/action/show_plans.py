@@ -24,7 +24,7 @@ class ActionModule(HostAction):
         of_playbooks, hosts = self.settings(variables, playbooks=True), variables["hostvars"]
         lines = plans.of_hosts(hosts, variables["ansible_play_hosts"])
         self.say(lines)
-        texts = {}
+        texts: dict[str, str] = {}
         if of_playbooks["plan_file"]:
             place = of_playbooks["plan_file"].removesuffix(".json").removesuffix(".md")
             found = review_file(hosts, variables["ansible_play_hosts_all"])
