@@ -224,6 +224,36 @@ def test_a_busy_card_restores_the_files_and_the_other_cards(run_module, root):
     assert chips == [False, False] and files_of(root) == before
 
 
+def hold_a_card(root):
+    set_faults(root, busy=[1])
+
+
+def block_the_history(root):
+    (root / HISTORY[1:]).rename(root / "elsewhere")
+    (root / HISTORY[1:]).write_text("in the way\n")
+
+
+FAILING = [
+    (("irq", "threads", "tuning"), hold_a_card, "a container holds the card"),
+    (("nic", "adopt", "irq"), hold_a_card, "a container holds the card"),
+    (("slices", "hugepages", "metrics"), block_the_history, "/etc/npu-affinity/history cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("off", "happen", "why"), FAILING, ids=["-".join(case[0]) for case in FAILING])
+def test_a_failed_bind_brings_back_what_it_switched_off(run_module, bind, root, monkeypatch, off, happen, why):
+    bind()
+    happen(root)
+    before = files_of(root)
+    monkeypatch.setitem(SETTINGS["device_share"], "enabled", True)
+    result = bind(*off)
+    assert result["failed"] and why in result["msg"]
+    after = files_of(root)
+    assert {path for path in after.keys() | before.keys() if after.get(path) != before.get(path)} == set(), result["msg"]
+    chips = run_module("device_share", root=str(root), enabled=True, _ansible_check_mode=True)["chips"]
+    assert [chip["before"] for chip in chips] == [False, False]
+
+
 def test_a_busy_card_that_may_wait_is_a_warning(run_module, root):
     set_faults(root, busy=[1])
     result, chips = sharing(run_module, root, ignore_busy=True)
