@@ -9,15 +9,12 @@ import json
 import os
 
 import pytest
-from test_unbind import Killed, Machine, Steps
-from workers import npu
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -25,140 +22,22 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-
-CGROUPS = "/sys/fs/cgroup"
-SYSTEMD = "/usr/lib/systemd/libsystemd-shared-%d.so"
-PLAN = {
-    "npus": [npu(0, 0, pool="0-1", irq="0", main="1", acl="", release=""), npu(1, 4, pool="4-7", irq="4", main="5-7", acl="", release="")]
-}
-ID = "0123456789abcdef" * 4
-DOCKER = "/system.slice/docker-%s.scope" % ID
-PODMAN = "/machine.slice/libpod-%s.scope" % ID
-SERVICE = "/system.slice/outside.service"
-SESSION = "/user.slice/user-0.slice/session-1.scope"
-
-
-class Working(Machine):
-    """A machine with processes whose threads get what their cpuset grants, and with container engines.
-
-    ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``engines`` has the sets that engines wrote down,
-    which Podman 4 does not do (``writes_down``).
-    """
-
-    def __init__(self, root, keeps=True, online="0-7"):
-        self.asked = {}
-        self.engines = {}
-        self.groups = {}
-        self.keeps = keeps
-        self.deaf = False
-        self.writes_down = True
-        Machine.__init__(self, root)
-        self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
-        self.put(SYSTEMD % 252, "")
-        self.put("/sys/devices/system/cpu/possible", online)
-        self.put("/proc/sys/kernel/osrelease", "6.12.0" if keeps else "5.10.0-60")
-        self.put("/proc/sys/kernel/random/boot_id", "boot")
-
-    def process(self, pid, group, threads=(None,), start=1):
-        """Start a process; each thread is what it asks for, None for nothing."""
-        self.put("/proc/%d/stat" % pid, "%d (worker) S " % pid + " ".join(["0"] * 18 + [str(start)]))
-        self.put("/proc/%d/comm" % pid, "worker")
-        self.put("/proc/%d/cgroup" % pid, "0::%s\n" % group)
-        for number, asked in enumerate(threads):
-            self.asked[pid + number] = expand(asked) if asked else None
-            self.groups[pid + number] = (pid, group)
-            self.show(pid + number)
-        procs = CGROUPS + group + "/cgroup.procs"
-        self.put(procs, (self.read(procs) or "") + "\n%d\n" % pid)
-
-    def granted(self, group):
-        folder = CGROUPS + group
-        while not self.exists(folder + "/cpuset.cpus.effective"):
-            folder = os.path.dirname(folder)
-        return set(expand(self.read(folder + "/cpuset.cpus.effective")))
-
-    def show(self, tid):
-        pid, group = self.groups[tid]
-        granted = self.granted(group)
-        cpus = set(self.asked[tid] or granted) & granted or granted
-        self.put("/proc/%d/task/%d/status" % (pid, tid), "Name:\tworker\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\n" % compress(cpus))
-
-    def cpus(self, tid):
-        return self.read("/proc/%d/task/%d/status" % (self.groups[tid][0], tid)).rpartition("\t")[2]
-
-    def set_affinity(self, tid, cpus):
-        """Stand in for ``os.sched_setaffinity``."""
-        self.interrupt()
-        self.asked[tid] = set(cpus)
-        self.show(tid)
-
-    def confine(self, group, cpus):
-        """Give a group a set; a kernel that does not keep what threads asked for forgets it."""
-        around = self.granted(os.path.dirname(group))
-        self.put(CGROUPS + group + "/cpuset.cpus", cpus)
-        self.put(CGROUPS + group + "/cpuset.cpus.effective", compress(set(expand(cpus)) & around or around))
-        for tid in [tid for tid, (_pid, other) in self.groups.items() if (other + "/").startswith(group + "/")]:
-            self.asked[tid] = self.asked[tid] if self.keeps else None
-            self.show(tid)
-
-    def follow(self, unit):
-        cpus = self.loaded.get(unit, {}).get("AllowedCPUs")
-        if unit.endswith(".service") and cpus:
-            if self.read(CGROUPS + self.states[unit] + "/cpuset.cpus") != cpus:
-                self.confine(self.states[unit], cpus)
-        else:
-            Machine.follow(self, unit)
-
-    def run(self, argv, stdin="", timeout=None):
-        if argv[0] not in ("docker", "podman"):
-            return Machine.run(self, argv, stdin, timeout)
-        self.calls.append(" ".join(argv))
-        if argv[1] == "ps":
-            return Result(argv, 0, "\n".join([*self.engines, "f" * 64]))
-        if argv[1] == "container":
-            found = self.engines.get(argv[-1])
-            return Result(argv, 0, found + "\n") if found is not None else Result(argv, 1, "Error: No such container: " + argv[-1])
-        self.interrupt()
-        cpus = argv[3]
-        if not set(expand(cpus)) <= self.online:
-            return Result(argv, 1, "Requested CPUs are not available")
-        if cpus and not self.deaf:
-            self.engines[argv[-1]] = cpus if self.writes_down else self.engines[argv[-1]]
-            self.confine(DOCKER if argv[0] == "docker" else PODMAN, cpus)
-        return Result(argv, 0, "")
-
-
-def user(machine, group, *numbers, **values):
-    """One user as the finder describes it; its processes are those of its group."""
-    pids = sorted({pid for pid, other in machine.groups.values() if (other + "/").startswith(group + "/")})
-    pids = values.pop("pids", pids)
-    processes = []
-    for pid in pids:
-        tids = [tid for tid, (other, _group) in machine.groups.items() if other == pid]
-        cpus = compress({cpu for tid in tids for cpu in expand(machine.cpus(tid))})
-        processes.append(
-            {"pid": pid, "start": 1, "command": "worker", "devices": ["davinci%d" % number for number in numbers], "cpus": cpus}
-        )
-    kinds = {SERVICE: "service", SESSION: "session", DOCKER: "container", PODMAN: "container"}
-    container = ID if ID in group else None
-    engine = ("docker" if "docker" in group else "podman") if container else ""
-    return dict(
-        {
-            "group": group,
-            "kind": kinds.get(group, "other"),
-            "unit": os.path.basename(group),
-            "engine": engine,
-            "container": container,
-            "name": "llm" if container else os.path.basename(group),
-            "devices": ["davinci%d" % number for number in numbers],
-            "npus": [{"kind": "npu", "id": number} for number in numbers],
-            "processes": processes,
-            "cpus": compress(machine.granted(group)),
-            "mems": "0-1",
-            "witness": "open",
-        },
-        **values,
-    )
+from tests.fakes.machine import Killed, Steps
+from tests.fakes.work import (
+    CGROUPS,
+    DOCKER,
+    ID,
+    PLAN,
+    PODMAN,
+    SERVICE,
+    SESSION,
+    SYSTEMD,
+    adopt,
+    all_cpus,
+    everything,
+    user,
+    working,
+)
 
 
 @pytest.fixture(params=[True, False], ids=["keeps", "forgets"])
@@ -166,38 +45,8 @@ def machine(request, tmp_path, monkeypatch):
     return working(tmp_path, monkeypatch, request.param)
 
 
-def working(root, monkeypatch, keeps=True):
-    machine = Working(str(root), keeps)
-    monkeypatch.setattr(interrupts.os, "sched_setaffinity", machine.set_affinity)
-    return machine
-
-
-def everything(machine):
-    """Work of every kind: ``[(group, NPU)]``, with the threads of each."""
-    machine.engines = {ID: ""}
-    machine.process(100, SERVICE, (None, "1", "5", "1,5"))
-    machine.process(200, DOCKER, (None, "6"))
-    machine.process(300, SESSION, (None, "2", "0-4"))
-    machine.process(310, SESSION)
-    return lambda: [
-        user(machine, DOCKER, 1),
-        user(machine, SERVICE, 1),
-        user(machine, SESSION, 0, pids=[300]),
-    ]
-
-
-def adopt(machine, users, plan=None, expected=()):
-    adoption = Adoption(machine, plan or PLAN, users, dict(expected))
-    adoption.run()
-    return adoption
-
-
 def states(adoption):
     return {target.user["name"]: target.state for target in adoption.targets}
-
-
-def all_cpus(machine):
-    return {tid: machine.cpus(tid) for tid in sorted(machine.groups)}
 
 
 def test_each_kind_of_work_gets_the_pools_of_its_npus(machine):

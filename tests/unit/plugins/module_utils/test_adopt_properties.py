@@ -13,12 +13,12 @@ pytest.importorskip("hypothesis")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_adopt import DOCKER, ID, SERVICE, SESSION, adopt, all_cpus, user, working
-from workers import npu
+from tests.fakes.workers import npu
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.work import DOCKER, ID, SERVICE, SESSION, adopt, all_cpus, user, working
 
 CPUS = st.sets(st.integers(0, 7), min_size=1).map(compress)
 THREADS = st.lists(st.none() | CPUS, min_size=1, max_size=3)

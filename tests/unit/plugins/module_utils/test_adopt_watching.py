@@ -10,9 +10,6 @@ import os
 import time
 
 import pytest
-from test_adopt import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, everything, user, working
-from test_host_files import live_request
-from test_unbind import snapshot
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step, watching
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
@@ -23,6 +20,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.systemd import live_request
+from tests.fakes.machine import snapshot
+from tests.fakes.work import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, everything, user, working
 
 LIMIT = 4
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import tempfile
 
 import pytest
-from test_host_files import MARK, UNITS, a_file
-from test_unbind import CHANGES_SOMETHING, Machine, snapshot
 
 pytest.importorskip("hypothesis")
 
@@ -21,6 +19,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.systemd import MARK, UNITS, a_file
+from tests.fakes.machine import CHANGES_SOMETHING, Machine, snapshot
 
 SLICES = ("npu-0.slice", "npu-1.slice")
 SYSTEM = "system.slice"

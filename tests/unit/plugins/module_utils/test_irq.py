@@ -32,64 +32,21 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Vector
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
-
-FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
-EVERYWHERE = "0-47"
-EVERYWHERE_MASK = "ffff,ffffffff"
-
-
-def npu(number=0, pci=FIRST, pool="24-35", irq="24-25", **more):
-    return dict({"id": number, "pci": pci, "pool": pool, "irq": irq}, **more)
-
-
-PLAN_OF_TWO = {"npus": [npu(), npu(1, SECOND, "0-11", "0-1")]}
-
-
-class Kernel(Host):
-    """A tree in which writes are counted, and refused as a kernel would: ``refuse(path, value)`` returns an errno or None."""
-
-    def __init__(self, root):
-        os.makedirs(str(root), exist_ok=True)
-        super().__init__(str(root))
-        self.writes = []
-        self.refuse = lambda path, value: None
-
-    def set_attribute(self, path, value):
-        number = self.refuse(path, value)
-        if number:
-            raise OSError(number, os.strerror(number))
-        self.writes.append((path, value))
-        super().set_attribute(path, value)
-
-    def put(self, path, text):
-        os.makedirs(os.path.dirname(self.path(path)), exist_ok=True)
-        with open(self.path(path), "w") as file:
-            file.write(text + "\n")
-
-
-def add_function(kernel, pci, first_irq, names):
-    """Give a PCI function vectors from a number on; the table of interrupts grows by those that have a name."""
-    table = kernel.read("/proc/interrupts") or "      CPU0       CPU1"
-    for irq, name in enumerate(names, first_irq):
-        kernel.put("/sys/bus/pci/devices/%s/msi_irqs/%d" % (pci, irq), "msix")
-        if name:
-            table += "\n%5d: 0 0   ITS-MSI %d Edge      %s" % (irq, irq, name)
-            kernel.put("/proc/irq/%d/smp_affinity_list" % irq, EVERYWHERE)
-            kernel.put("/proc/irq/%d/smp_affinity" % irq, EVERYWHERE_MASK)
-            kernel.put("/proc/irq/%d/effective_affinity_list" % irq, "0")
-    kernel.put("/proc/interrupts", table)
-
-
-def add_device(kernel, number):
-    kernel.put("/sys/devices/virtual/workqueue/dev%d_sq_send_wq/cpumask" % number, EVERYWHERE_MASK)
-    status = "Name:\tdev%d_sq_task\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s" % (number, EVERYWHERE_MASK, EVERYWHERE)
-    kernel.put("/proc/%d/comm" % (900 + number), "dev%d_sq_task" % number)
-    kernel.put("/proc/%d/status" % (900 + number), status)
-    kernel.put("/proc/%d/stat" % (900 + number), "%d (dev%d_sq_task) S 2 0 0 0 -1 2129984" % (900 + number, number))
-
-
-def names_of(device, cq=16):
-    return ["trs-mbox-%d-0" % device, SQ] + [CQ] * cq + [None, None]
+from tests.fakes.kernel import (
+    EVERYWHERE,
+    EVERYWHERE_MASK,
+    FIRST,
+    PLAN_OF_TWO,
+    SECOND,
+    Kernel,
+    add_device,
+    add_function,
+    affinity,
+    names_of,
+    npu,
+    texts,
+    told,
+)
 
 
 @pytest.fixture
@@ -102,19 +59,6 @@ def kernel(tmp_path):
     add_device(host, 0)
     add_device(host, 1)
     return host
-
-
-def affinity(host, irq):
-    return host.read("/proc/irq/%d/smp_affinity_list" % irq)
-
-
-def texts(host):
-    found = {}
-    for folder, _folders, files in os.walk(host.root):
-        for name in files:
-            with open(os.path.join(folder, name)) as file:
-                found[os.path.join(folder, name)] = file.read()
-    return found
 
 
 def states(entries):
@@ -144,10 +88,6 @@ def test_a_second_run_writes_nothing(kernel):
     assert not report.changed
     assert kernel.writes == []
     assert states(report.npus[0]["interrupts"]) == {"bound"}
-
-
-def told(report):
-    return report.changed, report.npus, report.unchangeable, report.warnings, report.failed
 
 
 def test_a_check_predicts_what_the_run_then_does_and_writes_nothing(kernel):

@@ -9,7 +9,6 @@ import errno
 import tempfile
 
 import pytest
-from test_irq import CQ, EVERYWHERE, FIRST, SECOND, SQ, Kernel, add_device, affinity, bind, npu, previous, restore, texts, told
 
 pytest.importorskip("hypothesis")
 
@@ -17,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, bind, previous, restore
+from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, npu, texts, told
 
 cpus = st.sets(st.integers(0, 15), min_size=2)
 MAILBOXES = {FIRST: "trs-mbox-7-0", SECOND: "trs-mbox-8-0"}

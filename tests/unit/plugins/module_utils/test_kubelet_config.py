@@ -13,20 +13,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction import u
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in as _drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from tests.fakes.kubelet import FOLDER, HOST, MEMORY_STATE, PATH, STATE, TEXT
 
-FOLDER = "/etc/kubernetes/kubelet.conf.d"
-PATH = FOLDER + "/50-npu-affinity.conf"
-STATE = "/var/lib/kubelet/cpu_manager_state"
-MEMORY_STATE = "/var/lib/kubelet/memory_manager_state"
-TEXT = "# Managed by npu.affinity: changes are overwritten.\ncpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n"
-NONE = json.dumps({"policyName": "none", "defaultCpuSet": "", "checksum": 0})
 STATIC = json.dumps({"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0})
-HOST = {
-    "/var/lib/kubelet/config.yaml": "cpuManagerPolicy: none\ntopologyManagerPolicy: none",
-    "/etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=" + FOLDER,
-    STATE: NONE,
-    MEMORY_STATE: "{}",
-}
 
 
 class LiveHost(Host):

@@ -9,15 +9,15 @@ import json
 import posixpath
 
 import pytest
-from test_host_files import ModelledSystemd
-from test_kubelet_config import HOST, NONE, PATH, STATE, TEXT
-from test_unbind import Killed, Steps
 
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._state import journal, previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply as apply_files
+from tests.fakes.systemd import ModelledSystemd
+from tests.fakes.machine import Killed, Steps
+from tests.fakes.kubelet import HOST, NONE, PATH, STATE, TEXT
 
 KUBELET = "kubelet.service"
 

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-
 import pytest
-from test_host_files import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
-from test_unbind import Machine, bind, snapshot
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.live_sets import _steps, _Unit
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.systemd import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
+from tests.fakes.machine import Machine, bind, snapshot
 
 CHILD = "/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective"
 CONTROL = "/run/systemd/system.control"

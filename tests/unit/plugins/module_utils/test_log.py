@@ -10,11 +10,11 @@ import socket
 import struct
 
 import pytest
-from test_host_files import ModelledSystemd
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import SOCKET, log_change
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
+from tests.fakes.systemd import ModelledSystemd
 
 
 @pytest.fixture

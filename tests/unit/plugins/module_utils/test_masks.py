@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from workers import Kernel, allowed, npu, process
+from tests.fakes.workers import Kernel, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset

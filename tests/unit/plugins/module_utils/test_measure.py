@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from workers import npu, process
+from tests.fakes.workers import npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure import counters

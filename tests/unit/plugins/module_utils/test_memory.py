@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from workers import npu, process
+from tests.fakes.workers import npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory

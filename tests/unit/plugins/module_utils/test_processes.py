@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from workers import RealWorker, allowed, npu, process
+from tests.fakes.workers import RealWorker, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host

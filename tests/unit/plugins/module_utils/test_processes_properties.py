@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 
 import pytest
-from workers import Files, npu, process
+from tests.fakes.workers import Files, npu, process
 
 pytest.importorskip("hypothesis")
 

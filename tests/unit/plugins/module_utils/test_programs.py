@@ -9,7 +9,6 @@ import os
 import sys
 
 import pytest
-from test_host_files import MARK, UNITS, ModelledSystemd, a_file
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._state import executables
@@ -19,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from tests.fakes.systemd import MARK, UNITS, ModelledSystemd, a_file
 
 UNIT = UNITS + "/npu-affinity-irq.service"
 TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"

@@ -9,15 +9,16 @@ import json
 import os
 
 import pytest
-from test_irq import CQ, FIRST, PLAN_OF_TWO, SECOND, Kernel, add_device, add_function, affinity, names_of
 from test_verify import lines
 
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding, rebinds
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.movers import UNKNOWN, movers
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.step import Interrupts
+from tests.fakes.kernel import FIRST, PLAN_OF_TWO, SECOND, Kernel, add_device, add_function, affinity, names_of
 
 MINUTES = 60
 UNIT = "/etc/systemd/system/"

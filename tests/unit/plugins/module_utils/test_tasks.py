@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from workers import RealWorker, npu, process
+from tests.fakes.workers import RealWorker, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import (

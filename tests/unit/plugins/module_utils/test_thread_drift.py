@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from workers import allowed, npu, process
+from tests.fakes.workers import allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of

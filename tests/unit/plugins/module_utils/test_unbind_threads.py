@@ -9,13 +9,13 @@ import functools
 import json
 
 import pytest
-from test_unbind import Killed, Steps
-from workers import Files, allowed, npu, process
+from tests.fakes.workers import Files, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import PROGRESS
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS, place
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.machine import Killed, Steps
 
 PLAN = {"about": "Managed by npu.affinity", "npus": [npu(0, 0)]}
 OURS = {"about": "Managed by npu.affinity: changes are overwritten.", "patterns": {}, "processes": []}

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import pytest
-from test_unit_files import ETC, OURS, UNIT, USR, host_with
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import agrees, environment, set_elsewhere
+from tests.fakes.unit_files import ETC, OURS, UNIT, USR, host_with
 
 NAME = "ASCEND_RT_VISIBLE_DEVICES"
 OWN = USR + "a-b@.service"

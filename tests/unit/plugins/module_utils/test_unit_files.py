@@ -5,27 +5,14 @@
 
 from __future__ import annotations
 
-import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import differences, drop_ins, fragment, values
+from tests.fakes.unit_files import ETC, OURS, RUN, UNIT, USR, host_with
 
-ETC, RUN, USR = "/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/"
-UNIT = "a-b@1.service"
-OURS = ETC + UNIT + ".d/50-npu-affinity.conf"
 WANTED = {"CPUAffinity": "4-7", "NUMAPolicy": "bind", "NUMAMask": "1"}
 TEXT = "[Service]\nCPUAffinity=\nCPUAffinity=4-7\nNUMAPolicy=bind\nNUMAMask=\nNUMAMask=1\n"
-
-
-def host_with(root, files):
-    for path, text in files.items():
-        target = str(root) + path
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w") as file:
-            file.write(text)
-    return Host(str(root))
 
 
 def test_drop_ins_are_read_by_name_and_the_first_folder_has_a_name(tmp_path):

@@ -11,7 +11,6 @@ import shutil
 from collections import Counter
 
 import pytest
-from test_desired_state import MACHINE, SETTINGS, TEXTFILE, simulator, state_of
 
 from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import writing
 from ansible_collections.npu.affinity.plugins.module_utils._command.program import main
@@ -23,6 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import record
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
+from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, simulator, state_of
 
 SLICE, PLAN, SWAPPINESS = "etc/systemd/system/npu-0.slice", "etc/npu-affinity/plan.json", "proc/sys/vm/swappiness"
 TIMER = "etc/systemd/system/timers.target.wants/npu-affinity-irq.timer"

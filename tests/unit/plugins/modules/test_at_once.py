@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH
 
-from tests.unit.plugins.modules.states import a_state  # noqa: E402
+from tests.fakes.states import a_state  # noqa: E402
 
 simulator = pytest.importorskip("tests.simulator.generate")
 

@@ -15,7 +15,6 @@ import sys
 import tempfile
 
 import pytest
-from test_desired_state import HISTORY, MACHINE, SETTINGS, simulator, state_of
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._command import running
@@ -26,6 +25,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.installed impor
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from tests.fakes.bound import HISTORY, MACHINE, SETTINGS, simulator, state_of
 
 WORKERS = [{"npu": 0, "chip": 0, "pid": 4242, "comm": "python3", "memory_mib": 100, "cpus": "0-15"}]
 SLICE = "etc/systemd/system/npu-0.slice"

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-simulator = pytest.importorskip("tests.simulator.generate")
-
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, beside  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST  # noqa: E402
@@ -26,75 +24,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
 from tests.simulator.faults import set_faults  # noqa: E402
-from tests.unit.plugins.modules.states import a_state  # noqa: E402
+from tests.fakes.states import a_state  # noqa: E402
+from tests.fakes.bound import HISTORY, MACHINE, PYTHON, SETTINGS, TEXTFILE, files_of, simulator, state_of
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
-    },
-}
-PYTHON = "/usr/bin/python3"
-TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
-HISTORY = "/etc/npu-affinity/history"
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
-SETTINGS = {
-    "slices": {
-        "enabled": True,
-        "bound_by": "host",
-        "services": [{"unit": "vllm@0.service", "npus": [0]}],
-        "workloads": [],
-        "environment": {},
-        "vnpus": [],
-        "vnpu_limiter": "",
-        "vnpu_folder": "/srv/vnpu",
-        "kubelet_becomes": "",
-        "python": PYTHON,
-    },
-    "irq": {
-        "enabled": True,
-        "irqbalance": "policy",
-        "failure": "fail",
-        "interval": "10min",
-        "wait": 60,
-        "rebind_limit": 4,
-        "python": PYTHON,
-    },
-    "nic": {"enabled": True, "nic": "near", "irq_enabled": True, "interval": "", "wait": 60, "rebind_limit": 4, "python": PYTHON},
-    "adopt": {"enabled": True, "adopt": "always", "rebind_limit": 4, "bound_by": "host", "python": PYTHON},
-    "threads": {
-        "enabled": True,
-        "bound_by": "host",
-        "services": [],
-        "workloads": [],
-        "processes": [],
-        "patterns": {"acl": ["acl_thread*"]},
-        "memory_limit": 0,
-        "interval": "1min",
-        "python": PYTHON,
-    },
-    "tuning": {
-        "enabled": True,
-        "tuning": {"swappiness": "0"},
-        "python": PYTHON,
-    },
-    "hugepages": {"enabled": True, "hugepages": {"size": "2M", "per_npu": 100}, "python": PYTHON},
-    "metrics": {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": PYTHON},
-    "device_share": {
-        "enabled": False,
-        "npus": [],
-        "recover": "leave",
-        "ignore_busy": False,
-        "wait": 60,
-        "timeout": 30,
-        "npu_smi": "",
-        "python": PYTHON,
-    },
-}
 APPLIED = [name for name in SETTINGS if name != "device_share"]
 """The features that module host_files applies by itself."""
 
@@ -118,19 +51,6 @@ def bind(run_module, root):
         return run_module("host_files", root=str(root), state=state_of(topology, *off), _ansible_check_mode=check)
 
     return run
-
-
-def state_of(topology, *off):
-    settings = {name: {**values, "enabled": values["enabled"] and name not in off} for name, values in SETTINGS.items()}
-    settings["tuning"]["tuning"] = {} if "tuning" in off else SETTINGS["tuning"]["tuning"]
-    return json.loads(json.dumps(of_plan(topology, plan(topology), settings)))
-
-
-def files_of(root):
-    """The files of a host, without those of the vendor and the history, in which a detour is seen."""
-    vendor = ("/simulator", "/var/log", "/run/npu-smi", HISTORY)
-    paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink() and not path.is_dir()]
-    return {path: (root / path[1:]).read_bytes() if (root / path[1:]).is_file() else "" for path in paths if not path.startswith(vendor)}
 
 
 def without(feature, bind, root):

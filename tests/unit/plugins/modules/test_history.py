@@ -10,13 +10,13 @@ import re
 import time
 
 import pytest
-from test_desired_state import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import OLD_PROCESS, Cause
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, drift_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import LIMIT
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from tests.fakes.bound import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
 
 SLICE = "etc/systemd/system/npu-0.slice"
 

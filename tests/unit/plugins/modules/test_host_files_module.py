@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import installe
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.modules import apply
-from tests.unit.plugins.modules.states import a_state
+from tests.fakes.states import a_state
 
 SWAPPINESS = "proc/sys/vm/swappiness"
 UNITS = "/etc/systemd/system/"

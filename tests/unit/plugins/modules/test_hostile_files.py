@@ -14,10 +14,10 @@ import subprocess
 import sys
 
 import pytest
-from test_desired_state import MACHINE, TEXTFILE, simulator, state_of
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from tests.fakes.bound import MACHINE, TEXTFILE, simulator, state_of
 
 PLAN = "/etc/npu-affinity/plan.json"
 PREVIOUS = "/etc/npu-affinity/previous.json"

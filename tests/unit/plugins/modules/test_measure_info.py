@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "module_utils"))
-from workers import RealWorker, npu  # noqa: E402
+from tests.fakes.workers import RealWorker, npu  # noqa: E402
 
 
 def test_a_worker_that_sleeps_is_hardly_disturbed(run_module):

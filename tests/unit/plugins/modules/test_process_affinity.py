@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "module_utils"))
-from workers import Files, RealWorker, allowed, npu, process  # noqa: E402
+from tests.fakes.workers import Files, RealWorker, allowed, npu, process  # noqa: E402
 
 CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs to tell roles apart")

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from tests.unit.plugins.modules.states import a_state  # noqa: E402
+from tests.fakes.states import a_state  # noqa: E402
 
 simulator = pytest.importorskip("tests.simulator.generate")
 faults = pytest.importorskip("tests.simulator.faults")
