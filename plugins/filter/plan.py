@@ -354,6 +354,10 @@ _value:
           description: The share of pool CPUs that are on the NPU's own NUMA node.
           type: float
           sample: 1.0
+        remote:
+          description: The number of pool CPUs that are not local to their NPU.
+          type: int
+          sample: 0
         balance:
           description: By how many CPUs the largest pool is larger than the smallest.
           type: int

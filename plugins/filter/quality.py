@@ -85,6 +85,10 @@ _value:
       description: The share of pool CPUs that are on the NPU's own NUMA node.
       type: float
       sample: 0.5
+    remote:
+      description: The number of pool CPUs that are not local to their NPU.
+      type: int
+      sample: 0
     distance:
       description: The mean NUMA distance between NPUs and the CPUs of their pools. Null where no distance is known.
       type: float

@@ -56,6 +56,8 @@ _value:
   description:
     - C(states) has the names of hosts by state, and C(hosts) by host its C(state), C(reasons), C(remarks), the units that wait for a
       C(restart), what binds its workloads (C(method)), and whether the run C(fails) for it.
+    - For playbook C(plan), a host also has the C(cost) of a bind, with the CPUs of the C(smallest) pool, the number of C(remote) CPUs, the
+      memory to move (C(memory_mib)) and the units to C(restart).
     - C(plans) has each distinct plan once, with its hosts. C(next) has the commands to run next, each with its C(purpose). They repeat the
       inventory, C(--limit) and the settings of this run. C(lines) is all of it to read.
   type: dict

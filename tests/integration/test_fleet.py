@@ -165,6 +165,8 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
     assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
     assert "remark     npu_affinity_metrics_textfile has no effect here, because" in table
+    assert "cost on a2: smallest pool 24 CPUs, 0 remote CPUs, 0.0 GiB of memory to move, 0 units to restart" in run.output
+    assert run.summary["hosts"]["overlapping"]["cost"] is None
 
 
 def test_a_lost_npu_is_named_and_the_others_keep_everything(fleet):

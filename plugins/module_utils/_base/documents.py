@@ -414,8 +414,16 @@ if TYPE_CHECKING:
         found_cpus: str | None
         sentence: str
 
+    class Cost(TypedDict):
+        """What a bind would cost a host: CPUs of the smallest pool, pool CPUs that are not local, memory to move, services to restart."""
+
+        smallest: int
+        remote: int
+        memory_mib: int
+        restart: List[str]
+
     class SummaryOfHost(TypedDict):
-        """What became of a host in a run."""
+        """What became of a host in a run; ``cost`` is that of a plan."""
 
         state: str
         reasons: List[str]
@@ -423,6 +431,7 @@ if TYPE_CHECKING:
         restart: List[str]
         adopted: Dict[str, int]
         method: str
+        cost: Cost | None
         fails: bool
 
     class SummaryOfPlan(TypedDict):

@@ -42,23 +42,21 @@ def remarks_on_users(topology: Topology, plan: Plan, document: Mapping[str, Any]
             )
 
 
+def moved_mib(topology: Topology, document: Mapping[str, Any]) -> int:
+    """Return how much memory of running units a bind would move. The memory of a unit counts in the slices around it, too."""
+    found = {unit: moved for unit, _nodes, moved in _moves(topology, document)}
+    outer = sum(found.pop(unit, 0) for unit in ("npu.slice", "gpu.slice"))
+    return max(outer, sum(found.values()))
+
+
 def remarks(topology: Topology, document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every running unit that would lose memory nodes on which it has memory.
 
-    ``document``: ``expected`` and ``live`` of a desired state. The host decides again when it is bound: memory comes and goes.
+    The host decides again when it is bound: memory comes and goes.
     """
-    memory: Mapping[str, Any] = topology.get("memory") or {}
-    wanted = {entry["unit"]: entry["mems"] for entry in document.get("expected") or ()}
-    services = ((document.get("live") or {}).get("slices") or {}).get("services") or ()
-    wanted |= {service["name"]: service["settings"].get("AllowedMemoryNodes", "") for service in services}
-    for unit, held in (memory.get("units") or {}).items():
-        nodes = set(expand(wanted.get(unit) or ""))
-        lost = set(expand(held["mems"])) - nodes
-        moved = sum(mib for node, mib in held["mib"].items() if int(node) in lost)
-        if not nodes or not moved:
-            continue
-        room = sum(memory["room_mib"].get(str(node), 0) for node in nodes)
-        has = f"{unit} has {gib(moved * _MIB)} on memory nodes that it would lose, and keeps nodes {wanted[unit]}"
+    for unit, nodes, moved in _moves(topology, document):
+        room = sum(topology["memory"]["room_mib"].get(str(node), 0) for node in expand(nodes))
+        has = f"{unit} has {gib(moved * _MIB)} on memory nodes that it would lose, and keeps nodes {nodes}"
         if moved > room:
             yield (
                 f"{has}, which have room for {gib(room * _MIB)}: a bind is refused while it runs, because the kernel would kill its "
@@ -66,3 +64,17 @@ def remarks(topology: Topology, document: Mapping[str, Any]) -> Iterator[str]:
             )
         else:
             yield f"{has}: a bind moves this memory with npu_affinity_move_memory: true, and is refused otherwise while it runs."
+
+
+def _moves(topology: Topology, document: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Yield ``(unit, the nodes that it keeps, MiB on those that it would lose)`` by ``expected`` and ``live`` of a desired state."""
+    memory: Mapping[str, Any] = topology.get("memory") or {}
+    wanted = {entry["unit"]: entry["mems"] for entry in document.get("expected") or ()}
+    services = ((document.get("live") or {}).get("slices") or {}).get("services") or ()
+    wanted |= {service["name"]: service["settings"].get("AllowedMemoryNodes", "") for service in services}
+    for unit, held in (memory.get("units") or {}).items():
+        nodes = wanted.get(unit) or ""
+        lost = set(expand(held["mems"])) - set(expand(nodes))
+        moved = sum(mib for node, mib in held["mib"].items() if int(node) in lost)
+        if nodes and moved:
+            yield unit, nodes, moved

@@ -16,13 +16,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 
 
 def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int = 0) -> dict[str, Any]:
-    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, balance, smallest, idle,
+    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, remote, balance, smallest, idle,
     optimal, gap}``.
 
     ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
     pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. Cards whose node is
-    not known count in neither. ``balance``: CPUs of the largest minus the smallest pool. ``smallest``: CPUs of that one. ``idle``: the
-    usable CPUs in no pool, nor ``held`` otherwise. ``optimal`` and ``gap``: see :func:`_gap`, to which ``floor`` belongs.
+    not known count in neither. ``remote``: the number of pool CPUs that are not local. ``balance``: CPUs of the largest minus the smallest
+    pool. ``smallest``: CPUs of that one. ``idle``: the usable CPUs in no pool, nor ``held`` otherwise. ``optimal`` and ``gap``: see
+    :func:`_gap`, to which ``floor`` belongs.
     """
     machine = groups.machine
     union = own = counted = 0
@@ -36,12 +37,18 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
             own += (cpus & own_cpus(groups, card)).bit_count()
             counted += sizes[-1]
     disjoint = sum(sizes) == union.bit_count()
-    gap = _gap(groups, pools, held, floor) if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads") else None
+    remote = goals.remote(groups, pools)
+    gap = (
+        _gap(groups, pools, remote, held, floor)
+        if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads")
+        else None
+    )
     return {
         "disjoint": disjoint,
         "whole_cores": whole,
         "local": local_share(groups, pools),
         "own_node": round(own / counted, 3) if counted else 1.0,
+        "remote": sum(count for count, _distance in remote),
         "balance": max(sizes, default=0) - min(sizes, default=0),
         "smallest": min(sizes, default=0),
         "idle": text_of(machine.usable & ~union & ~held),
@@ -50,7 +57,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
     }
 
 
-def _gap(groups: Groups, pools: Mapping[Card, int], held: int, floor: int) -> dict[str, int] | None:
+def _gap(groups: Groups, pools: Mapping[Card, int], remote: list[tuple[int, int]], held: int, floor: int) -> dict[str, int] | None:
     """Return how far pools are from the best possible, {} where none are better, None where that is not known.
 
     ``smallest``: how many CPUs the smallest pool lacks of ``floor``, that of the published rule, as far as all pools can have it. Else
@@ -60,7 +67,6 @@ def _gap(groups: Groups, pools: Mapping[Card, int], held: int, floor: int) -> di
     known = all(card.numa in groups.machine.nodes for card in groups.home)
     if not known or {card for card, cpus in pools.items() if cpus} != set(groups.home):
         return None
-    remote = goals.remote(groups, pools)
     smallest = min(map(int.bit_count, pools.values()), default=0)
     if not remote and smallest >= floor:
         return {}

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import NextStep, Summary, SummaryOfHost, SummaryOfPlan
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost, NextStep, Summary, SummaryOfHost, SummaryOfPlan
 
 RESULTS = ("__npu_affinity_host_result",)
 """What the tasks of a bind register."""
@@ -133,6 +134,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
         "restart": _restart(host),
         "adopted": {} if state in FAILURES else _adopted(host),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
+        "cost": _cost(host) if playbook == "plan" and state not in UNPLANNED else None,
         "fails": state in FAILURES | must and not lenient,
     }
 
@@ -228,6 +230,19 @@ def _method(host: Host) -> str:
     ways = [WAYS["services"]] if slices["services"] else []
     ways += ["adoption of running work"] if live.get("adopt") else []
     return " and ".join(ways) or "nothing, because it needs cgroup v2 with cpusets, a named service or npu_affinity_adopt"
+
+
+def _cost(host: Host) -> Cost | None:
+    state = host.get("npu_affinity_state") or {}
+    if not state.get("difference") or not state["plan"]["npus"]:
+        return None
+    quality = state["plan"]["quality"]
+    return {
+        "smallest": quality["smallest"],
+        "remote": quality["remote"],
+        "memory_mib": moved_mib(host["npu_affinity_topology"], state),
+        "restart": state["difference"]["restart"],
+    }
 
 
 def _restart(host: Host) -> list[str]:

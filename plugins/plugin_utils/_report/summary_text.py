@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 
 if TYPE_CHECKING:
-    pass
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost
 
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""
@@ -48,9 +49,17 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for state in ("refused", "failed", "unreachable", "not compared", "drifted", "skipped"):
         yield from _grouped(state, {name: entry["reasons"] for name, entry in hosts.items() if entry["state"] == state})
     yield from _grouped("remark on", {name: entry["remarks"] for name, entry in hosts.items()})
+    yield from _grouped("cost on", {name: [_cost(entry["cost"])] for name, entry in hosts.items() if entry.get("cost")})
     yield from _grouped("restart on", {name: entry["restart"] for name, entry in hosts.items()})
     for step in summary["next"]:
         yield f"next: {step['command']}  # {step['purpose']}"
+
+
+def _cost(cost: Cost) -> str:
+    return (
+        f"smallest pool {count(cost['smallest'], 'CPU')}, {count(cost['remote'], 'remote CPU')}, "
+        f"{gib(cost['memory_mib'] << 20)} of memory to move, {count(len(cost['restart']), 'unit')} to restart"
+    )
 
 
 def _adopted(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import remarks, remarks_on_users
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib, remarks, remarks_on_users
 
 GIB = 1024
 FITS = ": a bind moves this memory with npu_affinity_move_memory: true, and is refused otherwise while it runs."
@@ -42,7 +43,25 @@ def test_units_that_lose_memory_nodes_are_named(unit, nodes, held, room, expecte
     service = {"live": {"slices": {"services": [{"name": unit, "settings": settings}]}}}
     document = {"expected": [{"unit": unit, "cpus": "0", "mems": then}]} if unit.endswith(".slice") else service
     assert list(remarks(topology, document)) == ([expected.replace("npu-0.slice", unit)] if expected else [])
+    assert moved_mib(topology, document) == (
+        sum(amount for node, amount in held.items() if int(node) not in expand(then)) * GIB if expected else 0
+    )
     assert list(remarks({}, document)) == []
+
+
+MOVED = [
+    ({"npu.slice": 5, "npu-0.slice": 3, "npu-1.slice": 1}, 5),
+    ({"npu.slice": 4, "npu-0.slice": 3, "npu-1.slice": 1}, 4),
+    ({"npu-0.slice": 3, "big.service": 1}, 4),
+    ({}, 0),
+]
+
+
+@pytest.mark.parametrize("lost, expected", MOVED)
+def test_memory_in_nested_slices_is_counted_once(lost, expected):
+    units = {unit: {"mems": "0-1", "mib": {"0": mib}} for unit, mib in lost.items()}
+    document = {"expected": [{"unit": unit, "cpus": "0", "mems": "1"} for unit in lost]}
+    assert moved_mib({"memory": {"room_mib": {}, "units": units}}, document) == expected
 
 
 PLAN = {"npus": [{"kind": "npu", "id": 0, "mems": "1", "memory_nodes": "0-1"}, {"kind": "npu", "id": 1, "mems": "2", "memory_nodes": "2"}]}

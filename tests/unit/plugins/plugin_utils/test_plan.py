@@ -232,6 +232,7 @@ def test_a_stock_a2_keeps_what_is_published():
         "whole_cores": True,
         "local": 1.0,
         "own_node": 0.5,
+        "remote": 0,
         "balance": 0,
         "smallest": 24,
         "idle": "",

@@ -32,8 +32,18 @@ def gap(remote, distance):
 
 POOLS = [
     ("each its own half", RING, ["0-3", "4-7", "8-11", "12-15"], {"smallest": 4}),
-    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {"local": 0.5, "own_node": 0.5, "smallest": 4, **gap(8, 96)}),
-    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {"local": 0.0, "own_node": 0.0, "smallest": 4, **gap(16, 192)}),
+    (
+        "one on the other node",
+        RING,
+        ["0-3", "8-11", "4-7", "12-15"],
+        {"local": 0.5, "own_node": 0.5, "remote": 8, "smallest": 4, **gap(8, 96)},
+    ),
+    (
+        "all on the other node",
+        RING,
+        ["8-11", "12-15", "0-3", "4-7"],
+        {"local": 0.0, "own_node": 0.0, "remote": 16, "smallest": 4, **gap(16, 192)},
+    ),
     (
         "a node without NPUs is near to one of its socket",
         STOCK,
@@ -44,7 +54,7 @@ POOLS = [
         "and far from the others",
         STOCK,
         ["", "168-191", *[""] * 6],
-        {"local": 0.0, "own_node": 0.0, "balance": 24, "idle": "0-167", **UNKNOWN},
+        {"local": 0.0, "own_node": 0.0, "remote": 24, "balance": 24, "idle": "0-167", **UNKNOWN},
     ),
     ("an overlap", RING, ["0-4", "4-7", "8-11", "12-15"], {"disjoint": False, "balance": 1, "smallest": 4, **UNKNOWN}),
     ("idle CPUs", RING, ["0-2", "4-7", "8-11", "12-15"], {"balance": 1, "smallest": 3, "idle": "3"}),
@@ -61,13 +71,13 @@ POOLS = [
         "a node without CPUs: those of another NPU are not",
         host([0, 1], nodes=2, cores=[8, 0]),
         ["0-3", "4-7"],
-        {"local": 0.5, "own_node": 0.5, "smallest": 4},
+        {"local": 0.5, "own_node": 0.5, "remote": 4, "smallest": 4},
     ),
     (
         "the node of another NPU is not local, even if nothing of the own one may be divided",
         FAR_A3,
         BY_NUMBER,
-        {"local": 0.25, "own_node": 0.25, "smallest": 20, "options": {"cpus": "0-319"}, **UNKNOWN},
+        {"local": 0.25, "own_node": 0.25, "remote": 240, "smallest": 20, "options": {"cpus": "0-319"}, **UNKNOWN},
     ),
 ]
 
@@ -78,7 +88,7 @@ def test_the_quality_of_any_pools(topology, cpulists, expected):
     given = {"cpus": "", **expected.pop("options", {})}
     machine = _machine.read(topology, options.Options("auto", given["cpus"], "", None, "cores", 1, True, False))
     pools = {card: mask(cpulist) for card, cpulist in zip(machine.cards, cpulists, strict=True)}
-    perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "balance": 0, "smallest": 0, "idle": ""}
+    perfect = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "remote": 0, "balance": 0, "smallest": 0, "idle": ""}
     perfect.update({"optimal": True, "gap": {}})
     assert quality(Groups(machine), pools) == {**perfect, **expected}
 
