@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
+
 from tests.integration.conftest import touched
 from tests.integration.test_verify import MACHINE
 
@@ -55,3 +57,22 @@ def test_a_root_that_is_empty_or_relative_is_refused_by_every_playbook(fleet):
             run = hosts.play(playbook, npu_affinity_root=root)
             assert run.status and sentence in run.output, (playbook, run.output)
     assert hosts.snapshot("image") == before
+
+
+@pytest.mark.long
+def test_the_host_code_moves_with_its_setting_and_goes_back(fleet):
+    hosts = fleet(image=MACHINE)
+    tree, before = hosts.tree("image"), hosts.snapshot("image")
+    usual, other = tree / "usr/local/lib/npu-affinity", tree / "var/lib/npu-affinity"
+    moved = {"npu_affinity_library": "/var/lib/npu-affinity"}
+    steps = [("bind", {}, usual), ("bind", moved, other), ("verify", moved, other), ("rollback", {"npu_affinity_to": "-1"}, usual)]
+    for playbook, variables, place in steps:
+        run = hosts.play(playbook, **variables)
+        assert run.status == 0, run.output
+        assert [folder for folder in (usual, other) if folder.exists()] == [place]
+        unit = (tree / "etc/systemd/system/npu-affinity-irq.service").read_text()
+        assert f"PYTHONPATH=/{place.relative_to(tree)}/npu_affinity.zip " in unit
+    refused = hosts.play("bind", npu_affinity_library="/run/npu-affinity")
+    assert "npu_affinity_library cannot be '/run/npu-affinity': what is there is lost at the next boot." in refused.failure("image")
+    assert hosts.play("bind", **moved).status == 0 and hosts.play("unbind").status == 0
+    assert {path for path in touched(before, hosts.snapshot("image")) if path.startswith(("/etc", "/usr", "/var/lib"))} == set()

@@ -72,13 +72,14 @@ class Application:
         return self
 
     def _apply(self, check: bool) -> None:
+        self._refuse_parted_code()
         off = switched_off(self.host, self.state, self.choices)
         made = {name: feature.step(self.host, self.state, self.choices) for name, feature in FEATURES.items() if feature.step}
         steps = {name: step for name, step in made.items() if step}
         first = [step for name, step in steps.items() if FEATURES[name].first]
         after = [step for name, step in steps.items() if not FEATURES[name].first]
         self._named_steps = steps
-        request = request_of(self.state, self.choices, self._entry)
+        request = request_of(self.host, self.state, self.choices, self._entry)
         try:
             report = apply(self.host, request, check, [*([off] if off else []), *first], after)
         except (OSError, ValueError, CommandError):
@@ -86,6 +87,16 @@ class Application:
             raise
         self._off, self._report = off, report
         self._warnings = (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
+
+    def _refuse_parted_code(self) -> None:
+        """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
+        last = newest(self.host)
+        before, after = (parts.library_of(state) for state in (last and last.state, self.state))
+        if last and before != after:
+            left = [name for name, there in last.state["features"].items() if there == "present" and name not in self.state["features"]]
+            if left:
+                text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
+                raise ValueError(text % (after, before, ", ".join(left)))
 
     @property
     def _steps(self) -> list[LiveStep]:
@@ -194,7 +205,10 @@ def _left_behind(host: Host, state: AppliedState) -> list[str]:
     recorded = previous.recorded(host)
     begun = recorded.get(INTERRUPTED, [])
     absent = {name: traces for name, traces in sorted(state["absent"].items()) if not FEATURES[name].undone_by_step}
-    looked = {name: (traces["sections"], Request(owned=traces["owned"])) for name, traces in absent.items()}
+    libraries = recorded.get(previous.LIBRARIES, [])
+    looked = {
+        name: (traces["sections"], Request(owned=installed.everywhere(traces["owned"], libraries))) for name, traces in absent.items()
+    }
     return [
         name
         for name, (sections, request) in looked.items()
@@ -202,7 +216,7 @@ def _left_behind(host: Host, state: AppliedState) -> list[str]:
     ]
 
 
-def request_of(state: AppliedState, choices: Choices, applied: Callable[[], Applied]) -> Request:
+def request_of(host: Host, state: AppliedState, choices: Choices, applied: Callable[[], Applied]) -> Request:
     """Return the files and units of a desired state with those that the collection adds.
 
     What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.
@@ -219,7 +233,7 @@ def request_of(state: AppliedState, choices: Choices, applied: Callable[[], Appl
     files += state["files"]
     return Request(
         files,
-        owned,
+        installed.everywhere(owned, previous.libraries(host)),
         enabled=state["enabled"],
         started=state["started"],
         stopped=state["stopped"],

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Iterator
 from .._base import zipped
 from .._base.version import VERSION
 from .._command import main
-from .._host.installed import ARCHIVE, COMMAND, COMPLETION
+from .._host.installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY, placed
+from .._features.parts import library_of
 from .._state.files import MARKER
 
 if TYPE_CHECKING:
@@ -34,18 +35,21 @@ _INIT = 'VERSION = "%s"\n\nfrom ._base import zipped\n\nzipped.compile_once()\n'
 _MAIN = b'from ._command.main import main\n\nif __name__ == "__main__":\n    raise SystemExit(main())\n'
 PYTHON = "/usr/bin/python3"
 """The interpreter of the command where no setting names one."""
-_LAUNCHER = """#!%%s -I
+_LAUNCHER = (
+    """#!%%s -I
 %s\"\"\"The command of npu.affinity on its host: npu-affinity --help.\"\"\"
 
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, "%s")
+sys.path.insert(0, "%%s")
 
 from npu_affinity._command.program import main
 
 raise SystemExit(main())
-""" % (FIRST_LINE, ARCHIVE)
+"""
+    % FIRST_LINE
+)
 _COMPLETION = (
     FIRST_LINE
     + r"""# shellcheck shell=bash
@@ -78,23 +82,24 @@ complete -F _npu_affinity npu-affinity
 )
 
 
-def files(python: str = PYTHON) -> list[FileEntry]:
+def files(python: str = PYTHON, library: str = LIBRARY) -> list[FileEntry]:
     """Return the archive and the files of the command, which the interpreter ``python`` of the host runs, as entries ``{path, content,
-    mode}`` for :class:`_transaction.request.Request`."""
+    mode}`` for :class:`_transaction.request.Request`; ``library``: the folder of the host code."""
+    code = archive_file(library)
     return [
-        archive_file(),
-        {"path": COMMAND, "content": _LAUNCHER % python, "mode": "0755"},
-        {"path": COMPLETION, "content": _COMPLETION, "mode": "0644"},
+        code,
+        {"path": placed(COMMAND, library), "content": _LAUNCHER % (python, code["path"]), "mode": "0755"},
+        {"path": placed(COMPLETION, library), "content": _COMPLETION, "mode": "0644"},
     ]
 
 
 def files_of(state: AppliedState | None) -> list[FileEntry]:
-    """Return :func:`files` with the interpreter that a desired state names."""
-    return files((state and state.get("python")) or PYTHON)
+    """Return :func:`files` with the interpreter and the folder that a desired state names."""
+    return files((state and state.get("python")) or PYTHON, library_of(state))
 
 
-def archive_file() -> FileEntry:
-    return {"path": ARCHIVE, "content": archive().decode("utf-8", "surrogateescape")}
+def archive_file(library: str = LIBRARY) -> FileEntry:
+    return {"path": placed(ARCHIVE, library), "content": archive().decode("utf-8", "surrogateescape")}
 
 
 def archive() -> bytes:

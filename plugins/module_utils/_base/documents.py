@@ -348,10 +348,12 @@ if TYPE_CHECKING:
     class AppliedState(MadeState, total=False):
         """What a host applies of a desired state, and what its history keeps.
 
-        ``pending``: what features want of the running host that waits for the controller, None where they are to be absent.
+        ``pending``: what features want of the running host that waits for the controller, None where they are to be absent; ``library``:
+        the folder of the host code where it is not the usual one.
         """
 
         pending: Dict[str, Any]
+        library: str
 
     class DifferingNpu(TypedDict):
         """An NPU of the plan in force or of the one made: its pools ``now`` and ``then``, None where it is in one of them only."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from .._base.table import count
 from .._host.host import Host
-from .._host.installed import ARCHIVE, installed_version
+from .._host.installed import installed_version, is_archive
 from .._state.executables import unusable
 from .._state.files import FileState, is_ours
 from .._state.systemd import unit_of
@@ -33,8 +33,8 @@ def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owne
         findings.same("files", path)
     for path, (before, after) in changes.items():
         ours = before.text is not None and is_ours(before.text)
-        cause = _OTHER_CODE if path == ARCHIVE and before.text is not None else causes.of_file(before.text, after.text, ours)
-        expected, found = (_version_texts if path == ARCHIVE else _file_texts)(before, after)
+        cause = _OTHER_CODE if is_archive(path) and before.text is not None else causes.of_file(before.text, after.text, ours)
+        expected, found = (_version_texts if is_archive(path) else _file_texts)(before, after)
         findings.differs("files", path, expected, found, cause, unit=unit_of(path))
         edited.add(unit_of(path))
     return {unit for unit in edited if unit is not None}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
+from .._features.parts import library_of
 from .._features.register import FEATURES
 from .._state.history.in_force import InForce, in_force, since
+from .._host import installed
 from .._host.host import CommandError, Host
-from .._host.installed import ARCHIVE, installed_version
 from .._state.plan_file import PATH as PLAN
 from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
@@ -55,12 +56,15 @@ def compare(
     """
     known = history or in_force(host)
     state = known.state
-    wanted = wanted_by(state)._replace(topology=topology, npu_smi=npu_smi, must_be_bound=must_be_bound)
+    wanted = wanted_by(state)
+    library = library_of(state)
+    wanted = wanted._replace(owned=installed.everywhere(wanted.owned, [library]))
+    wanted = wanted._replace(topology=topology, npu_smi=npu_smi, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:
         wanted = wanted._replace(owned=[pattern for feature in FEATURES.values() for pattern in feature.owned])
     outdated = ""
     if state and state.get("runtime") and host_code:
-        outdated = _outdated(host)
+        outdated = _outdated(host, library)
         if not outdated:
             wanted = wanted._replace(files=[*wanted.files, *host_code(state)])
     bound, findings = verify(host, wanted, state["plan"] if state else None)
@@ -107,10 +111,10 @@ def _as_before(host: Host, known: InForce) -> set[tuple[str, str]]:
     return same - {(finding.kind, finding.object) for finding in found.drift}
 
 
-def _outdated(host: Host) -> str:
+def _outdated(host: Host, library: str) -> str:
     """Return a sentence where the host has the host code of another version of the collection."""
-    text = host.text(ARCHIVE)
-    version = installed_version(text)
+    text = host.text(installed.placed(installed.ARCHIVE, library))
+    version = installed.installed_version(text)
     if text is None or version == VERSION:
         return ""
     return "a bind would now replace the host code, version %s, by that of version %s" % (version or "unknown", VERSION)

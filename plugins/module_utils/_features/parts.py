@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, TypeVar, cast
 
+from .._host import installed
 from .._state.systemd import unit_of
 from .feature import Feature
 from .register import FEATURES
@@ -84,7 +85,8 @@ def deferred(state: AppliedState, in_force: AppliedState | None, names: Sequence
 def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     gone = {name: FEATURES[name] for name in names}
-    patterns = [pattern for feature in gone.values() for pattern in feature.owned]
+    owned = [pattern for feature in gone.values() for pattern in feature.owned]
+    patterns = installed.everywhere(owned, [library_of(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in gone.values() for section in feature.sections}
@@ -112,6 +114,11 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     if "slices" in gone:
         remaining["programs"], remaining["soft_split"] = [], ""
     return remaining
+
+
+def library_of(state: AppliedState | None) -> str:
+    """Return the folder of the host code."""
+    return (state and state.get("library")) or installed.LIBRARY
 
 
 def traces(feature: Feature) -> Traces:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from typing import Iterable
 
 from .host import Host
 
@@ -19,7 +20,27 @@ OWNED = (ARCHIVE, FORMER + "/*.py", FORMER + "/*/*.py")
 COMMAND = "/usr/local/bin/npu-affinity"
 UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
+_PLACED = {COMMAND: "/npu-affinity", COMPLETION: "/npu-affinity.bash"}
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
+
+
+def placed(path: str, library: str) -> str:
+    """Return where a file lies on a host whose host code is in the folder ``library``, by its path on others; also for shell patterns."""
+    if library == LIBRARY:
+        return path
+    if path.startswith(LIBRARY + "/"):
+        return library + path[len(LIBRARY) :]
+    return library + _PLACED[path] if path in _PLACED else path
+
+
+def everywhere(paths: Iterable[str], libraries: Iterable[str]) -> list[str]:
+    """Return paths or shell patterns with those that they have in other folders of the host code."""
+    folders = [LIBRARY, *libraries]
+    return list(dict.fromkeys(placed(path, library) for path in paths for library in folders))
+
+
+def is_archive(path: str) -> bool:
+    return posixpath.basename(path) == posixpath.basename(ARCHIVE)
 
 
 def former_folders(host: Host) -> list[str]:

@@ -19,6 +19,7 @@ from .files import MARKER, atomic_write, remove_file
 from .lock import RECORD
 
 PATH = RECORD
+LIBRARIES = "libraries"
 _ABOUT = MARKER + ": the state before the first bind, which unbind restores."
 _ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 
@@ -48,6 +49,12 @@ def recorded(host: Host) -> dict[str, Any]:
                 "%s: section '%s' cannot be restored (%s). Nothing was touched; use the version of the collection that bound this host, or "
                 "correct the file by hand" % (PATH, name, error)
             )
+    return found
+
+
+def libraries(host: Host) -> list[str]:
+    """Return the folders other than the usual one in which binds have placed the host code."""
+    found: list[str] = recorded(host).get(LIBRARIES, [])
     return found
 
 

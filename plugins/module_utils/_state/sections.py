@@ -69,5 +69,6 @@ CHECKS: Dict[str, Callable[[Any], None]] = {
     "files": check_files,
     "folders": check_paths,
     "interrupted": check_paths,
+    "libraries": check_paths,
     "stopped": check_names,
 }

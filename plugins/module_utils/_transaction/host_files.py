@@ -30,6 +30,7 @@ from .moving_memory import refuse_moving_memory
 from .record import Record, record_changes
 from .request import Report, Request, compare
 from .stopped_units import StoppedUnits
+from .writable import refuse_unwritable
 
 
 class TakenBack(ValueError):
@@ -58,6 +59,7 @@ class Transaction:
         """Complete the report. Raises ``ValueError`` where the request is unsafe."""
         report, request = self.report, self.request
         report.changes = compare(self.host, request)
+        refuse_unwritable(self.host, report.changes)
         programs.refuse_missing(self.host, request.files)
         if self.host.live:
             refuse_moving_memory(self.host, self.systemd, report.changes, request.move_memory)

@@ -12,7 +12,7 @@ import re
 from typing import Iterable, Mapping
 
 from .._host.host import CommandError, Host
-from .._host.installed import ARCHIVE
+from .._host.installed import is_archive
 from .._state.executables import unusable
 from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
@@ -50,7 +50,8 @@ def refuse_missing(host: Host, files: Mapping[str, FileState]) -> None:
 
 def try_out(host: Host, files: Mapping[str, FileState]) -> None:
     """Let every installed program print its help, as the units would run it. Raises ``ValueError`` when one cannot."""
-    environment = ["env", "PYTHONPATH=" + host.path(ARCHIVE), "PYTHONDONTWRITEBYTECODE=1"]
+    archives = [host.path(path) for path in files if is_archive(path)]
+    environment = ["env", "PYTHONPATH=" + ":".join(archives), "PYTHONDONTWRITEBYTECODE=1"]
     for (interpreter, program), unit in programs(files).items():
         command = environment + [host.path(interpreter), "-m", "npu_affinity", program, "--help"]
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from typing import Mapping
 
+from .._host import installed
 from .._host.host import Host
 from .._state import previous
 from .._state.files import FileState, States, is_ours, missing_folders, remove_empty
@@ -23,6 +24,9 @@ def record_changes(host: Host, changes: Mapping[str, States], links: list[str]) 
     folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(previous.PATH)]
     if folders:
         previous.record(host, "folders", folders)
+    libraries = {posixpath.dirname(path) for path in ours if installed.is_archive(path)} - {installed.LIBRARY}
+    if libraries:
+        previous.record(host, previous.LIBRARIES, sorted(libraries))
 
 
 def record_files(host: Host, states: Mapping[str, FileState]) -> None:

@@ -170,7 +170,7 @@ class _Leftovers:
             written += told(self.host, recorded) if told else []
         if not self.whole:
             return written
-        folders = [UNIT_FOLDER, "/etc/udev/rules.d"] + self.folders()
+        folders = [UNIT_FOLDER, "/etc/udev/rules.d", *previous.libraries(self.host)] + self.folders()
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
         paths = [path for folder in folders for path in leftovers(self.host, folder)]
         return paths + installed.former_bytecode(self.host) + written
@@ -191,6 +191,7 @@ class Unbinding:
         self.strict = strict
         self.whole = not strict and set(features) == set(FEATURES)
         self.owned = [pattern for name in features for pattern in FEATURES[name].owned] + list(_SHARED if self.whole else ())
+        self.owned = installed.everywhere(self.owned, previous.libraries(host))
         self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
         self.report = report
@@ -254,7 +255,7 @@ class Unbinding:
         report, done = self.report, self.report.attempt("files", self._apply)
         if done is None:
             report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
-            report.kept |= {"folders", INTERRUPTED} & set(previous.recorded(self.host))
+            report.kept |= {"folders", previous.LIBRARIES, INTERRUPTED} & set(previous.recorded(self.host))
             self.stopped.leave_disabled()  # the links that they had are among the files
             return
         report.restart_needed, report.slices_left = done.restart_needed, done.slices_left

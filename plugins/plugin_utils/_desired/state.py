@@ -18,9 +18,17 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, environment, isolation, memory, neighbours, threads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
+    binding,
+    environment,
+    isolation,
+    memory,
+    neighbours,
+    threads,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals, with_library
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
@@ -102,9 +110,8 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
         )
     if plan is not None and not isinstance(plan, Mapping):
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
-    of_features = {name: settings[name] for name in FEATURES}
     if plan is not None:
-        return _completed(of_plan(topology, plan or None, of_features), topology, plan or None, settings, [], shown)
+        return _completed(_placed(topology, plan or None, settings), topology, plan or None, settings, [], shown)
     try:
         plan = planned(topology, settings["plan"])
     except ValueError as error:
@@ -112,10 +119,15 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
     refusals = _refusals(topology, plan, settings, shown)
     if not refusals:
         try:
-            return _completed(of_plan(topology, plan, of_features), topology, plan, settings, [], shown)
+            return _completed(_placed(topology, plan, settings), topology, plan, settings, [], shown)
         except Refused as error:
             refusals = error.sentences
     return _completed(of_plan(topology, None, {}), topology, plan, settings, refusals)
+
+
+def _placed(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
+    """Return the document of all features, with the host code where the settings want it."""
+    return with_library(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
 
 
 def _completed(
@@ -139,6 +151,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     return [
         *binding.refusals(topology, plan, *named, _device_share(share)),
         *binding.program_refusals(topology),
+        *library_refusals(own["library"]),
         *(_missing(topology, plan) if "services" in own["fail_on"] else []),
         *(binding.driver_refusals(topology) if share["enabled"] else []),
         *([] if shown or drains else pods.refusals(topology, plan)),

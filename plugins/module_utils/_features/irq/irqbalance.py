@@ -21,11 +21,12 @@ from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
 from ..._kernel.processes import START, stat_fields
 from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
-from .feature import CONFINED_POLICY, IRQBALANCE, POLICY
+from .feature import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
 
 DROP_IN = "50-npu-affinity-irq.conf"
 UNIT = IRQBALANCE
 _SELINUX = "/sys/fs/selinux/"
+_WRITTEN = re.compile(r'--policyscript=(\S+)"$', re.MULTILINE)
 _BOOLEAN = "irqbalance_run_unconfined"
 _POLICY_TYPE = re.compile(r"^SELINUXTYPE=([\w-]+)", re.MULTILINE)
 _GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in HIERARCHIES]
@@ -170,6 +171,8 @@ def freedom(host: Host) -> Callable[[str], str]:
         return lambda pci: ""
     told = _told(host)
     place = found["policy_place"]
+    if place == POLICY:
+        place = _written_policy(host)
     policy = host.read(place)
 
     def free(pci: str) -> str:
@@ -197,7 +200,14 @@ def _outdated(host: Host, pid: str, policy: str) -> bool:
 
 def _told(host: Host) -> list[str]:
     """Return the processes of irqbalance whose command lines name a policy script of ours."""
-    return [pid for pid in processes(host) if _without_policy(_words(host, pid))[1] in (POLICY, CONFINED_POLICY)]
+    policies = POLICY, CONFINED_POLICY, _written_policy(host)
+    return [pid for pid in processes(host) if _without_policy(_words(host, pid))[1] in policies]
+
+
+def _written_policy(host: Host) -> str:
+    """Return the path of the policy script that the last bind wrote."""
+    found = _WRITTEN.search(host.read(IRQBALANCE_FILES[0]) or "")
+    return found.group(1) if found else POLICY
 
 
 def _words(host: Host, pid: str) -> list[str]:

@@ -28,19 +28,21 @@ _LONG = 60
 
 
 def is_program(path: str) -> bool:
-    return path == installed.ARCHIVE or path.startswith(installed.FORMER + "/")
+    return installed.is_archive(path) or path.startswith(installed.FORMER + "/")
 
 
 def programs(changes: Mapping[str, States]) -> list[str]:
     """Return the lines of the host code among ``{path: (before, after)}`` of file states; none where it stays as it is."""
     ours = {path: states for path, states in changes.items() if is_program(path)}
-    before, after = ours.pop(installed.ARCHIVE, (FileState(None, None), FileState(None, None)))
+    archives = {path: ours.pop(path) for path in list(ours) if installed.is_archive(path)}
     told = ["- %d files of an earlier version in %s" % (len(ours), installed.FORMER)] if ours else []
-    if before == after:
-        return told
+    return [_archive_line(path, *states) for path, states in archives.items()] + told
+
+
+def _archive_line(path: str, before: FileState, after: FileState) -> str:
     now, then = (_version(state.text) for state in (before, after))
     now = "other content" if now == then else now
-    return ["%s %s: %s -> %s" % (_mark([before.text], [after.text]), installed.ARCHIVE, now, then)] + told
+    return "%s %s: %s -> %s" % (_mark([before.text], [after.text]), path, now, then)
 
 
 def _version(text: str | None) -> str:

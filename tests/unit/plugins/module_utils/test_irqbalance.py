@@ -12,6 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbala
     CONFINED_POLICY,
     DROP_IN,
     POLICY,
+    freedom,
     irqbalance,
     until_first_pass,
 )
@@ -183,8 +184,12 @@ PASSES = [
     (["--policyscript=" + POLICY], 100, 0),
     (["-t", "60", "--policyscript=" + POLICY], 2, 60),
     (["--interval=4", "-l", CONFINED_POLICY], 2, 4),
+    (["--policyscript=/opt/npu/irqbalance-policy"], 3, 9),
+    (["--policyscript=/opt/others/irqbalance-policy"], 3, 0),
     ([], 1, 0),
 ]
+ENVIRONMENT = "/etc/npu-affinity/irqbalance.env"
+WRITTEN = 'OPTIONS="--debug --policyscript=/opt/npu/irqbalance-policy"'
 
 
 @pytest.mark.parametrize("arguments, age, seconds", PASSES)
@@ -192,5 +197,15 @@ def test_the_first_pass_of_an_irqbalance_that_was_told(tree, arguments, age, sec
     words = ["/usr/sbin/irqbalance", *arguments]
     start = (500 - age) * TICKS
     files = {"/proc/uptime": "500.00 900.00", GROUP: "9", "/proc/9/cmdline": "\0".join(words) + "\0"}
+    files[ENVIRONMENT] = WRITTEN if "/opt/npu" in "".join(arguments) else ""
     files["/proc/9/stat"] = "9 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % start
     assert until_first_pass(tree.write(files)) == seconds
+
+
+@pytest.mark.parametrize(
+    "place, why", [("/opt/npu/irqbalance-policy", ""), (POLICY, "it runs, and nothing tells it to leave the NPUs alone")]
+)
+def test_the_policy_script_is_where_the_last_bind_wrote_it(tree, place, why):
+    files = {"/lib/systemd/system/irqbalance.service": DEBIAN_UNIT, GROUP: "9", ENVIRONMENT: WRITTEN, place: "0000:c1:00.0"}
+    files.update({"/proc/9/cmdline": "irqbalance\0--policyscript=/opt/npu/irqbalance-policy\0"})
+    assert freedom(tree.write(files))("0000:c1:00.0") == why

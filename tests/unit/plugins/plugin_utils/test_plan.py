@@ -112,9 +112,17 @@ def test_workers_that_bind_nothing_change_no_plan(machine):
 
 
 BESIDE_WORKERS = [
-    (RING, {"strategy": "even_split"}, "even_split is not the rule of workers that bind themselves .*, which is topo_affinity on this host"),
+    (
+        RING,
+        {"strategy": "even_split"},
+        "even_split is not the rule of workers that bind themselves .*, which is topo_affinity on this host",
+    ),
     (RING, {"roles": {"irq": 4}}, "roles: irq 4, acl 1, release 1 are not the roles of workers that bind themselves"),
-    (RING, {"workloads": [{"name": "a", "npus": [0], "roles": {"kv": 2}}]}, "roles: irq 2, acl 1, release 1, kv 2 are not the roles of workers"),
+    (
+        RING,
+        {"workloads": [{"name": "a", "npus": [0], "roles": {"kv": 2}}]},
+        "roles: irq 2, acl 1, release 1, kv 2 are not the roles of workers",
+    ),
     (RING, {"cpus": "0-47"}, "these will bind nothing on this host: NPU 2.*conflict with NUMA affinity.*; use npu_affinity_bound_by: host"),
     (
         host([0, 1], family="a5", nodes=2, cores=16),
