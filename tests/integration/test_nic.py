@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 QUEUES = range(120, 124)
-FILES = [f"/etc/systemd/system/npu-affinity-nic{kind}" for kind in (".service", "@.service", ".timer")]
+FILES = [f"/etc/systemd/system/npu-affinity-nic{kind}" for kind in (".service", "@.service", ".timer", "-links.service")]
 FILES += ["/etc/npu-affinity/nic.json", "/etc/udev/rules.d/91-npu-affinity-nic.rules"]
 POLICY = "usr/local/lib/npu-affinity/irqbalance-policy"
 BOTH = {"npu_affinity_housekeeping": "2"}

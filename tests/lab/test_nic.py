@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.lab.conftest import changes, drift, plan_of, success
 from tests.lab.kernel import SETTLE, numbers
+from tests.lab.machine import PATIENCE
 from tests.lab.shapes import NVME
 
 NEAR = {"npu_affinity_nic": "near", "npu_affinity_housekeeping": "1"}
@@ -20,6 +23,10 @@ QUEUES = (
     "for queue in $(ls /proc/irq/$irq | grep -E 'put[.][0-9]+$'); do "
     "echo ${queue#*-} $(cat /proc/irq/$irq/smp_affinity_list /proc/irq/$irq/effective_affinity_list); done; done"
 )
+LINK_UP = """cd /sys/bus/pci/devices/%s/virtio*/net/*
+echo 0x1002 >flags
+for irq in $(ls ../../../msi_irqs); do echo 0-11 >/proc/irq/$irq/smp_affinity_list; done
+echo 0x1003 >flags"""
 DRIVER = "/sys/bus/pci/drivers/virtio-pci"
 
 
@@ -34,7 +41,7 @@ def affinities(machine, pci):
 
 
 def test_queues_stay_near_their_function(lab, claims, tmp_path):
-    """Machine with a network function on node 0: its queues after a bind, a driver load, a reboot and an unbind"""
+    """Machine with a network function on node 0: its queues after a bind, a driver load, a link up, a reboot and an unbind"""
     machine = lab.bound(NVME).machine
     pci = machine.run(FUNCTION).strip()
     before = affinities(machine, pci)
@@ -48,6 +55,11 @@ def test_queues_stay_near_their_function(lab, claims, tmp_path):
     machine.run(f"echo {pci} >{DRIVER}/unbind; echo {pci} >{DRIVER}/bind; {SETTLE}")
     machine.await_idle("npu-affinity-nic@*.service")
     claims.equal("its queues after the driver was bound again", queues(machine, pci), wanted)
+    machine.run(LINK_UP % pci)
+    deadline = time.monotonic() + PATIENCE
+    while queues(machine, pci) != wanted and time.monotonic() < deadline:
+        time.sleep(0.5)
+    claims.equal("its queues after its link came up", queues(machine, pci), wanted)
     machine.reboot()
     machine.await_idle("npu-affinity-nic*.service")
     claims.equal("its queues after a reboot", queues(machine, pci), wanted)

@@ -68,11 +68,16 @@ def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tu
     return [(number, vector) for number, vector in ((queue_of(vector.name), vector) for vector in found) if number is not None]
 
 
-def steering(host: Host, pci: str) -> Steering:
-    """Return the CPUs of all queues of a function's interfaces together."""
+def interfaces(host: Host, pci: str) -> list[str]:
+    """Return the folders of a function's interfaces."""
     top = "%s/%s" % (DEVICE_FOLDER, pci)
     tops = [top] + [posixpath.join(top, name) for name in host.names(top, "virtio[0-9]*")]
-    folders = ["%s/net/%s/queues" % (folder, name) for folder in tops for name in host.names(folder + "/net")]
+    return ["%s/net/%s" % (folder, name) for folder in tops for name in host.names(folder + "/net")]
+
+
+def steering(host: Host, pci: str) -> Steering:
+    """Return the CPUs of all queues of a function's interfaces together."""
+    folders = [folder + "/queues" for folder in interfaces(host, pci)]
     return Steering(*(_masks(host, folders, kind, file) for kind, file in (("rx-*", "rps_cpus"), ("tx-*", "xps_cpus"))))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import ADOPT_SERVICE, DROP_INS, FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, unit, watcher
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -63,8 +63,5 @@ def _service(python: str, limit: int) -> str:
     option = f" --rebind-limit {limit}" if limit else ""
     return (
         "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"
-        f"ConditionPathExists={PLAN}\n\n"
-        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={python} -m npu_affinity adopt{option}\n"
-        "Restart=on-failure\nRestartSec=30\n\n"
-        "[Install]\nWantedBy=multi-user.target\n"
+        f"ConditionPathExists={PLAN}\n\n{watcher(f'{python} -m npu_affinity adopt{option}')}"
     )

@@ -80,6 +80,14 @@ def unit(name: str, text: str) -> FileEntry:
     return managed(f"{UNIT_FOLDER}/{name}", text)
 
 
+def watcher(command: str) -> str:
+    """Return how a unit runs a program that runs on, from boot."""
+    return (
+        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={command}\nRestart=on-failure\nRestartSec=30\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+
+
 def assignments(settings: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
     """Return lines ``key=value``."""
     pairs = settings.items() if isinstance(settings, Mapping) else settings

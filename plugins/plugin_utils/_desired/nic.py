@@ -1,7 +1,8 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature nic: queues of network functions on CPUs of their NUMA node that are in no pool, now, at boot and when a driver loads."""
+"""Feature nic: queues of network functions on CPUs of their NUMA node that are in no pool, now, at boot, and when a driver or a link
+comes up."""
 
 from __future__ import annotations
 
@@ -15,16 +16,18 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature
     FILE,
     NEAR,
     NIC_INSTANCE,
+    NIC_LINKS,
     NIC_SERVICE,
     NIC_TIMER,
     OFF,
     RULES,
 )
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import DRIVERS
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, unit, watcher
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
 
@@ -71,11 +74,13 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             unit(NIC_SERVICE, _service(settings)),
             unit(NIC_INSTANCE, _instance(settings)),
             unit(NIC_TIMER, timer("Check that network interrupts are near their functions", settings["interval"])),
+            unit(NIC_LINKS, _links(settings["python"])),
             managed(RULES, _rules(list(functions), systemctl)),
         ),
         owned=OWNED,
-        enabled=(NIC_SERVICE, NIC_TIMER),
-        started=(NIC_TIMER,),
+        enabled=(NIC_SERVICE, NIC_TIMER, NIC_LINKS),
+        started=(NIC_TIMER, NIC_LINKS),
+        restarted=({"unit": NIC_LINKS, "files": [ARCHIVE, f"{UNIT_FOLDER}/{NIC_LINKS}"]},),
         python=settings["python"],
         runtime=True,
         needs_plan=True,
@@ -159,6 +164,13 @@ def _instance(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Place the interrupts of the network function %I\n"
         f"ConditionPathExists={FILE}\n\n{_command(settings, f' --pci %i --wait {wait}')}TimeoutStartSec={wait + 240}\n"
+    )
+
+
+def _links(python: str) -> str:
+    return (
+        "[Unit]\nDescription=Place the interrupts of network functions whose link comes up\n"
+        f"Before={NIC_SERVICE}\nConditionPathExists={FILE}\n\n{watcher(f'{python} -m npu_affinity nic --links')}"
     )
 
 

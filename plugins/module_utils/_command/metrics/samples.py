@@ -60,7 +60,7 @@ METRICS = (
     Metric(
         "npu_affinity_rebinds_total",
         "counter",
-        "Runs since boot that restored interrupts, workqueues or threads, started by the timer (check) or a driver load (driver).",
+        "Runs since boot that restored interrupts, workqueues or threads, by the timer (check), or a driver or link (driver).",
         ("trigger",),
     ),
     Metric("npu_affinity_interrupts_rebound_total", "counter", "Interrupts that these runs restored since boot.", ("trigger",)),

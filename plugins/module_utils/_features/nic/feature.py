@@ -23,6 +23,7 @@ SECTION = "nic"
 FILE = "/etc/npu-affinity/nic.json"
 RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
 NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
+NIC_LINKS = "npu-affinity-nic-links.service"
 NEAR, REPORT, OFF = "near", "report", "off"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
@@ -62,7 +63,7 @@ def _check(data: dict[str, Any]) -> None:
 
 FEATURE = Feature(
     "nic",
-    owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER)),
+    owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER, NIC_LINKS)),
     sections={SECTION: _check},
     programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),
     restarted=((IRQBALANCE, (FILE,)),),

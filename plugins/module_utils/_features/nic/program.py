@@ -11,6 +11,7 @@ from typing import Sequence
 from ..._base.outside import json_of, say
 from ..._base.table import count
 from ..._host.host import Host
+from ..._kernel.nics import interfaces
 from ..._state.diffs import diffs
 from ..._state.lock import changing
 from ..._state.log import log_change
@@ -28,21 +29,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     parser.add_argument("--pci", type=str.lower, help="only this PCI function, e.g. 0000:7d:00.0")
     parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a driver requests late; with --pci")
+    parser.add_argument("--links", action="store_true", help="run on, and place the interrupts of each function whose link comes up")
     parser.add_argument("--rebind-limit", type=int, default=0, help="how often to place an interrupt again within an hour")
     options = parser.parse_args(argv)
     host = Host(options.root)
+    return _watch(host) if options.links else _place(host, options.pci, options.wait, options.rebind_limit)
+
+
+def _watch(host: Host) -> int:
+    """Place the interrupts of each function whose link comes up, until the feature's file is gone."""
+    from .links import Links
+
     try:
-        if options.pci in _functions(host):
-            await_queues(host, options.pci, options.wait)
+        links = Links()
+        while True:
+            up = links.wait()
+            functions = _functions(host)
+            if not functions:
+                return 0
+            for pci in functions:
+                indexes = {host.read_number(folder + "/ifindex") for folder in interfaces(host, pci)}
+                if up is None or indexes & up:
+                    _place(host, pci)
+    except (OSError, ValueError) as error:
+        say("Links are not watched: %s" % error)
+        return 1
+
+
+def _place(host: Host, pci: str | None, wait: float = 0, limit: int = 0) -> int:
+    try:
+        if pci in _functions(host):
+            await_queues(host, pci, wait)
         with changing(host, PROGRAM):
             functions = _functions(host)
-            rebinds = Rebinds(host, options.rebind_limit) if options.rebind_limit and not options.pci else None
-            for pci in [] if rebinds else [pci for pci in functions if options.pci in (None, pci)]:
-                forget(host, pci)
-            placed = bind(host, functions, options.pci, rebinds=rebinds)
+            rebinds = Rebinds(host, limit) if limit and not pci else None
+            for function in [] if rebinds else [function for function in functions if pci in (None, function)]:
+                forget(host, function)
+            placed = bind(host, functions, pci, rebinds=rebinds)
             moved = sum(step.before != step.after for row in placed.rows for step in row.all_steps())
             if moved:
-                counters.add(host, counters.DRIVER if options.pci else counters.CHECK, moved)
+                counters.add(host, counters.DRIVER if pci else counters.CHECK, moved)
     except (OSError, ValueError) as error:
         say("Nothing is placed: %s" % error)
         return 1

@@ -8,6 +8,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
+import struct
+import threading
+import time
 
 import pytest
 
@@ -15,6 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.findings impor
 from ansible_collections.npu.affinity.plugins.module_utils._drift.nic import check_nics
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FILE, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic import links
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts, Reported
@@ -334,6 +339,72 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
     assert not kernel.exists(REBINDS)
     tree.write({FILE: "[]"})
     assert main(["--root", tree.root]) == 1 and "Nothing is placed" in capsys.readouterr().out
+
+
+class Netlink(socket.socket):
+    """The end of a pair of sockets that stands for the kernel's, and that drops what does not fit as it does."""
+
+    def recv(self, size):
+        data = super().recv(size)
+        if data == b"lost":
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        return data
+
+
+def link(index, kind=16, flags=0x11043):
+    """A message of rtnetlink on an interface, followed by its name as an attribute of an odd length."""
+    attribute = struct.pack("=HH", 9, 3) + b"eth0\0\0\0\0"
+    return struct.pack("=IHHII", 32 + len(attribute) - 3, kind, 0, 0, 0) + struct.pack("=BxHiII", 0, 1, index, flags, 0) + attribute
+
+
+@pytest.mark.parametrize(
+    ("data", "indexes"),
+    [
+        (link(2), {2}),
+        (link(2) + link(3), {2, 3}),
+        (link(2, flags=0x1003), set()),
+        (link(2, kind=17), set()),
+        (link(2)[:20], set()),
+        (b"\0" * 64 + link(2), {2}),
+    ],
+)
+def test_messages_of_the_kernel_say_which_links_are_up(data, indexes):
+    assert links.running(data) == indexes
+
+
+@pytest.fixture
+def netlink(monkeypatch):
+    """The kernel's end."""
+    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with kernel, Netlink(fileno=ours.detach()) as end:
+        monkeypatch.setattr(links, "_socket", lambda: end)
+        monkeypatch.setattr(links, "_SETTLE", 0)
+        yield kernel
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_functions_whose_link_comes_up_are_placed_again(kernel, tree, netlink):
+    function(tree, SECOND, 200, queues(SECOND, 2), interface="net/eth1")
+    tree.write({FILE: json.dumps({"functions": {FIRST: "4-5", SECOND: "6-7"}})})
+    tree.write({f"{BUS}{FIRST}/net/eth0/ifindex": "2", f"{BUS}{SECOND}/net/eth1/ifindex": "3"})
+    watch = threading.Thread(target=main, args=[["--root", tree.root, "--links"]], daemon=True)
+    watch.start()
+    for message in (link(9), link(2, flags=0x1003), link(3)):
+        netlink.send(message)
+    until(lambda: places(kernel, 201, 202) == ["6", "7"])
+    assert places(kernel, 101) == [EVERYWHERE]
+    netlink.send(b"lost")
+    until(lambda: places(kernel, 101, 102) == ["4", "5"])
+    os.remove(kernel.path(FILE))
+    netlink.send(link(2))
+    watch.join(20)
+    assert not watch.is_alive()
 
 
 def test_a_kernel_that_was_refused_once_is_remembered_next_to_other_features(kernel, tree):

@@ -111,6 +111,8 @@ def test_the_units_run_what_the_file_says():
     assert json.loads(texts["nic.json"])["functions"] == {FIRST: "6-7"}
     assert "npu_affinity nic --rebind-limit 4\n" in texts["npu-affinity-nic.service"]
     assert "npu_affinity nic --pci %i --wait 30\n" in texts["npu-affinity-nic@.service"]
+    assert "npu_affinity nic --links\n" in texts["npu-affinity-nic-links.service"]
+    assert feature.started == ("npu-affinity-nic.timer", "npu-affinity-nic-links.service")
     assert (
         f'KERNELS=="{FIRST}"' in texts["91-npu-affinity-nic.rules"] and "npu-affinity-nic@%b.service" in texts["91-npu-affinity-nic.rules"]
     )
