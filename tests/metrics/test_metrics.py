@@ -214,7 +214,7 @@ def test_promtool_takes_rules_and_metrics(root, tmp_path, host):
     checks = f"promtool check rules rules.yml; promtool test rules rules_test.yml; promtool check metrics < host{TEXTFILE}"
     done = subprocess.run(in_root(root, tmp_path, checks), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SUCCESS: 13 rules found" in done.stdout and done.stderr == ""
+    assert "SUCCESS: 14 rules found" in done.stdout and done.stderr == ""
 
 
 def test_an_alert_fires_when_an_interrupt_was_moved_and_ends_when_it_is_back(host, monitoring):

@@ -105,8 +105,8 @@ class Findings:
 
     ``checked`` is ``{kind: [object]}``, ``drift`` has the :class:`Finding` list in the order of looking; ``remarks`` are sentences on what
     is not drift. ``outside`` is what uses NPUs and runs on other CPUs than these have, which is not drift either: it was not started where
-    a bind could reach it. ``devices`` are those of units, which a finding on the unit then has. ``pending`` are the remarks on changes that
-    wait for the controller.
+    a bind could reach it. ``queues`` is ``{PCI function: {state: interrupts}}`` of network functions. ``devices`` are those of units, which
+    a finding on the unit then has. ``pending`` are the remarks on changes that wait for the controller.
     """
 
     def __init__(self) -> None:
@@ -114,6 +114,7 @@ class Findings:
         self.drift: list[Finding] = []
         self.remarks: list[str] = []
         self.outside: list[OutsideUser] = []
+        self.queues: dict[str, dict[str, int]] = {}
         self.devices: dict[str, Device] = {}
         self.pending: list[str] = []
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from .._base.cpulist import compress, expand
 from .._features.irq.irqbalance import freedom
@@ -16,7 +16,9 @@ from .._host.host import Host
 from . import causes
 from .findings import KERNEL, Cause, Findings, Value
 
+NEAR_ITS_FUNCTION, ELSEWHERE, FIXED = "near", "elsewhere", "fixed"
 _WRONG = ("changed", "stuck", "fought over")
+_FIXED = ("managed", "full")
 _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effective_affinity_list")
 
 
@@ -32,6 +34,7 @@ def check_nics(findings: Findings, host: Host, wanted: Mapping[str, Any], online
     for row in placed.rows:
         title = "%s of %s" % (TITLE, name(host, row.pci))
         steps = row.all_steps()
+        findings.queues[row.pci] = _counts([step.state for step in steps])
         wrong = [step for step in steps if step.state in _WRONG or step.state == "failed" and not tolerant]
         if not wrong:
             findings.same("interrupts", title)
@@ -45,3 +48,9 @@ def check_nics(findings: Findings, host: Host, wanted: Mapping[str, Any], online
         cause = _STUCK if worst.state == "stuck" else causes.of_move("interrupts", worst.entry(), everything, online, "", free(row.pci))
         expected = compress({cpu for step in wrong for cpu in expand(step.choices[0])})
         findings.differs("interrupts", title, Value(cpus=expected), found, cause)
+
+
+def _counts(states: Sequence[str]) -> dict[str, int]:
+    fixed = sum(state in _FIXED for state in states)
+    elsewhere = sum(state in (*_WRONG, "failed") for state in states)
+    return {NEAR_ITS_FUNCTION: len(states) - fixed - elsewhere, ELSEWHERE: elsewhere, FIXED: fixed}

@@ -16,7 +16,9 @@ from ..._drift.in_force import compare
 from ..._base.device import Device
 from ..._state.history import entries
 from ..._host.host import CommandError, Host
+from ..._features.hugepages.setting import counts_of
 from ..._features.irq import counters
+from ..._kernel.hugepages import Pages, pages
 from ..._topology.gather import gather
 from ..._base.version import VERSION
 from .exposition import Metric, Sample, value_of
@@ -56,6 +58,18 @@ METRICS = (
         "Processes that use an NPU or GPU outside its pool, except those of pods.",
         ("code", "device", "npu"),
     ),
+    Metric(
+        "npu_affinity_hugepages",
+        "gauge",
+        "Huge pages of nodes for which the plan has a number: wanted, granted, and free ones of these.",
+        ("node", "size", "state"),
+    ),
+    Metric(
+        "npu_affinity_nic_queues",
+        "gauge",
+        "Queue interrupts of network functions: near their function, elsewhere, or fixed by the kernel.",
+        ("pci", "state"),
+    ),
     Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),
     Metric(
         "npu_affinity_rebinds_total",
@@ -81,6 +95,7 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
         topology = gather(host)
         compared = compare(host, topology, must_be_bound=True)
         found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
+        found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.hugepages)
         found[LAST_VERIFY] = _one(int(time.time()))
     except (OSError, ValueError, CommandError) as error:
         plan, why = None, str(error)
@@ -125,5 +140,18 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
             ({"code": WORK_OUTSIDE_POOL, "device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id)))
             for device in devices
         ],
+        "npu_affinity_nic_queues": [
+            ({"pci": pci, "state": state}, number) for pci, states in findings.queues.items() for state, number in states.items()
+        ],
         "npu_affinity_local_ratio": [] if local is None else _one(float(local)),
     }
+
+
+def _of_hugepages(host: Host, wanted: Mapping[str, Any] | None) -> list[Sample]:
+    found: list[Sample] = []
+    for size, counts in counts_of(wanted).items() if wanted else ():
+        for node, count in sorted(counts.items()):
+            now = pages(host, size, node) or Pages(0, 0, 0)
+            numbers = {"wanted": count, "granted": now.pool, "free": now.free}
+            found += [({"node": str(node), "size": "%dkB" % size, "state": state}, number) for state, number in numbers.items()]
+    return found

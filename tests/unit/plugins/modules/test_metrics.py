@@ -44,6 +44,8 @@ IRQ = {
     "rebind_limit": 1,
     "python": "/usr/bin/python3",
 }
+NIC = {**IRQ, "nic": "near", "irq_enabled": True}
+HUGEPAGES = {"enabled": True, "hugepages": {"size": "2M", "node": {0: 40, 1: 10}}, "python": "/usr/bin/python3"}
 METRICS = {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": "/usr/bin/python3"}
 
 
@@ -56,10 +58,10 @@ def root(tmp_path):
 
 @pytest.fixture
 def bind(run_module, root):
-    def run(irq=None, without=None, **metrics):
+    def run(irq=None, without=None, others=None, **metrics):
         topology = gather(Host(str(root)))
         made = plan({**topology, "npus": [npu for npu in topology["npus"] if npu["pci"] != without]})
-        state = of_plan(topology, made, {"irq": irq or IRQ, "metrics": {**METRICS, **metrics}})
+        state = of_plan(topology, made, {"irq": irq or IRQ, "metrics": {**METRICS, **metrics}, **(others or {})})
         return run_module("host_files", root=str(root), state=json.loads(json.dumps(state)))
 
     return run
@@ -98,7 +100,7 @@ def test_a_host_as_it_was_bound(bind, root):
 
 
 def test_every_metric_is_declared_as_prometheus_wants_it(bind, root):
-    bind()
+    bind(others={"hugepages": HUGEPAGES, "nic": NIC})
     run(root)
     text = (root / TEXTFILE[1:]).read_text()
     for metric in samples.METRICS:
@@ -124,6 +126,29 @@ def test_processes_outside_the_pool_are_counted_for_each_npu(bind, root):
     assert [found[series % npu] for npu in (0, 1)] == [0, 1]
     (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-31\n")
     assert run(root)[series % 1] == 0
+
+
+def test_huge_pages_are_counted_for_each_node(bind, root):
+    series = 'npu_affinity_hugepages{node="%d",size="2048kB",state="%s"}'
+    bind(others={"hugepages": HUGEPAGES})
+    folder = root / "sys/devices/system/node/node0/hugepages/hugepages-2048kB"
+    (folder / "nr_hugepages").write_text("30\n")
+    (folder / "free_hugepages").unlink()
+    (folder / "free_hugepages").write_text("25\n")
+    found = run(root)
+    assert [found[series % (0, state)] for state in ("wanted", "granted", "free")] == [40, 30, 25]
+    assert [found[series % (1, state)] for state in ("wanted", "granted", "free")] == [10, 10, 10]
+
+
+def test_queue_interrupts_are_counted_for_each_function(bind, root):
+    series = 'npu_affinity_nic_queues{pci="0000:7d:00.0",state="%s"}'
+    bind(others={"nic": NIC})
+    (root / "proc/irq/121/smp_affinity_list").write_text("15\n")
+    moved = root / "proc/irq/122/smp_affinity_list"
+    moved.write_text("15\n")
+    moved.chmod(0o444)
+    found = run(root)
+    assert [found[series % state] for state in ("near", "elsewhere", "fixed")] == [2, 1, 1]
 
 
 def lose(root):
