@@ -12,6 +12,8 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Shows the metrics of every workload, and with O(before) the earlier values and the change.
+  - A change is shown with its 95 % interval, which is computed from the windows of both measurements. If the interval includes no change,
+    C(no conclusion) is shown.
   - A metric that could not be read is shown as missing, with the reason. Metrics that were counted in different ways are not compared.
 positional: before, label, before_label
 options:

@@ -77,7 +77,8 @@ measured_at:
 workloads:
   description:
     - An element for the processes of each NPU, or group of NPUs that processes have in common, and for each NPU without processes.
-    - Every one of C(metrics) has C(value), C(unit), C(source) and C(missing), which says why there is no value.
+    - Every one of C(metrics) has C(value), C(unit), C(source) and C(missing), which says why there is no value. C(windows) has the values of
+      ten parts of the time, and is empty for what is read once.
     - C(involuntary_switches) and C(cpu_migrations) are those of all threads. C(waiting) is the time that runnable threads waited for a CPU.
       C(remote_memory) lies on other NUMA nodes than the plan's. C(interrupts) are those of the NPUs, C(interrupts_on_workers) those of them
       on CPUs of the pool that are not of role irq. C(others_share) is the share of the pool's time in which tasks of others ran; interrupts
@@ -92,13 +93,13 @@ workloads:
       processes: [{pid: 4711, name: 'VLLM::Worker', found_by: npu-0.slice}]
       threads: 214
       metrics:
-        involuntary_switches: {value: 812.4, unit: per s, source: /proc/<pid>/status, missing: null}
-        cpu_migrations: {value: 96.0, unit: per s, source: /proc/<pid>/sched, missing: null}
-        waiting: {value: 41.3, unit: ms per s, source: schedstat, missing: null}
-        remote_memory: {value: 812.4, unit: MiB, source: /proc/<pid>/numa_maps, missing: null}
-        interrupts: {value: 5210.3, unit: per s, source: /proc/interrupts, missing: null}
-        interrupts_on_workers: {value: 0.0, unit: per s, source: /proc/interrupts, missing: null}
-        others_share: {value: 3.1, unit: '%', source: '/proc/stat, schedstat, sampled', missing: null}
+        involuntary_switches: {value: 812.4, unit: per s, source: /proc/<pid>/status, missing: null, windows: [790.3, 851.0]}
+        cpu_migrations: {value: 96.0, unit: per s, source: /proc/<pid>/sched, missing: null, windows: []}
+        waiting: {value: 41.3, unit: ms per s, source: schedstat, missing: null, windows: []}
+        remote_memory: {value: 812.4, unit: MiB, source: /proc/<pid>/numa_maps, missing: null, windows: []}
+        interrupts: {value: 5210.3, unit: per s, source: /proc/interrupts, missing: null, windows: []}
+        interrupts_on_workers: {value: 0.0, unit: per s, source: /proc/interrupts, missing: null, windows: []}
+        others_share: {value: 3.1, unit: '%', source: '/proc/stat, schedstat, sampled', missing: null, windows: []}
       interrupts: {'144': 2604.1, '145': 2606.2}
       memory:
         - {pid: 4711, name: 'VLLM::Worker', npus: [0], wanted: '6', mib: {'0': 812.4, '6': 20480.0}, remote_mib: 812.4}

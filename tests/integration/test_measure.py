@@ -16,6 +16,7 @@ import yaml
 
 from tests.integration.conftest import REPOSITORY, touched
 from tests.integration.test_threads import MACHINE, start
+from tests.simulator import load
 
 
 def test_a_host_is_measured_before_and_after_a_bind_and_shown_side_by_side(fleet, tmp_path):
@@ -110,16 +111,25 @@ def test_real_processes_of_this_machine_are_placed_and_measured(tmp_path):
             spinner.communicate()
 
 
+def test_the_demo_refuses_a_machine_on_which_it_would_show_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 5})
+    monkeypatch.setattr(sys, "argv", ["load", str(tmp_path / "measures")])
+    with pytest.raises(SystemExit, match=r"needs 4 CPUs, and this process has 3 \(0-1,5\)"):
+        load.main()
+    assert not (tmp_path / "measures").exists()
+
+
 @pytest.mark.long
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs, for workers and for their neighbours")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < load.FEWEST, reason="needs CPUs for workers and for their neighbours")
 def test_the_demo_shows_real_processes_before_and_after_they_are_placed(tmp_path):
     environment = {**os.environ, "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
     command = [sys.executable, "-m", "tests.simulator.load", str(tmp_path / "measures")]
     run = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     before, after = (json.loads((tmp_path / f"measures/this-machine/{label}.json").read_text()) for label in ("before", "after"))
-    used = [side["workloads"][0]["metrics"]["others_share"]["value"] for side in (before, after)]
-    assert used[1] < used[0], "the neighbours left the pool"
+    used = [side["workloads"][0]["metrics"]["others_share"] for side in (before, after)]
+    assert used[1]["value"] < used[0]["value"], "the neighbours left the pool"
+    assert [len(side["windows"]) for side in used] == [10, 10]
     table = (REPOSITORY / "docs/measure.md").read_text().partition("before  after   change\n")[2].partition("```")[0]
     labels = [line.split("  ")[1] for line in table.splitlines()]
     assert len(labels) == 7 and [label for label in labels if f"\n  {label} " not in run.stdout] == []

@@ -20,7 +20,8 @@ import yaml
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECONDS = 5
+SECONDS = 10
+FEWEST = 4
 WORKER = "import time\nwhile True:\n    end = time.monotonic() + 0.004\n    while time.monotonic() < end: pass\n    time.sleep(0.001)"
 NEIGHBOUR = "while True: pass"
 
@@ -60,9 +61,10 @@ def measure(folder: Path, label: str, arguments: list[str]) -> None:
 def main() -> None:
     folder, arguments = Path(sys.argv[1]).resolve(), sys.argv[2:]
     cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
+    if len(cpus) < FEWEST:
         sys.exit(
-            "This needs two CPUs, one for the workers and one for their neighbours, and there is one. With INVENTORY=… hosts are measured."
+            f"This demo needs {FEWEST} CPUs, and this process has {len(cpus)} ({compress(cpus)}): with fewer, the measurement disturbs the "
+            "workers. Run it on a larger machine, or measure hosts with INVENTORY=…"
         )
     pool, others = cpus[len(cpus) // 2 :][:4], cpus[: len(cpus) // 2]
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Container, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
+from typing import Any, Container, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
 
 from .._host.host import CommandError, Host
 from .._kernel.processes import START, stat_fields
@@ -114,6 +114,6 @@ def interrupts(host: Host, numbers: Container[int]) -> dict[int, int]:
     return counts
 
 
-def grown(before: Mapping[Key, int], after: Mapping[Key, int]) -> int:
+def grown(before: Mapping[Any, int], after: Mapping[Any, int]) -> int:
     """Return the sum of what counters have grown by, those that are new from zero on; what is gone does not count."""
     return sum(value - before.get(key, 0) for key, value in after.items())

@@ -34,6 +34,8 @@ UNITS = {
 _NO_PROCESS = "no process of it was found"
 _ENDED = "all of its processes ended"
 _NANO = 1e9
+WINDOWS = 10
+"""A measurement is divided into so many parts, whose values tell how much they vary by themselves."""
 
 
 class Workload:
@@ -50,9 +52,10 @@ class Workload:
         self.title = titles_of(npus)
         self.metrics: dict[str, dict[str, Any]] = {}
 
-    def metric(self, name: str, value: float | None, source: str, missing: str | None = None) -> None:
+    def metric(self, name: str, value: float | None, source: str, missing: str | None = None, windows: Iterable[float] = ()) -> None:
         rounded = None if value is None else round(value, 1)
-        self.metrics[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing}
+        parts = [] if value is None else [round(part, 3) for part in windows]
+        self.metrics[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing, "windows": parts}
 
 
 def workloads(plan: Mapping[str, Any], found: Iterable[Process], online: set[int]) -> list[Workload]:
@@ -63,6 +66,52 @@ def workloads(plan: Mapping[str, Any], found: Iterable[Process], online: set[int
     result = [Workload(processes[0].npus, processes, online) for _key, processes in sorted(together.items())]
     covered = {title for key in together for title in key}
     return result + [Workload([npu], [], online) for npu in plan["npus"] if Device.of(npu).title not in covered]
+
+
+class _Counted:
+    """Counters of the threads and interrupts of a workload: what they have grown by, and how fast in each window.
+
+    ``numbers`` are those of its interrupts.
+    """
+
+    def __init__(self, host: Host, load: Workload, numbers: set[int]) -> None:
+        self._host = host
+        self._load = load
+        self.numbers = numbers
+        self.first = self.last = self._look()
+        self._sums = dict.fromkeys(self.first, 0)
+        self._rates: dict[str, list[float]] = {name: [] for name in self.first}
+
+    def _look(self) -> dict[str, Mapping[Any, int]]:
+        per_cpu = interrupts(self._host, self.numbers)
+        return {
+            "involuntary_switches": switches(self._host, self._load.pids),
+            "cpu_migrations": migrations(self._host, self._load.pids),
+            "interrupts": per_cpu,
+            "interrupts_on_workers": {cpu: count for cpu, count in per_cpu.items() if cpu in self._load.workers},
+        }
+
+    def end_window(self, seconds: float) -> None:
+        now = self._look()
+        for name, counts in now.items():
+            more = grown(self.last[name], counts)
+            self._sums[name] += more
+            self._rates[name].append(more / seconds)
+        self.last = now
+
+    def add_metric(self, name: str, source: str, seconds: float, missing: str | None = None) -> None:
+        value = None if missing else self._sums[name] / seconds
+        self._load.metric(name, value, source, missing, self._rates[name])
+
+    def add_metrics(self, seconds: float) -> dict[str, float]:
+        """Add the metrics of a workload's switches and interrupts, and return its interrupts as ``{cpu: per s}``."""
+        pids, name = self._load.pids, "involuntary_switches"
+        self.add_metric(name, "/proc/<pid>/status", seconds, None if self.last[name] else _ENDED if pids else _NO_PROCESS)
+        for name in ("interrupts", "interrupts_on_workers"):
+            self.add_metric(name, "/proc/interrupts", seconds, None if self.numbers else "its driver has requested no interrupts")
+        first = self.first["interrupts"]
+        rates = {cpu: (count - first.get(cpu, 0)) / seconds for cpu, count in self.last["interrupts"].items()}
+        return {str(cpu): round(rate, 1) for cpu, rate in sorted(rates.items()) if rate > 0}
 
 
 class _Others:
@@ -78,6 +127,7 @@ class _Others:
         self.seconds = {load.title: 0.0 for load in loads}
         self.sampled_moves = {load.title: 0 for load in loads}
         self.waited = {load.title: 0 for load in loads}
+        self.windows: dict[str, list[tuple[float, float, int]]] = {load.title: [(0.0, 0.0, 0)] for load in loads}
         self.busy = busy(host)
         self.runs = {load.title: runs(host, load.pids) for load in loads}
 
@@ -98,7 +148,11 @@ class _Others:
             self.runs[load.title] = after
         self.busy = now
 
-    def add_metrics(self, load: Workload, seconds: float) -> None:
+    def end_window(self, passed: float) -> None:
+        for load in self.loads:
+            self.windows[load.title].append((passed, self.seconds[load.title], self.waited[load.title]))
+
+    def add_metrics(self, load: Workload) -> None:
         told = {run.runtime is not None for run in self.runs[load.title].values()}
         source, missing = "/proc/stat, schedstat, sampled", None
         if not self.busy:
@@ -107,10 +161,17 @@ class _Others:
             missing = "no CPU of its pool is online"
         elif False in told:
             missing = "this kernel has no schedstat, so its own time cannot be told from that of others"
-        share = None if missing else min(100.0, max(0.0, 100.0 * self.seconds[load.title] / (seconds * len(load.cpus))))
-        load.metric("others_share", share, source, missing)
+        ends = self.windows[load.title]
+        spans = [(ends[0], ends[-1]), *zip(ends, ends[1:])]
+        share, *shares = [0.0] if missing else [_share(now[1] - last[1], now[0] - last[0], len(load.cpus)) for last, now in spans]
+        load.metric("others_share", None if missing else share, source, missing, shares)
         missing = None if True in told else "this kernel has no schedstat" if told else _NO_PROCESS
-        load.metric("waiting", None if missing else self.waited[load.title] / 1e6 / seconds, "schedstat", missing)
+        waiting, *parts = [(now[2] - last[2]) / 1e6 / (now[0] - last[0]) for last, now in spans]
+        load.metric("waiting", None if missing else waiting, "schedstat", missing, parts)
+
+
+def _share(used: float, seconds: float, cpus: int) -> float:
+    return min(100.0, max(0.0, 100.0 * used / (seconds * cpus)))
 
 
 def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
@@ -123,53 +184,33 @@ def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
     return {Device.of(npu).title: {vector.irq for vector in own} for npu, _number, own in shares}
 
 
-def _add_interrupts(
-    load: Workload, numbers: set[int], before: Mapping[int, int], after: Mapping[int, int], seconds: float
-) -> dict[str, float]:
-    """Add the metrics of a workload's interrupts and return ``{cpu: per s}``."""
-    if not numbers:
-        for name in ("interrupts", "interrupts_on_workers"):
-            load.metric(name, None, "/proc/interrupts", "its driver has requested no interrupts")
-        return {}
-    rates = {cpu: (count - before.get(cpu, 0)) / seconds for cpu, count in after.items()}
-    load.metric("interrupts", sum(rates.values()), "/proc/interrupts")
-    on_workers = sum(rate for cpu, rate in rates.items() if cpu in load.workers)
-    load.metric("interrupts_on_workers", on_workers, "/proc/interrupts")
-    return {str(cpu): round(rate, 1) for cpu, rate in sorted(rates.items()) if rate > 0}
-
-
 class _Moves:
     """Moves of threads to other CPUs, as exactly as this kernel lets."""
 
-    def __init__(self, host: Host, loads: Iterable[Workload], seconds: float) -> None:
+    def __init__(self, host: Host, counted: Mapping[str, _Counted], loads: Iterable[Workload], seconds: float) -> None:
         self.host = host
-        self.loads = [load for load in loads if load.pids]
         self.seconds = seconds
-        self.before = {load.title: migrations(host, load.pids) for load in self.loads}
-        self.counted: dict[str, tuple[int | None, str | None]] = {}
-        untold = [load for load in self.loads if not self.before[load.title]]
+        self.by_perf: dict[str, tuple[int | None, str | None]] = {}
+        untold = [load for load in loads if load.pids and not counted[load.title].first["cpu_migrations"]]
         self.helpers = [threading.Thread(target=self._ask_perf, args=(load,), daemon=True) for load in untold]
         for helper in self.helpers:
             helper.start()
 
     def _ask_perf(self, load: Workload) -> None:
-        self.counted[load.title] = perf_migrations(self.host, load.pids, self.seconds)
+        self.by_perf[load.title] = perf_migrations(self.host, load.pids, self.seconds)
 
-    def add_metrics(self, load: Workload, seconds: float, sampled: float) -> None:
+    def add_metrics(self, load: Workload, counted: _Counted, seconds: float, sampled: float) -> None:
         for helper in self.helpers:
             helper.join()
-        if not load.pids:
-            load.metric("cpu_migrations", None, "/proc/<pid>/sched", _NO_PROCESS)
-        elif load.title not in self.counted:
-            moved = grown(self.before[load.title], migrations(self.host, load.pids))
-            load.metric("cpu_migrations", moved / seconds, "/proc/<pid>/sched")
+        if load.title not in self.by_perf:
+            counted.add_metric("cpu_migrations", "/proc/<pid>/sched", seconds, None if load.pids else _NO_PROCESS)
+            return
+        moves, why = self.by_perf[load.title]
+        if moves is not None:
+            load.metric("cpu_migrations", moves / seconds, "perf")
         else:
-            counted, why = self.counted[load.title]
-            if counted is not None:
-                load.metric("cpu_migrations", counted / seconds, "perf")
-            else:
-                text = "%s; at least %.1f per s were seen by sampling" % (why, sampled / seconds)
-                load.metric("cpu_migrations", None, "perf", text)
+            text = "%s; at least %.1f per s were seen by sampling" % (why, sampled / seconds)
+            load.metric("cpu_migrations", None, "perf", text)
 
 
 def _add_memory(host: Host, load: Workload) -> list[dict[str, Any]]:
@@ -201,32 +242,34 @@ def measure(
     """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
 
     A workload is ``{title, npus, pool, processes, threads, metrics, interrupts, memory}``: ``metrics`` are ``{value, unit, source,
-    missing}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value; ``interrupts`` are per CPU and s; ``memory`` has
-    the tables of :func:`threads.memory.tables`. ``wanted``: see :func:`threads.tasks.groups_of`; processes in pods are measured, too.
+    missing, windows}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value, and ``windows`` are the values of the
+    parts of the time, [] for what was read once; ``interrupts`` are per CPU and s; ``memory`` has the tables of
+    :func:`threads.memory.tables`. ``wanted``: see :func:`threads.tasks.groups_of`; processes in pods are measured, too.
     ``interval``: seconds between samples. Raises ``ValueError`` for what is not a plan, or asks for an NPU that it does not have.
     """
     found = find(host, plan, groups_of(plan, wanted), pods=True)
     loads = workloads(plan, found.processes, read_list(host, CPU_FOLDER + "/online"))
     numbers = _vectors(host, plan)
     own = {load.title: {irq for npu in load.npus for irq in numbers[Device.of(npu).title]} for load in loads}
-    counts = {load.title: interrupts(host, own[load.title]) for load in loads}
-    involuntary = {load.title: switches(host, load.pids) for load in loads}
-    moves = _Moves(host, loads, seconds)
+    counted = {load.title: _Counted(host, load, own[load.title]) for load in loads}
+    moves = _Moves(host, counted, loads, seconds)
     others = _Others(host, loads)
-    start = clock()
-    while clock() - start < seconds:
-        sleep(max(0.01, min(interval, seconds - (clock() - start))))
-        others.sample()
-    passed = clock() - start
+    start, passed = clock(), 0.0
+    for window in range(1, WINDOWS + 1):
+        end, last = seconds * window / WINDOWS, passed
+        while passed < end:
+            sleep(max(0.01, min(interval, end - passed)))
+            others.sample()
+            passed = clock() - start
+        if passed > last:
+            others.end_window(passed)
+            for each in counted.values():
+                each.end_window(passed - last)
     rows, remarks = [], list(found.warnings)
     for load in loads:
-        after = switches(host, load.pids)
-        missing = None if after else _ENDED if load.pids else _NO_PROCESS
-        value = None if missing else grown(involuntary[load.title], after) / passed
-        load.metric("involuntary_switches", value, "/proc/<pid>/status", missing)
-        moves.add_metrics(load, passed, others.sampled_moves[load.title])
-        others.add_metrics(load, passed)
-        per_cpu = _add_interrupts(load, own[load.title], counts[load.title], interrupts(host, own[load.title]), passed)
+        moves.add_metrics(load, counted[load.title], passed, others.sampled_moves[load.title])
+        others.add_metrics(load)
+        per_cpu = counted[load.title].add_metrics(passed)
         memory = _add_memory(host, load)
         ended = [pid for pid in load.pids if not host.exists("/proc/%d" % pid)]
         if ended:
@@ -237,7 +280,7 @@ def measure(
                 "npus": [npu["id"] for npu in load.npus],
                 "pool": compress(load.pool),
                 "processes": [{"pid": process.pid, "name": process.name, "found_by": process.found_by} for process in load.processes],
-                "threads": len(after),
+                "threads": len(counted[load.title].last["involuntary_switches"]),
                 "metrics": {name: load.metrics[name] for name in UNITS},
                 "interrupts": per_cpu,
                 "memory": memory,

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import intervals
 
 NAMES = {
     "involuntary_switches": "involuntary context switches per s",
@@ -21,6 +22,10 @@ NAMES = {
     "interrupts_on_workers": "of these on CPUs of worker threads",
     "others_share": "pool time used by other tasks, %",
 }
+NO_CONCLUSION = (
+    "no conclusion: windows of one measurement differ by up to {:.0f} %, and the interval includes no change; measure for longer, or on a "
+    "quieter machine"
+)
 
 
 def measures_table(
@@ -28,7 +33,8 @@ def measures_table(
 ) -> list[str]:
     """Return the lines of a table for each workload: its metrics, and those of ``before`` next to them with the change.
 
-    Both are results of module ``measure_info``. Raises ``ValueError`` when one is not.
+    A change stands with its interval of 95 %, unless the windows of one measurement differ more than both do. Both are results of module
+    ``measure_info``. Raises ``ValueError`` when one is not.
     """
     sides = [(before_label, before)] if before is not None else []
     sides.append((label, measured))
@@ -88,13 +94,16 @@ def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Ite
     shown = pools if len(pools) < 2 else [f"{pool} ({name})" for pool, name in pools.items()]
     yield f"{title}, pool {', '.join(shown)}: {'; '.join(counts)}"
     notes: list[str] = []
-    table = [["", *(name for name, _row in sides), *(["change"] if len(sides) > 1 else [])]]
+    table = [["", *(name for name, _row in sides), *(["change (95 %)"] if len(sides) > 1 else [])]]
+    unclear: list[float] = []
     for key, name in NAMES.items():
         metrics = [(row.get("metrics") or {}).get(key) for _name, row in sides]
         reasons = {metric["missing"] for metric in metrics if metric}
         cells = [_cell(metric, f"{side}: " if len(reasons) > 1 else "", notes) for metric, (side, _row) in zip(metrics, sides, strict=True)]
-        table.append([name, *cells, *([_change(metrics, notes)] if len(sides) > 1 else [])])
+        table.append([name, *cells, *([_change(metrics, notes, unclear)] if len(sides) > 1 else [])])
     yield from (f"  {line}" for line in columns(table))
+    if unclear:
+        yield from _wrapped("  ", NO_CONCLUSION.format(max(unclear)))
     for side, row in sides:
         if row.get("interrupts"):
             rates = ", ".join(f"{cpu}: {rate:g}" for cpu, rate in row["interrupts"].items())
@@ -130,7 +139,7 @@ def _note(text: str, notes: list[str]) -> str:
     return f"({notes.index(text) + 1})"
 
 
-def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str]) -> str:
+def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str], unclear: list[float]) -> str:
     earlier, later = metrics
     if earlier is None or later is None or earlier["value"] is None or later["value"] is None:
         return "-"
@@ -139,9 +148,19 @@ def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str]) -> st
         return f"- {_note(text, notes)}"
     if earlier["value"] == later["value"]:
         return "none"
+    before, after = (metric.get("windows") or () for metric in (earlier, later))
+    interval = None
+    if before and after:
+        if min(len(before), len(after)) < intervals.FEWEST:
+            return f"no conclusion {_note(f'fewer than {intervals.FEWEST} windows; measure for longer', notes)}"
+        interval = (intervals.of_share if earlier["value"] else intervals.of_difference)(before, after)
+        if not interval.is_change:
+            unclear += [max(map(intervals.spread, (before, after)))]
+            return f"no conclusion ({interval})"
+    known = f" ({interval})" if interval else ""
     if not earlier["value"]:
-        return f"{later['value'] - earlier['value']:+.1f}"
-    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} %"
+        return f"{later['value'] - earlier['value']:+.1f}{known}"
+    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} %{known}"
 
 
 def _wrapped(indent: str, text: str) -> list[str]:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.measures_table import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.intervals import of_share
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import NAMES
 
 table = FilterModule().filters()["measures_table"]
@@ -27,10 +30,6 @@ def workload(title="NPU 0", pool="0-7", interrupts=None, source="/proc", **value
         for name in UNITS
     }
     return {"title": title, "pool": pool, "processes": [{}], "threads": 3, "metrics": metrics, "interrupts": interrupts or {}}
-
-
-def cells(lines, name):
-    return next(line for line in lines if line.strip().startswith(name)).split("  ")[-3:]
 
 
 def test_every_figure_has_a_line():
@@ -56,6 +55,53 @@ def test_changes_are_shares_of_what_was(before, after, change):
     assert [cell.strip() for cell in line.split("  ") if cell.strip()][1:] == [f"{before:.1f}", f"{after:.1f}", change]
 
 
+def in_windows(values):
+    row = workload(cpu_migrations=round(sum(values) / len(values), 1))
+    row["metrics"]["cpu_migrations"]["windows"] = values
+    return side(row)
+
+
+BEFORE = [95.0, 100.0, 105.0, 98.0, 102.0, 97.0, 103.0, 99.0, 101.0, 100.0]
+NOISY = [10.0, 250.0, 40.0, 160.0, 5.0, 210.0, 30.0, 180.0, 25.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change", "legend"),
+    [
+        (BEFORE, [value / 2 for value in BEFORE], "-50 % (-51 to -49)", ""),
+        (BEFORE, [0.0] * 10, "-100 % (-100 to -100)", ""),
+        (BEFORE, NOISY, "no conclusion (-68 to 56)", "windows of one measurement differ by up to 263 %"),
+        ([0.0] * 10, BEFORE, "+100.0 (98 to 102)", ""),
+        ([0.0] * 9 + [1.0], [0.0] * 10, "no conclusion (-100 to 0.0)", "windows of one measurement differ by up to 1000 %"),
+        ([0.0] * 9 + [1.0], BEFORE, "+99900 % (25025 or more)", ""),
+        (BEFORE[:7], [1.0] * 10, "no conclusion (1)", "fewer than 8 windows; measure for longer"),
+        (BEFORE, [], "-100 %", ""),
+        (BEFORE, BEFORE, "none", ""),
+    ],
+)
+def test_a_change_needs_windows_that_differ_less(before, after, change, legend):
+    lines = table(in_windows(after) if after else side(workload()), in_windows(before))
+    line = next(line for line in lines if "moves to another CPU" in line)
+    assert line.split("  ")[-1].strip() == change
+    said = " ".join(line.strip() for line in lines)
+    assert legend in said and ("measure for longer" in said) is bool(legend)
+
+
+DISTRIBUTIONS = {
+    "even": lambda chance: chance.gauss(100, 10),
+    "rare": lambda chance: sum(chance.random() < 0.02 for _event in range(100)),
+    "skewed": lambda chance: chance.lognormvariate(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_interval_holds_no_change_where_there_is_none(name):
+    chance = random.Random(1)
+    sides = [[[DISTRIBUTIONS[name](chance) for _window in range(10)] for _side in range(2)] for _pair in range(200)]
+    wrong = sum(of_share(before, after).is_change for before, after in sides)
+    assert wrong <= 10, wrong
+
+
 def test_the_whole_of_two_measurements():
     before = side(workload(waiting=40.0, cpu_migrations="perf is not installed", interrupts={"0": 5.0}), remarks=["1 process ended"])
     after = side(workload(waiting=10.0, cpu_migrations=2.0, interrupts={"6": 2.5, "7": 1.0}), workload("NPU 1", "8-15"))
@@ -63,7 +109,7 @@ def test_the_whole_of_two_measurements():
         "unbound: 30 s until 2026-11-20T19:10:02Z, bound: 30 s until 2026-11-20T19:10:02Z",
         "",
         "NPU 0, pool 0-7: unbound 1 process, 3 threads; bound 1 process, 3 threads",
-        "                                      unbound      bound  change",
+        "                                      unbound      bound  change (95 %)",
         "  involuntary context switches per s  0.0          0.0    none",
         "  moves to another CPU per s          missing (1)  2.0    -",
         "  waiting for a CPU, ms per s         40.0         10.0   -75 %",
@@ -76,7 +122,7 @@ def test_the_whole_of_two_measurements():
         "  (1) unbound: perf is not installed",
         "",
         "NPU 1, pool 8-15: not in unbound; bound 1 process, 3 threads",
-        "                                      unbound  bound  change",
+        "                                      unbound  bound  change (95 %)",
         *(f"  {name:34}  -        0.0    -" for name in NAMES.values()),
         "",
         "unbound: 1 process ended",

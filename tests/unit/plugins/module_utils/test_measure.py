@@ -93,6 +93,23 @@ def test_ten_seconds_of_a_worker_in_figures(tree):
     assert [metric["unit"] for metric in row["metrics"].values()] == list(UNITS.values())
 
 
+def test_each_window_has_a_value_of_its_own(tree):
+    life = Life(tree)
+    (row, *_others) = life.measure(seconds=20)["workloads"]
+    windows = {name: metric["windows"] for name, metric in row["metrics"].items()}
+    own = 100 * (8 * 0.6 - 0.75) / 8
+    assert windows == {
+        "involuntary_switches": [60.0] * 10,
+        "cpu_migrations": [4.0] * 10,
+        "waiting": [20.0] * 10,
+        "remote_memory": [],
+        "interrupts": [220.0] * 10,
+        "interrupts_on_workers": [20.0] * 10,
+        "others_share": [round(own, 3)] * 10,
+    }
+    assert {len(metric["windows"]) for metric in life.measure(seconds=5)["workloads"][0]["metrics"].values()} == {0, 5}
+
+
 def test_what_cannot_be_measured_says_why(tree):
     result = Life(tree, schedstat=False, sched=False).measure()
     assert metrics(result, "NPU 0")["waiting"] == "this kernel has no schedstat"
@@ -116,7 +133,7 @@ def test_perf_counts_moves_where_the_kernel_does_not_tell_them(tree):
     words = "stat -x , -e cpu-migrations -p 100 sleep 10"
     tree.tool("/usr/bin/perf", {words: "70,,cpu-migrations,10000000,100.00,,\n"})
     row = Life(tree, sched=False).measure()["workloads"][0]
-    assert row["metrics"]["cpu_migrations"] == {"value": 7.0, "unit": "per s", "source": "perf", "missing": None}
+    assert row["metrics"]["cpu_migrations"] == {"value": 7.0, "unit": "per s", "source": "perf", "missing": None, "windows": []}
     assert tree.calls("/usr/bin/perf") == [words]
 
 
