@@ -21,15 +21,15 @@ All CPU sets are bit masks. This module is private to the collection.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, islice
 from operator import or_
 from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of, text_of
 
 NODES, SOCKETS, CACHES, CORES = "nodes", "sockets", "caches", "cores"
 
@@ -60,6 +60,12 @@ class Units:
         nodes_first = len(self.of[SOCKETS]) >= len(self.of[NODES])
         self.outer, self.inner = (NODES, SOCKETS) if nodes_first else (SOCKETS, NODES)
         self.parents = {self.inner: self.outer, CACHES: NODES, CORES: self.inner}
+        self.inside = {
+            level: {
+                number: {unit: cpus for unit, cpus in self.of[level].items() if cpus & within} for number, within in self.of[parent].items()
+            }
+            for level, parent in self.parents.items()
+        }
 
     @property
     def threads_per_core(self) -> int:
@@ -93,15 +99,14 @@ class Choice:
     def order(self, level: str) -> list[int]:
         """Return the ids of the units with free CPUs, in the order in which they are taken."""
         if level == self.units.outer:
-            return self._sorted(level, self.units.cpus)
+            return self._sorted(self.units.of[level], self.units.cpus)
         parent = self.units.parents[level]
-        inside = [self._sorted(level, self.units.of[parent][number]) for number in self.order(parent)]
+        inside = [self._sorted(self.units.inside[level][number], self.units.of[parent][number]) for number in self.order(parent)]
         return list(dict.fromkeys(number for numbers in inside for number in numbers))
 
-    def _sorted(self, level: str, within: int) -> list[int]:
-        units = self.units.of[level]
-        found = [number for number, cpus in units.items() if cpus & self.free & within]
-        return sorted(found, key=lambda number: ((units[number] & self.free).bit_count(), number))
+    def _sorted(self, units: Mapping[int, int], within: int) -> list[int]:
+        counts = {number: (cpus & self.free).bit_count() for number, cpus in units.items() if cpus & self.free & within}
+        return sorted(counts, key=lambda number: (counts[number], number))
 
     def whole(self, level: str) -> list[int]:
         """Return the ids of the units that are free as a whole, in order."""
@@ -110,7 +115,7 @@ class Choice:
         return [number for number in self.order(level) if (units[number] & self.free).bit_count() == (alike or units[number].bit_count())]
 
     def take_whole(self, level: str) -> None:
-        for number in self.whole(level):
+        for number in self.whole(level) if self.needed else ():
             cpus = self.units.of[level][number] & self.free
             if cpus.bit_count() <= self.needed:
                 self.take(cpus)
@@ -134,13 +139,14 @@ class Choice:
         if cpus.bit_count() == self.needed:
             self.take(cpus)
 
-    def threads(self, level: str) -> list[int]:
-        """Return the free CPUs, unit by unit in order."""
-        return [cpu for number in self.order(level) for cpu in cpus_of(self.units.of[level][number] & self.free)]
+    def threads(self, level: str) -> Iterator[int]:
+        """Yield the free CPUs, unit by unit in order."""
+        for number in self.order(level):
+            yield from cpus_of(self.units.of[level][number] & self.free)
 
     def take_threads(self, level: str) -> None:
-        for cpu in self.threads(level)[: self.needed]:
-            self.take(1 << cpu)
+        if self.needed:
+            self.take(mask_of(islice(self.threads(level), self.needed)))
 
     def pack(self, spread: bool, by_cache: bool = False) -> int:
         if self.needed > 0:
@@ -186,10 +192,11 @@ def _distribute(choice: Choice, group: int, spread: bool) -> int:
     per_node = math.ceil(math.ceil(choice.units.cpus.bit_count() / group) / len(nodes))
     for size in range(max(1, math.ceil(groups / per_node)), min(groups, len(free)) + 1):
         best: _Parts | None = None
-        for combination in combinations(free, size):
+        each = choice.needed // size // group * group
+        for combination in combinations([node for node, cpus in free.items() if cpus >= each], size):
             if best and best.balance == 0:
                 break
-            found = _parts(combination, free, choice.needed, group)
+            found = _parts(combination, free, choice.needed, each, group)
             if found and (best is None or found.balance < best.balance):
                 best = found
         if best:
@@ -197,10 +204,9 @@ def _distribute(choice: Choice, group: int, spread: bool) -> int:
     return 0
 
 
-def _parts(combination: Collection[int], free: Mapping[int, int], needed: int, group: int) -> _Parts | None:
-    """Return what each node of a combination gives, None where it cannot give enough in groups."""
-    each = needed // len(combination) // group * group
-    if sum(free[node] // group for node in combination) * group < needed or any(free[node] < each for node in combination):
+def _parts(combination: Collection[int], free: Mapping[int, int], needed: int, each: int, group: int) -> _Parts | None:
+    """Return what each node of a combination gives: ``each`` and a part of the remainder. None where it cannot give enough in groups."""
+    if sum([free[node] // group for node in combination]) * group < needed:
         return None
     due = dict.fromkeys(combination, each)
     left = {node: cpus - due.get(node, 0) for node, cpus in free.items()}
@@ -214,12 +220,14 @@ def _parts(combination: Collection[int], free: Mapping[int, int], needed: int, g
             balance = _balance(left, receivers, remainder, group)
             if balance is not None and (best is None or balance < best.balance):
                 best = _Parts(balance, due, receivers, remainder)
+            if best and best.balance == 0:
+                return best
     return best
 
 
 def _balance(left: Mapping[int, int], receivers: Collection[int], remainder: int, group: int) -> float | None:
     """Return how unlike the nodes are once the receivers have given the remainder in turns, None where they cannot."""
-    if remainder % group or sum(left[node] // group for node in receivers) * group < remainder:
+    if remainder % group or sum([left[node] // group for node in receivers]) * group < remainder:
         return None
     after = dict(left)
     while remainder:
@@ -233,7 +241,7 @@ def _balance(left: Mapping[int, int], receivers: Collection[int], remainder: int
 def _deviation(counts: Collection[int]) -> float:
     """Return the standard deviation as the kubelet compares it: mean and result in thousandths."""
     mean = _thousandths(sum(counts) / len(counts))
-    return _thousandths(math.sqrt(sum((count - mean) ** 2 for count in counts) / len(counts)))
+    return _thousandths(math.sqrt(sum([(count - mean) ** 2 for count in counts]) / len(counts)))
 
 
 def _thousandths(value: float) -> float:

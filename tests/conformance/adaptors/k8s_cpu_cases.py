@@ -67,7 +67,7 @@ def check(name: str, case: dict, table: dict) -> None:
 
 def free_units(machine: kubelet.Units, level: str, available: int) -> list[int]:
     choice = kubelet.Choice(machine, available, 0)
-    return choice.threads(kubelet.CORES) if level == "cpus" else choice.whole(level)
+    return list(choice.threads(kubelet.CORES)) if level == "cpus" else choice.whole(level)
 
 
 def options(given: dict) -> dict:
