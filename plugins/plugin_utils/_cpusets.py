@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import HIGHEST_CPU, compress, expand, normalize
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import HIGHEST_CPU, compress, expand
 
 NO_NODE = -1
 """The id that stands for the CPUs of no NUMA node (a kernel without NUMA); it has no memory node to bind to."""
@@ -131,7 +131,7 @@ def as_cpulist(value: object, name: str = "cpulist") -> str:
     Raises ``ValueError`` naming the value and the bad part of it.
     """
     if isinstance(value, str):
-        return str(normalize(value, name))
+        return text_of(mask(value, name))
     if isinstance(value, bool | Mapping) or not isinstance(value, int | Iterable):
         raise ValueError(f"{name}: expected a cpulist such as 0-3,8, a CPU number or a list of CPU numbers; got {value!r}")
     cpus = [value] if isinstance(value, int) else list(value)

@@ -85,7 +85,7 @@ class Borrowing:
         for target in range(min(floor, self.largest()), -1, -1):
             sizes = {card: max(self.groups.machine.least(card), target) for card in self.groups.home}
             if found := [pools for costs in prices if (pools := self._division(sizes, costs))]:
-                return min(found, key=lambda pools: goals.score(self.groups, pools))
+                return min(found, key=lambda pools: goals.score(self.groups, pools)) if found[1:] else found[0]
         return {}
 
     def _prices(self, of_cpus: bool, large_first: bool) -> list[list[int]]:

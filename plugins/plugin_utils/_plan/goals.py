@@ -17,11 +17,12 @@ What a plan must never break has its place in :mod:`_plan.invariants`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import shared
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
@@ -55,26 +56,23 @@ def score(groups: Groups, pools: Mapping[Card, int], floor: int = 0) -> Score:
     )
 
 
-def remote(groups: Groups, pools: Mapping[Card, int]) -> list[tuple[int, int]]:
-    """Return numbers of remote CPUs with their distance; none for cards whose NUMA node is not known."""
-    machine = groups.machine
-    found = []
+def remote(groups: Groups, pools: Mapping[Card, int]) -> Iterator[tuple[int, int]]:
+    """Yield numbers of remote CPUs with their distance; none for cards whose NUMA node is not known."""
+    nodes = groups.machine.nodes
     for card, cpus in pools.items():
-        far = cpus & ~groups.local[card.numa] if card.numa in machine.nodes else 0
-        if far and card.numa is not None:
-            counts = {node.id: (far & node.cpus).bit_count() for node in machine.nodes.values()}
-            found += [(count, machine.distance(card.numa, node)) for node, count in counts.items() if count]
-    return found
+        if card.numa is None or card.numa not in nodes or not (far := cpus & ~groups.local[card.numa]):
+            continue
+        for node in nodes.values():
+            if on_node := far & node.cpus:
+                yield on_node.bit_count(), groups.machine.distance(card.numa, node.id)
 
 
 def smallest_share(pools: Mapping[Card, int], cards: Collection[Card]) -> int:
     """Return what the smallest pool is worth, where a CPU of several pools is worth a part to each; 0 where a card has no pool."""
     if not all(pools.get(card) for card in cards):
         return 0
-    if sum(map(int.bit_count, pools.values())) == union(pools.values()).bit_count():
-        return min((pools[card].bit_count() for card in cards), default=0)
-    users: dict[int, int] = {}
-    for cpus in pools.values():
-        for cpu in cpus_of(cpus):
-            users[cpu] = users.get(cpu, 0) + 1
-    return min(int(sum(1 / users[cpu] for cpu in cpus_of(pools[card])) + 1e-9) for card in cards)
+    worth: dict[Card, float] = {card: cpus.bit_count() for card, cpus in pools.items()}
+    for cpus, users in shared(pools):
+        for card in users:
+            worth[card] -= cpus.bit_count() * (1 - 1 / len(users))
+    return min((int(worth[card] + 1e-9) for card in cards), default=0)

@@ -36,12 +36,12 @@ def violations(groups: Groups, pools: Mapping[Card, int], expected: Collection[C
     machine = groups.machine
     found = [Violation("missing", "<cards> has no pool", [card]) for card in machine.cards if card in expected and not pools.get(card)]
     found.extend(_unfit(machine, pools))
-    overlaps = list(_shared(pools))
+    overlaps = list(shared(pools))
     found.extend(Violation("overlap", "<cards> share CPUs <cpus>", cards, cpus) for cpus, cards in overlaps)
     cores = {card: machine.cores(cpus) for card, cpus in pools.items()} if machine.smt == "cores" else pools
     if cores is not pools and not overlaps:
-        for shared, cards in _shared(cores):
-            threads = machine.whole_cores(shared) & machine.usable
+        for common, cards in shared(cores):
+            threads = machine.whole_cores(common) & machine.usable
             found.append(Violation("cores", "<cards> run on threads of the same cores, CPUs <cpus>", cards, threads))
     found.extend(_uneven(groups, cores, pools))
     return found
@@ -71,7 +71,7 @@ def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:
             yield Violation("few", f"<cards> has {count} CPUs (<cpus>), too few for {machine.sizes(card)} and one for main", [card], cpus)
 
 
-def _shared(pools: Mapping[Card, int]) -> list[tuple[int, list[Card]]]:
+def shared(pools: Mapping[Card, int]) -> list[tuple[int, list[Card]]]:
     """Return the CPUs that are in several pools with the cards of those pools, one entry for each set of cards."""
     if union(pools.values()).bit_count() == sum(map(int.bit_count, pools.values())):
         return []
@@ -90,7 +90,7 @@ def _shared(pools: Mapping[Card, int]) -> list[tuple[int, list[Card]]]:
         if cpus & ~seen:
             regions.append((cpus & ~seen, [card]))
         seen |= cpus
-    return sorted(((cpus, cards) for cpus, cards in regions if len(cards) > 1), key=lambda shared: shared[0] & -shared[0])
+    return sorted(((cpus, cards) for cpus, cards in regions if len(cards) > 1), key=lambda region: region[0] & -region[0])
 
 
 def _uneven(groups: Groups, cores: Mapping[Card, int], pools: Mapping[Card, int]) -> Iterator[Violation]:

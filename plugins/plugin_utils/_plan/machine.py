@@ -199,14 +199,15 @@ def nearest_memory(machine: Machine, cpus: int) -> str:
 def memory(machine: Machine, mems: str) -> dict[str, str]:
     """Return the ``mems`` of an entry, and its ``memory_nodes``, those that the option ``memory`` allows next to the nearest ones."""
     if mems not in machine.allowed:
-        wide = machine.memory == WIDE and mems
-        nodes = set().union(*(_of_socket(machine, node) for node in expand(mems) if node in machine.nodes)) if wide else set()
-        machine.allowed[mems] = compress(nodes) if wide else mems if machine.memory == STRICT else ""
+        if machine.memory == WIDE:
+            machine.allowed[mems] = text_of(union(_of_socket(machine, node) for node in cpus_of(mask(mems)) if node in machine.nodes))
+        else:
+            machine.allowed[mems] = mems if machine.memory == STRICT else ""
     return {"mems": mems, "memory_nodes": machine.allowed[mems]}
 
 
-def _of_socket(machine: Machine, node: int) -> set[int]:
-    """Return the nodes with memory that are no farther from a node than nodes of its socket are from each other.
+def _of_socket(machine: Machine, node: int) -> int:
+    """Return the nodes with memory, as a mask, that are no farther from a node than nodes of its socket are from each other.
 
     A node without CPUs belongs to the nearest socket. Where sockets or distances are not known, the kernel's own limit between near and
     remote memory counts.
@@ -221,8 +222,8 @@ def _of_socket(machine: Machine, node: int) -> set[int]:
     if reach == FAR:
         reach = REMOTE - 1
     distances = machine.nodes[node].distances
-    near = {other.id for other in machine.nodes.values() if other.has_memory and distances.get(other.id, FAR) <= reach}
-    return {node}.union(near, (other.id for other in inside if other.has_memory))
+    near = [other for other in machine.nodes.values() if distances.get(other.id, FAR) <= reach]
+    return mask_of([node, *(other.id for other in (*near, *inside) if other.has_memory)])
 
 
 def cards_named(cards: Iterable[Card]) -> str:

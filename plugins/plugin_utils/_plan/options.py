@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
@@ -47,8 +46,7 @@ class OfWorkload(NamedTuple):
     roles: RoleSizes
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """The arguments of a plan, checked. ``housekeeping`` is a cpulist or a number of cores; ``npus`` None means all of the host."""
 
     strategy: str
@@ -105,8 +103,7 @@ def _comparable(value: object) -> str:
     return "" if value is None or value == 0 and not isinstance(value, bool) else str(value)
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """The arguments of a plan as its caller gives them, in the order of the filter ``plan``, with their defaults."""
 
     strategy: object = "auto"
@@ -128,6 +125,7 @@ class Given:
 
 def checked(strategies: Iterable[str], given: Given) -> Options:
     """Return the options in one form; ``ValueError`` names the variable, what was found and what is expected."""
+    roles = _roles("npu_affinity_roles", given.roles)
     options = Options(
         strategy=_choice("npu_affinity_strategy", given.strategy, ["auto", *sorted(strategies)]),
         cpus="" if given.cpus is None else as_cpulist(given.cpus, "npu_affinity_cpus"),
@@ -137,14 +135,14 @@ def checked(strategies: Iterable[str], given: Given) -> Options:
         min_cpus=_number("npu_affinity_min_cpus", given.min_cpus, 1),
         repair=flag("npu_affinity_repair", given.repair),
         replan=flag("npu_affinity_replan", given.replan),
-        roles=_roles("npu_affinity_roles", given.roles),
+        roles=roles,
         exclude_isolated=flag("npu_affinity_exclude_isolated", given.exclude_isolated),
         bound_by=_choice("npu_affinity_bound_by", given.bound_by, BOUND_BY),
         visible_npus=None if given.visible_npus is None else _ids("npu_affinity_visible_npus", given.visible_npus),
+        workloads=_of_workloads(given.workloads, roles),
         memory=_choice("npu_affinity_memory", given.memory, (WIDE, STRICT, NONE)),
         engine_version=version_of(given.engine_version),
     )
-    options = replace(options, workloads=_of_workloads(given.workloads, options.roles))
     if not options.repair and (other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None)):
         raise ValueError(
             f"npu_affinity_roles: {other} is not what is published, which is {PUBLISHED}, and npu_affinity_repair: false gives what is "

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
@@ -68,7 +67,7 @@ def _planned(topology: Topology, options: Options) -> Plan:
         options = _as_published(machine, options)
     elif machine.cards and options.engine_version:
         machine.warnings.append(f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
-        options = replace(options, engine_version=None)
+        options = options._replace(engine_version=None)
     kept = _kept_of(machine, topology, applied, options)
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
@@ -153,7 +152,7 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[s
 
 def _as_published(machine: Machine, options: Options) -> Options:
     """Return the options next to workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
-    rule, _reason = _choose(machine, replace(options, strategy="auto"))
+    rule, _reason = _choose(machine, options._replace(strategy="auto"))
     if options.strategy not in ("auto", rule):
         raise ValueError(
             f"npu_affinity_strategy: {options.strategy} is not the rule of workers that bind themselves (npu_affinity_bound_by: workers), "
@@ -164,7 +163,7 @@ def _as_published(machine: Machine, options: Options) -> Options:
             f"npu_affinity_roles: {other} are not the roles of workers that bind themselves (npu_affinity_bound_by: workers), which are "
             f"{PUBLISHED}; leave npu_affinity_roles out, or use npu_affinity_bound_by: host with in-process binding off"
         )
-    return replace(options, repair=False)
+    return options._replace(repair=False)
 
 
 def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:

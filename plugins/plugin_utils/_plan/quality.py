@@ -37,7 +37,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
             own += (cpus & own_cpus(groups, card)).bit_count()
             counted += sizes[-1]
     disjoint = sum(sizes) == union.bit_count()
-    remote = goals.remote(groups, pools)
+    remote = list(goals.remote(groups, pools))
     gap = (
         _gap(groups, pools, remote, held, floor)
         if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
@@ -28,8 +29,13 @@ IN_FORCE = "the pools in force, which are as good as new ones, were kept"
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are told one by one."""
 
-Division = tuple[str, Mapping[Card, int]]
-"""How pools were made, and these as masks."""
+
+class Division(NamedTuple):
+    """How pools were made, these as masks, and their score."""
+
+    how: str
+    masks: Mapping[Card, int]
+    score: goals.Score
 
 
 def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
@@ -53,7 +59,7 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
             defects += contradictions(machine)
     except ValueError as error:
         defects = [Violation("error", f"it fails: {str(error).rstrip('.')}", list(groups.home))]
-    if not defects and not (auto and everybody == set(made.masks) and goals.remote(groups, made.masks)):
+    if not defects and not (auto and everybody == set(made.masks) and any(goals.remote(groups, made.masks))):
         return made, _told(name, filled)
     floor = goals.smallest_share(made.masks, everybody)
     divisions = list(_divisions(groups, strategy, floor, auto))
@@ -61,11 +67,11 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
         closer = _closer(groups, made, divisions)
         return closer, [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer.closer else [])]
     if divisions:
-        how, masks = _best(groups, divisions, floor)
+        how, masks, _score = _best(groups, divisions, floor)
     else:
         how, masks = BY_NODE, groups.divide(asked, strategy.USE_ADJACENT_NODES, _most(machine, strategy))
-    if remaining := violations(groups, masks, masks):
-        raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
+        if remaining := violations(groups, masks, masks):
+            raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
     pools = {card: masks[card] for card in machine.cards if card in masks}
     warnings = made.warnings if made.masks else list(limited(groups, pools, name, strategy.MAX_CORES)) if strategy.MAX_CORES else []
     repaired = Pools(made.strategy, pools, warnings=warnings, floor=floor)
@@ -79,12 +85,12 @@ def _divisions(groups: Groups, strategy: Strategy, floor: int, auto: bool) -> It
     complete = set(near) == everybody and not violations(groups, near, everybody)
     smallest = min(map(int.bit_count, near.values())) if complete else 0
     if complete:
-        yield BY_NODE, near
-    if complete and smallest >= floor and not goals.remote(groups, near) or not (auto or strategy.USE_ADJACENT_NODES):
+        yield Division(BY_NODE, near, goals.score(groups, near, floor))
+    if complete and smallest >= floor and not any(goals.remote(groups, near)) or not (auto or strategy.USE_ADJACENT_NODES):
         return
     borrowed = Borrowing(groups, strategy.USE_ADJACENT_NODES, most).division(max(floor, smallest))
     if borrowed and not violations(groups, borrowed, everybody):
-        yield BORROWED, borrowed
+        yield Division(BORROWED, borrowed, goals.score(groups, borrowed, floor))
 
 
 def _best(groups: Groups, divisions: Iterable[Division], floor: int) -> Division:
@@ -92,10 +98,11 @@ def _best(groups: Groups, divisions: Iterable[Division], floor: int) -> Division
     divide the same CPUs.
     """
     applied = {card: cpus & groups.machine.usable for card, cpus in groups.machine.in_force.items()}
-    best = min(divisions, key=lambda division: goals.score(groups, division[1], floor))
-    if set(applied) != set(best[1]) or union(applied.values()) != union(best[1].values()) or violations(groups, applied, applied):
+    best = min(divisions, key=lambda division: division.score)
+    same = set(applied) == set(best.masks) and union(applied.values()) == union(best.masks.values())
+    if not same or violations(groups, applied, applied):
         return best
-    return min(best, (IN_FORCE, applied), key=lambda division: goals.score(groups, division[1], floor))
+    return min(best, Division(IN_FORCE, applied, goals.score(groups, applied, floor)), key=lambda division: division.score)
 
 
 def _most(machine: Machine, strategy: Strategy) -> int | None:
@@ -113,8 +120,7 @@ def _closer(groups: Groups, made: Pools, divisions: list[Division]) -> Pools:
     score = published = goals.score(groups, made.masks, floor)
     taken = replace(made, floor=floor)
     if divisions:
-        how, masks = _best(groups, divisions, floor)
-        score = goals.score(groups, masks, floor)
+        how, masks, score = _best(groups, divisions, floor)
         if score[:3] < published[:3]:
             pools = {card: masks[card] for card in groups.machine.cards if card in masks}
             how = how.replace(BY_NODE, "the near nodes were divided")
@@ -122,8 +128,7 @@ def _closer(groups: Groups, made: Pools, divisions: list[Division]) -> Pools:
             taken = Pools(made.strategy, pools, warnings=made.warnings, closer=closer, floor=floor)
         else:
             score = published
-    for _how, masks in divisions:
-        found = goals.score(groups, masks, floor)
+    for _how, masks, found in divisions:
         if found.shortfall and found.remote < score.remote:
             taken.kept = (
                 f"a division with {percent(local_share(groups, masks))} local CPUs would shrink the smallest pool from {floor} to "

@@ -52,7 +52,8 @@ def _cheapest_path(taker: int, given: list[list[int]], left: list[int], costs: S
         for source, each in enumerate(costs[place]):
             cost = reached[place] + each
             if left[source]:
-                best = min(best or (cost, place, source), (cost, place, source), key=lambda found: found[0])
+                if best is None or cost < best[0]:
+                    best = cost, place, source
                 continue
             for other, of_other in enumerate(given):
                 if of_other[source] and (other not in reached or cost - costs[other][source] < reached[other]):

@@ -43,6 +43,8 @@ def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
 
 def workqueues(machine: Machine, irqs: Mapping[Card, str]) -> Iterator[str]:
     """Yield which cards' workqueues the kernel will not run on the CPU of their SQ interrupt; ``irqs`` are the CPUs of role irq."""
+    if not machine.online & ~machine.workqueues:
+        return
     if cards := [card for card, cpus in irqs.items() if cpus and not 1 << expand(cpus)[0] & machine.workqueues]:
         yield (
             f"The first IRQ CPU of {cards_named(cards)} is isolated (isolcpus, nohz_full): the kernel keeps the driver's send workqueue "
@@ -81,7 +83,8 @@ def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator
     nearer = (
         "topo_affinity takes near nodes, even_split the card's own alone" if strategy == "global_slice" else "even_split takes no others"
     )
-    can_be_near = all(own_share(groups, card) >= groups.machine.least(card) for card in far)
+    shares = {card.numa: own_share(groups, card) for card in {card.numa: card for card in far}.values()}
+    can_be_near = all(shares[card.numa] >= groups.machine.least(card) for card in far)
     yield f"{strategy} gives {cards_named(far)} remote CPUs: {count} of {total} in these pools{'; ' + nearer if can_be_near else ''}."
     for why, cards in _by_reason(groups, without).items():
         nodes = sorted({card.numa for card in cards if card.numa is not None})
