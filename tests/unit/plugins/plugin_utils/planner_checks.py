@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
@@ -31,7 +31,7 @@ def cores_of(online, siblings):
     """Return the core of every CPU as a frozen set of threads."""
     cores = {cpu: frozenset([cpu]) for cpu in cpu_set(online)}
     for text in siblings:
-        core = frozenset(expand(text))
+        core = cpu_set(text)
         cores.update(dict.fromkeys(core, core))
     return cores
 
@@ -59,7 +59,7 @@ class Look:
     usable: frozenset
     cores: dict
 
-    @property
+    @cached_property
     def cards(self):
         return {slice_of(card): card for card in self.topology["npus"]}
 
@@ -164,7 +164,7 @@ def wrong_memory(seen, plan):
     nodes = {node["id"]: cpu_set(node["cpus"]) for node in seen.topology["numa"]}
     with_memory = {node["id"] for node in seen.topology["numa"] if node["memory_mib"]}
     for entry in plan["npus"]:
-        near = {number for number in with_memory if nodes[number] & cpu_set(entry["pool"])}
+        near = {number for number in with_memory if not nodes[number].isdisjoint(cpu_set(entry["pool"]))}
         mems = cpu_set(entry["mems"])
         if mems != near if near else not mems <= with_memory or len(mems) != bool(with_memory and nodes):
             yield f"{entry['slice']} has memory nodes '{entry['mems']}'"
@@ -178,7 +178,7 @@ def wrong_report(seen, plan, pools):
     quality, sizes, union = plan["quality"], list(map(len, pools.values())), set().union(*pools.values())
     if quality["disjoint"] is not True or quality["balance"] != max(sizes, default=0) - min(sizes, default=0):
         yield f"quality {quality} of pools of {sizes}"
-    whole = all(seen.cores[cpu] & seen.usable <= pool for pool in pools.values() for cpu in pool & seen.cores.keys())
+    whole = all(core & seen.usable <= pool for pool in pools.values() for core in {seen.cores[cpu] for cpu in pool & seen.cores.keys()})
     if quality["whole_cores"] is not whole:
         yield f"whole cores: {quality['whole_cores']}"
     if plan["npus"] and (cpu_set(quality["idle"]) != seen.usable - union or cpu_set(plan["cpus"]) != seen.usable):
@@ -196,24 +196,21 @@ def wrong_report(seen, plan, pools):
 
 def shares(seen, pools):
     """Return the shares of local CPUs and of those on the card's own node; None where the node of a card is not known."""
-    nodes = {node["id"]: node for node in seen.topology["numa"]}
+    own = {node["id"]: cpu_set(node["cpus"]) for node in seen.topology["numa"]}
     with_cards = {card["numa"] for card in seen.cards.values()}
-    if not pools or not pools.keys() <= seen.cards.keys() or not with_cards <= nodes.keys():
+    if not pools or not pools.keys() <= seen.cards.keys() or not with_cards <= own.keys():
         return None
-
-    def distance(node, other):
-        return {int(key): value for key, value in nodes[node].get("distances", {}).items()}.get(other, 255)
-
-    own = local = 0
-    for name, members in pools.items():
-        home = seen.cards[name]["numa"]
-        for number, node in nodes.items():
-            count = len(members & cpu_set(node["cpus"]))
-            own += count * (number == home)
-            nearest = number not in with_cards and distance(number, home) == min(distance(number, other) for other in with_cards)
-            local += count * (number == home or nearest)
+    local = {home: set(own[home]) for home in with_cards}
+    for node in seen.topology["numa"]:
+        if node["id"] not in with_cards:
+            told = {int(other): far for other, far in node.get("distances", {}).items()}
+            distances = {home: told.get(home, 255) for home in with_cards}
+            for home in with_cards:
+                if distances[home] == min(distances.values()):
+                    local[home] |= own[node["id"]]
     total = sum(map(len, pools.values()))
-    return round(local / total, 3), round(own / total, 3)
+    near = [sum(len(members & of[seen.cards[name]["numa"]]) for name, members in pools.items()) for of in (local, own)]
+    return round(near[0] / total, 3), round(near[1] / total, 3)
 
 
 def wrong_sentence(sentence) -> Iterator[str]:

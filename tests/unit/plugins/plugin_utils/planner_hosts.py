@@ -23,19 +23,19 @@ def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2",
         numbers = range(first, first + size)
         first += size
         if numbering == "adjacent":
-            cores_of[node] = [[core * threads + thread for thread in range(threads)] for core in numbers]
+            cores_of[node] = [range(core * threads, (core + 1) * threads) for core in numbers]
         else:
-            cores_of[node] = [[core + thread * total for thread in range(threads)] for core in numbers]
+            cores_of[node] = [range(core, core + threads * total, total) for core in numbers]
     cpulists = {node: compress(cpu for core in members for cpu in core) for node, members in cores_of.items()}
     shared = caches or max(sizes) or 1
     return {
         "schema": 1,
         "machine": {"architecture": "aarch64"},
         "cpus": {
-            "online": compress(range(total * threads)),
+            "online": listed(range(total * threads)),
             "offline": "",
             "isolated": "",
-            "siblings": [compress(core) for members in cores_of.values() for core in members if threads > 1],
+            "siblings": [listed(core) for members in cores_of.values() for core in members if threads > 1],
             "caches": [
                 compress(cpu for core in members[start : start + shared] for cpu in core)
                 for members in cores_of.values()
@@ -71,6 +71,13 @@ def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2",
     }
 
 
+def listed(cpus):
+    """Return the cpulist of a range that is not empty."""
+    if cpus.step > 1:
+        return ",".join(map(str, cpus))
+    return f"{cpus[0]}-{cpus[-1]}" if len(cpus) > 1 else str(cpus[0])
+
+
 def distance(place, elsewhere, nodes_per_socket):
     return 10 if place == elsewhere else 12 if place // nodes_per_socket == elsewhere // nodes_per_socket else 20
 
@@ -82,7 +89,7 @@ def switch_off(topology, offline):
     for node in topology["numa"]:
         node["cpus"] = compress(set(expand(node["cpus"])) - offline)
     for key, least in (("siblings", 2), ("caches", 1)):
-        left = [set(expand(text)) - offline for text in topology["cpus"][key]]
+        left = [[cpu for cpu in expand(text) if cpu not in offline] for text in topology["cpus"][key]]
         topology["cpus"][key] = [compress(group) for group in left if len(group) >= least]
 
 
