@@ -16,7 +16,6 @@ from .._host.host import Host
 from . import causes
 from .findings import KERNEL, Cause, Findings, Value
 
-NEAR_ITS_FUNCTION, ELSEWHERE, FIXED = "near", "elsewhere", "fixed"
 _WRONG = ("changed", "stuck", "fought over")
 _FIXED = ("managed", "full")
 _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effective_affinity_list")
@@ -53,4 +52,4 @@ def check_nics(findings: Findings, host: Host, wanted: Mapping[str, Any], online
 def _counts(states: Sequence[str]) -> dict[str, int]:
     fixed = sum(state in _FIXED for state in states)
     elsewhere = sum(state in (*_WRONG, "failed") for state in states)
-    return {NEAR_ITS_FUNCTION: len(states) - fixed - elsewhere, ELSEWHERE: elsewhere, FIXED: fixed}
+    return {"near": len(states) - fixed - elsewhere, "elsewhere": elsewhere, "fixed": fixed}
