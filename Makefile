@@ -25,7 +25,7 @@ ifeq ($(INVENTORY),)
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONPATH := $(CURDIR)/build
-else # the user's own set-up: ansible.cfg beside the inventory comes first, and collections that are installed are found after this one
+else # the user's own set-up: ansible.cfg next to the inventory comes first, and collections that are installed are found after this one
 export ANSIBLE_CONFIG ?= $(firstword $(wildcard $(abspath $(dir $(INVENTORY)))/ansible.cfg $(HOME)/.ansible.cfg /etc/ansible/ansible.cfg) $(CURDIR)/ansible.cfg)
 COLLECTIONS_PATH = ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build:$$($(BIN)/python -c 'from ansible import constants; print(*constants.COLLECTIONS_PATHS, sep=":")')"
 endif
@@ -71,7 +71,7 @@ verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every 
 report: setup $(if $(INVENTORY),,fleet) ## one HTML page of the fleet, build/report.html; touches nothing
 	$(PLAYBOOK) -e npu_affinity_report=$(CURDIR)/build/report.html playbooks/report.yml
 
-unbind: setup $(if $(INVENTORY),,fleet) ## put every host back as it was before the first bind
+unbind: setup $(if $(INVENTORY),,fleet) ## restore the state of every host before the first bind
 	$(PLAYBOOK) $(if $(INVENTORY),,-e npu_affinity_confirm=yes) playbooks/unbind.yml
 
 history: setup $(if $(INVENTORY),,fleet) ## what was applied to every host: who, when, why, and what changed
@@ -86,7 +86,7 @@ collect: setup $(if $(INVENTORY),,fleet) ## an archive of every host, to plan an
 inspect: setup ## plan, comparison and page of hosts from archives, ARCHIVE=file or folder (build/archives)
 	$(PLAYBOOK) -e npu_affinity_archive=$(or $(ARCHIVE),$(CURDIR)/build/archives) -e npu_affinity_report=$(CURDIR)/build/inspect.html playbooks/inspect.yml
 
-measure: setup ## count what disturbs the workloads, beside what was counted before; without INVENTORY=… over processes of this machine
+measure: setup ## count what disturbs the workloads, and compare with the counts before; without INVENTORY=… over processes of this machine
 ifeq ($(INVENTORY),)
 	@$(BIN)/python -m tests.simulator.load build/measures $(ARGS)
 else
@@ -173,7 +173,7 @@ more-properties: MACHINES := 20000
 properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
-optimal: setup-test ## plans of 5,200 machines beside the best that a solver finds; how far large ones are from it
+optimal: setup-test ## plans of 5,200 machines next to the best that a solver finds; how far large ones are from it
 	$(PYTEST) -rP tests/optimal
 
 integration: setup-test ## the playbooks over simulated hosts, as a user runs them

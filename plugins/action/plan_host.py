@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mute
 
 TOPOLOGY = "npu_affinity_topology"
 NOWHERE = (
-    "Say where to go back to: -e npu_affinity_to=-1 for the state before the last change, or an id or a time (UTC) that playbook "
+    "Name the state to restore: -e npu_affinity_to=-1 for the state before the last change, or an id or a time (UTC) that playbook "
     "npu.affinity.history shows."
 )
 

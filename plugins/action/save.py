@@ -53,12 +53,12 @@ def _write(path: Path, text: str) -> None:
     """Write it next to its place first, so no reader sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".npu-affinity-", delete=False) as file:
-        beside = Path(file.name)
+        temporary = Path(file.name)
         try:
             file.write(text.encode())
             file.close()
-            beside.chmod(0o644)
-            beside.replace(path)
+            temporary.chmod(0o644)
+            temporary.replace(path)
         except OSError:
-            beside.unlink()
+            temporary.unlink()
             raise

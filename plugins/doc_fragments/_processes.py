@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How modules are told which processes are meant, and to which NPUs they belong. Private to the collection."""
+    """Options that select processes and the NPUs that they belong to. Private to the collection."""
 
     DOCUMENTATION = r"""
 options:

@@ -100,9 +100,9 @@ class LookupModule(LookupBase):
             raise SystemExit(1)
         if not given and wanted == "all" and one is None:
             Display().warning(
-                f"The inventory has no group {hosts.GROUP}, so that all of it is taken: "
+                f"The inventory has no group {hosts.GROUP}, so all of its hosts are used: "
                 f"{count(len(groups['all']), 'host')}. Put the hosts with NPUs "
-                "into that group, or name them with -e npu_affinity_hosts=…; -e npu_affinity_hosts=all says that all are meant."
+                "into that group, or name them with -e npu_affinity_hosts=…; to use all hosts, pass -e npu_affinity_hosts=all."
             )
         return [wanted]
 

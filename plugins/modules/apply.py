@@ -52,7 +52,7 @@ lines:
   returned: success
   type: list
   elements: str
-  sample: ['a2-01: role irq changed nothing, the host is as it should be']
+  sample: ['a2-01: role irq changed nothing, the host matches its plan']
 drain:
   description: Whether the node has to be drained, and the state then applied with O(drained). C(npu_affinity_kubelet_restart) allows it.
   returned: success

@@ -147,7 +147,7 @@ drift:
       expected_cpus: "145"
       found_cpus: 0-191
       cause: irqbalance
-      remark: it runs, and nothing tells it to leave the NPUs alone
+      remark: it runs without a policy for the NPUs
       npu: 0
       device: npu
       pci: "0000:c1:00.0"

@@ -98,7 +98,7 @@ EXAMPLES = r"""
         chip: 1
     ignore_busy: true
 
-- name: No sharing at all, whoever switched it on, and no recovery by the driver
+- name: Disable sharing on all chips, and recovery by the driver
   npu.affinity.device_share:
     enabled: false
     only_ours: false
@@ -264,7 +264,7 @@ def main() -> None:
         .document(),
     }
     if failed:
-        module.fail_json(msg="device share is not as wanted: " + "; ".join(diffs.card_sentences(failed)), **result)
+        module.fail_json(msg="device share differs from the settings: " + "; ".join(diffs.card_sentences(failed)), **result)
     module.exit_json(**result)
 
 

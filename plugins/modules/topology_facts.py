@@ -172,7 +172,7 @@ hardware_changes:
   returned: with O(hardware)
   type: list
   elements: str
-  sample: ["the NPU at 0000:c1:00.0 is not there any more", "the CPUs online were 0-191 and are 0-190"]
+  sample: ["the NPU at 0000:c1:00.0 is missing", "the CPUs online were 0-191 and are 0-190"]
 ansible_facts:
   description: Facts to add to those of the host.
   returned: always

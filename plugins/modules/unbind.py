@@ -85,7 +85,7 @@ EXAMPLES = r"""
 - name: Everything as it was before the first bind
   npu.affinity.unbind:
 
-- name: The same, although third parties hold some cards now, whose device share a later run puts back
+- name: The same, and leave device share of cards in use for a later run
   npu.affinity.unbind:
     ignore_busy: true
     timeout: 90
@@ -245,7 +245,7 @@ def argument_spec() -> dict[str, Any]:
 
 
 def message_of(report: Report, features: Sequence[str] | None) -> str:
-    """Return what became of the host, in one sentence."""
+    """Return the result for the host, in one sentence."""
     if features and report.bound and not report.kept:
         return "Unbound on this host: %s." % ", ".join(features)
     if not report.bound:
@@ -256,7 +256,7 @@ def message_of(report: Report, features: Sequence[str] | None) -> str:
 
 
 def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
-    """Say in the journal of the host what was unbound, and in its history that some features are gone; with all of them it goes, too."""
+    """Write what was unbound to the journal of the host. Add single features to its history, and remove it after all of them."""
     unbound, number = [name for name in params["features"] or FEATURES if name not in report.pending], None
     last = newest(host)
     if last:

@@ -139,9 +139,9 @@ def is_lost(plan: Entry, entry: Entry) -> bool:
 
 
 def present_ids(plan: Entry, names: Iterable[Any], variable: str = "npus", owner: str = "the list") -> list[int]:
-    """Return the logic ids, ascending, that the plan has by now for NPUs that settings name; lost NPUs have none.
+    """Return the logic ids, ascending, of the plan for NPUs that settings name; lost NPUs have none.
 
-    Raises ``ValueError`` when the plan has no such NPU, or when these are not names; it says so of ``owner`` in ``variable``.
+    Raises ``ValueError`` if the plan has no such NPU, or if these are not names. The message names ``owner`` and ``variable``.
     """
     if unknown := unknown_npus(variable, owner, names, plan):
         raise ValueError(unknown)

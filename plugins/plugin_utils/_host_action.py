@@ -25,7 +25,7 @@ IN_PART = "The host may be changed in part. Run again when it answers, which com
 
 
 def lost(error: AnsibleConnectionFailure, known: str) -> dict[str, Any]:
-    """Fail a task whose host does not answer any more with what is known of the host, for the summary."""
+    """Fail a task whose host no longer answers, with what the summary needs to know of the host."""
     sentence = " ".join(str(error).split()).rstrip(".")
     return refused({"msg": f"{sentence}. {known}".rstrip(), "lost": True})
 

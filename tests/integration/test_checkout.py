@@ -51,7 +51,7 @@ def test_ansible_playbook_from_a_checkout(fleet):
     done = ansible_playbook("-i", str(hosts.inventory), "bind.yml", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed=0" in done.stdout
-    assert "no group npu_hosts, so that all of it is taken: 1 host." in done.stderr
+    assert "no group npu_hosts, so all of its hosts are used: 1 host." in done.stderr
 
 
 @pytest.mark.long

@@ -70,7 +70,7 @@ def test_what_does_not_follow_is_said_and_what_is_none_of_ours_is_left_alone(fle
     run = hosts.play("verify", npu_affinity_housekeeping="1", **VARIABLES)
     line = said(run, "lazy")[1]
     assert line.startswith(
-        "NPU 0 sq_send_trigger_irq: expected CPUs 17, found came since it was put on CPUs 17, and still comes on CPUs 30"
+        "NPU 0 sq_send_trigger_irq: expected CPUs 17, found arrived since it was moved to CPUs 17, and still arrives on CPUs 30"
     )
     assert not run.of("isolated", "failed") and not run.of("posed", "failed")
 
@@ -147,7 +147,7 @@ def test_irqbalance_keeps_what_it_was_told_and_is_told_only_where_it_listens(fle
 
     (enforcing / interrupt(enforcing, "cq_update_irq", 0)[1:]).write_text("9\n")
     line = said(hosts.play("verify", "--limit", "enforcing", **VARIABLES), "enforcing")[1]
-    assert "likely irqbalance: it runs, and cannot be told to leave the NPUs alone: SELinux is enforcing" in line
+    assert "likely irqbalance: it runs, and cannot be configured to ignore the NPUs: SELinux is enforcing" in line
 
     assert hosts.play("unbind").status == 0
     assert not (allowed / "usr/libexec").exists()

@@ -105,7 +105,7 @@ def test_a_role_says_in_one_line_what_it_did(fleet, tmp_path):
     assert re.fullmatch(r"a: role plan found (\d) of \1 accelerators to bind, strategy \w+", first[0])
     assert [line.split()[2] for line in first] == roles
     assert re.fullmatch(r"a: role slices changed the host: \d+ files written", first[1])
-    assert second[1:] == [f"a: role {role} changed nothing, the host is as it should be" for role in roles[1:]]
+    assert second[1:] == [f"a: role {role} changed nothing, the host matches its plan" for role in roles[1:]]
 
 
 def test_role_vnpu_alone_is_remembered_compared_and_switched_off(fleet, tmp_path):

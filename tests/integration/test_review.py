@@ -30,7 +30,7 @@ def test_what_was_reviewed_is_bound_and_what_moved_since_is_refused(fleet, tmp_p
     for arguments, state in ((["--check"], "would change"), ([], "changed"), ([], "unchanged")):
         run = hosts.play("bind", *arguments, **reviewed)
         assert run.summary["states"] == {state: ["steady"], "refused": ["broken", "forgotten", "moved"]}, run.output
-        assert "is not there any more. Write the file again" in run.failure("moved")
+        assert "is missing. Write the file again" in run.failure("moved")
         assert "fleet.json has no plan of this host" in run.failure("forgotten")
     assert touched(before, hosts.snapshot("moved")) == set()
     run = hosts.play("bind", "--check", "--limit", "steady", **reviewed, npu_affinity_move_memory=True, npu_affinity_interval="20min")

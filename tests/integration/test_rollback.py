@@ -43,7 +43,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
     assert "feature irq: present -> absent" in shown.output and "This host is not bound." in shown.output
 
     nowhere = hosts.play("rollback", "--limit", "first")
-    assert nowhere.status != 0 and "Say where to go back to" in nowhere.failure("first")
+    assert nowhere.status != 0 and "Name the state to restore" in nowhere.failure("first")
 
     looked = hosts.snapshot("first")
     check = hosts.play("rollback", "--check", "--limit", "first", npu_affinity_to="-1", **ALL_AT_ONCE)
@@ -51,7 +51,7 @@ def test_a_fleet_goes_back_and_forth_and_a_host_with_other_hardware_is_refused(f
     assert check.status == 0 and touched(looked, hosts.snapshot("first")) == set(), check.output
 
     run = hosts.play("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
-    assert "Entry 1 of " in run.failure("second") and "the NPU at 0000:82:00.0 is not there any more" in run.failure("second"), run.output
+    assert "Entry 1 of " in run.failure("second") and "the NPU at 0000:82:00.0 is missing" in run.failure("second"), run.output
     assert differing(before, state(hosts.tree("first"))) == set()
     assert shared(hosts.tree("first")) == cards
     assert "1 changed: first\n" in run.output and "1 never bound: unbound\n" in run.output and "1 refused" in run.output, run.output

@@ -82,7 +82,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
         drift = {found["object"]: found for found in entry["result"]["drift"]}
         assert drift[name]["found"] == found and UNITS + path in drift[name]["remark"], drift
         assert set(drift) == {name} | ({"system.slice CPUs"} if host == "v2" else set())
-    assert "/etc/systemd/system/system.slice.d/60-site.conf; take it out there" in said(differs)
+    assert "/etc/systemd/system/system.slice.d/60-site.conf; remove it there" in said(differs)
 
 
 def test_a_service_that_does_not_exist_is_said_before_during_and_after_the_bind(fleet):

@@ -107,7 +107,7 @@ class Application:
         last = newest(self.host)
         state = parts.deferred(self.state, last and last.state, [name for name, step in self._named_steps.items() if step.pending()])
         if last:
-            state = parts.beside(state, last.state)
+            state = parts.merged(state, last.state)
             self._new = differ(last.state, state)
         return Applied(self.choices.action, state, self.choices.author, self.choices.reason, self._new)
 
@@ -142,7 +142,7 @@ class Application:
         return list(dict.fromkeys(self._warnings + [sentence for step in self._steps for sentence in step.warnings]))
 
     def remarks(self) -> list[str]:
-        """Return the sentences that are said after each bind."""
+        """Return the sentences that each bind reports."""
         return self._report.untried + [sentence for step in self._steps for sentence in step.remarks]
 
     def waits(self) -> list[str]:

@@ -145,7 +145,7 @@ def _written(wanted: Wanted, entry: Entry | None) -> dict[str, set[str]]:
 def _libraries(layout: Layout | None) -> dict[str, str]:
     try:
         files = complete(layout).files if layout else {}
-    except ValueError:  # the comparison says so
+    except ValueError:  # the comparison reports it
         files = {}
     return {"%s/%s" % (layout.folder, name): digest for name, digest in files.items()} if layout else {}
 

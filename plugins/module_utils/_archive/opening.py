@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Open archives of hosts into folders that are read like a host. What somebody sent is not trusted.
 
-Only regular files are taken out, below the folder and nowhere else. Links are made from the manifest, when all files are there, and
-:class:`_host.host.Host` follows them as after a chroot. Sizes and numbers have limits, and files go to the disk piece by piece.
+Only regular files are extracted, below the folder. Links are made from the manifest, when all files are there, and
+:class:`_host.host.Host` follows them as after a chroot. Sizes and numbers have limits, and files are written in pieces.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Tree:
         self._names += len(name) + len(member.target)
         self._folders += name.count("/")
         if len(name) > LONGEST_NAME or name.count("/") > DEEPEST or self._names > NAMES or self._folders > FOLDERS:
-            text = "%s has names that are too long or lie too deep, such as %s: it is not opened"
+            text = "%s has names that are too long or too deep, such as %s: it is not opened"
             raise ValueError(text % (self.path, shown(name)))
         if member.kind == "file" and member.size > limit:
             text = "%s: %s has %d MiB, and the limit is %d: it is not opened"
@@ -273,7 +273,7 @@ def _safe(name: str, path: str) -> str:
     """Return a member's name as it lies below its folder. Raises ``ValueError`` for one that would lie elsewhere."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise ValueError("%s: a member is called '%s', which lies outside of the archive: it is not opened" % (path, shown(name)))
+        raise ValueError("%s: a member is called '%s', which is outside of the archive: it is not opened" % (path, shown(name)))
     return "/".join(parts)
 
 

@@ -230,7 +230,7 @@ def _environment(line: str, value: str, program: str) -> list[str]:
     try:
         words = shlex.split(value)
     except ValueError:
-        return ['Environment="'] if program == "irqbalance" else []  # systemd ignores such a line, and its reader says so
+        return ['Environment="'] if program == "irqbalance" else []  # systemd ignores such a line, and its reader reports it
     kept = [word for word in (command_lines.variable(word) or _arguments(word, program) for word in words) if word]
     if kept == words:
         return [line]

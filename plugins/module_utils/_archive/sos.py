@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an archive that is not ours has: a sosreport, or a tar of /sys and /proc by hand, with texts of npu-smi beside.
+"""Contents of other archives: a sosreport, or a tar of /sys and /proc made by hand, with output of npu-smi next to them.
 
 sos copies ``/sys/devices/system/cpu``, ``node*/{meminfo,cpulist,distance}``, ``/proc/irq``, ``/proc/interrupts``, unit files and, with some
 versions, ``/sys/fs/cgroup``; the PCI bus is only in ``lspci -nnvv`` (sos: plugins processor, numa, hardware, systemd, cgroups and pci).

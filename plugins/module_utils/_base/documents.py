@@ -374,7 +374,7 @@ if TYPE_CHECKING:
         now: str | None
 
     class Difference(TypedDict):
-        """A plan beside the one in force."""
+        """A plan next to the one in force."""
 
         in_force: bool
         npus: List[DifferingNpu]
@@ -425,7 +425,7 @@ if TYPE_CHECKING:
         restart: List[str]
 
     class SummaryOfHost(TypedDict):
-        """What became of a host in a run; ``cost`` is that of a plan."""
+        """The result of a run for a host; ``cost`` is that of a plan."""
 
         state: str
         reasons: List[str]
@@ -449,7 +449,7 @@ if TYPE_CHECKING:
         purpose: str
 
     class Summary(TypedDict):
-        """What became of all hosts in a run: ``states`` are those that there are, with their hosts."""
+        """The results of a run for all hosts: ``states`` has the hosts by state."""
 
         playbook: str
         check: bool

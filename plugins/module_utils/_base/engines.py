@@ -5,7 +5,7 @@
 
 Sources: sgl-project/sglang issues 20077, 39348 and 39552; vllm-project/vllm-ascend@182b75ea ``worker.py`` and ``platform.py``, PR 11307
 (OMP_PROC_BIND) and vllm-project/vllm ``--numa-bind``; MindIE-LLM, "environment_variable.md" (``BIND_CPU``, on where it is not set), and
-``atb_llm/utils/cpu_binding.py``; verl, whose set_numa_affinity does nothing on NPUs, so that what runs its rollouts is told.
+``atb_llm/utils/cpu_binding.py``; verl, whose set_numa_affinity does nothing on NPUs, so its rollout engine is set.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
         cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * (len(shown) - 1), row["slice"]) for row in gone]
     titles = [heading for heading, role in zip(HEADINGS[4:], ROLES) if role in shown]
     headings = (*HEADINGS[:4], *(["now"] if now else []), *titles)
-    if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not ask npu-smi for them
+    if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
     return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
 
@@ -100,7 +100,7 @@ def sentences(
     difference: Mapping[str, Any] | None = None,
     outside: Iterable[str] = (),
 ) -> list[tuple[str, str]]:
-    """Return what is said below the table, each sentence with its title. What the table shows of moves is not said again."""
+    """Return the sentences below the table, each with its title, without the moves that the table shows."""
     shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
     told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference)]
     told += [("work", line) for line in outside]

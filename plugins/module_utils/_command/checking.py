@@ -67,7 +67,7 @@ class Standing(NamedTuple):
         if self.state == PENDING:
             return "pending: %s" % "; ".join([*self.waiting, *names, *more])
         found = "%d of %s not as they should be: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
-        return "drifted: %s; 'npu-affinity verify' says why" % found
+        return "drifted: %s; 'npu-affinity verify' shows why" % found
 
 
 def standing(host: Host) -> Standing:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a process, an NPU or a CPU is where it is: what confines it, what that was made of, who wrote it, and what else is there."""
+"""Why a process, an NPU or a CPU is where it is: what confines it, its origin, its author, and what else is there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of_process(known: Known, pid: int) -> Lines:
     group = max(paths, key=len)
     yield "group", "/" + "/".join(group)
     if of_kubernetes(paths):
-        yield "kubelet", "it runs in a pod: the kubelet gives it its CPUs, and npu.affinity sets nothing there"
+        yield "kubelet", "it runs in a pod: the kubelet assigns its CPUs, and npu.affinity sets nothing there"
         return
     units = [unit for unit in group if UNIT_SUFFIX.search(unit)]
     told = [line for unit in units for line in _of_unit(known, unit)]
@@ -158,7 +158,7 @@ def _granted(known: Known, unit: str) -> Lines:
     for key, words, bound in (("cpus", "CPUs", entry["cpus"]), ("mems", "memory nodes", entry["mems"])) if entry else ():
         text = known.host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
         if bound and text is not None and set(expand(text)) != set(expand(bound)):
-            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' says why" % (unit, words, text, bound)
+            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' shows why" % (unit, words, text, bound)
 
 
 def _pool_of(state: Mapping[str, Any], npu: Mapping[str, Any]) -> str | None:

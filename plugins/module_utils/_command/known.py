@@ -57,7 +57,7 @@ class Known(NamedTuple):
         return files.get(path)
 
     def origin(self, path: str) -> str:
-        """Return a path, with since when its file is so, and who wrote it, as far as the history goes back."""
+        """Return a path, with the time and author of its file's last change, if the history has it."""
         return path + self.author(lambda state: next((file for file in state["files"] if file["path"] == path), None))
 
     def unit_that_runs(self, program: str) -> str:

@@ -119,7 +119,7 @@ def _refuse_lost(known: Known, place: _Place) -> None:
     """Refuse NPUs that are gone, and those whose numbers have closed up since the bind because another one is gone."""
     gone = [npu for npu in known.npus if npu.get("pci") and not known.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
     if not place.npus:
-        raise ValueError("no NPU of %s is there any more; bind again" % place.title)
+        raise ValueError("all NPUs of %s are missing; bind again" % place.title)
     for npu in gone:
         if npu in place.npus:
             raise ValueError("%s dropped off the PCI bus; bind again when it is back, or gone for good" % Device.of(npu).full_title)
@@ -139,7 +139,7 @@ def _refuse_other_sets(host: Host, unit: str, sets: UnitSets, online: set[int]) 
     wanted = set(expand(sets["cpus"])) & online
     if found != wanted:
         has = "no cpuset" if found is None else compress(found) or "none"
-        raise ValueError("%s should have CPUs %s and has %s: 'npu-affinity verify' says why" % (unit, compress(wanted), has))
+        raise ValueError("%s should have CPUs %s and has %s: 'npu-affinity verify' shows why" % (unit, compress(wanted), has))
 
 
 def _mask(known: Known, npus: Sequence[PlanEntry], online: set[int], granted: set[int]) -> set[int]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs that were told to bind themselves, against what the plan says. Each is a remark, and explains other findings.
 
-What they do is told by the environment and the arguments that they were started with. Sources: :mod:`_base.engines` and
+Their environment and arguments at the start show what they do. Sources: :mod:`_base.engines` and
 :mod:`threads.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
 """
 
@@ -40,7 +40,7 @@ _VISIBLE = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=\s*(\d+(?:\s*,\s*\d+)*)\s*\Z")
 class _Started(NamedTuple):
     """How a process was started, and where: ``granted`` are the CPUs of its ``unit``.
 
-    ``fight`` and ``fight_for_interrupts`` say at the end of sentences who puts back what it moves.
+    ``fight`` and ``fight_for_interrupts`` say at the end of sentences what restores the objects that it moves.
     """
 
     environment: Sequence[str]
@@ -116,7 +116,7 @@ def _of_interrupts(started: _Started) -> str:
     found = torch_npu.setting(started.environment)
     if not found or BIND_IRQ not in found[1].switches:
         return ""
-    text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: take bind_irq out%s"
+    text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: remove bind_irq%s"
     return text % (found[0], started.fight_for_interrupts)
 
 
@@ -140,7 +140,7 @@ def _of_ranges(started: _Started) -> str:
     result = "and gets less" if FORCE in found[1].switches else "and then binds nothing"
     return (
         "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
-        "torch_npu), or take the variable out" % (found[0], " and ".join(texts), compress(outside), started.against, result)
+        "torch_npu), or remove the variable" % (found[0], " and ".join(texts), compress(outside), started.against, result)
     )
 
 
@@ -201,7 +201,7 @@ def visible_ids(environment: Sequence[str]) -> list[int]:
 def mover_of_interrupts(host: Host, plan: Plan) -> Callable[[Device, str], str]:
     """Return a function that says, for a device and the CPUs of its interrupt, which process has put that there; '' where none has.
 
-    torch_npu with ``bind_irq`` takes the two lowest CPUs of a device. Processes are looked for when it is asked first, in pods as well.
+    torch_npu with ``bind_irq`` takes the two lowest CPUs of a device. The first query searches for processes, also in pods.
     """
     found: list[list[tuple[Process, str, torch_npu.Setting, list[int]]]] = []
 
@@ -216,7 +216,7 @@ def mover_of_interrupts(host: Host, plan: Plan) -> Callable[[Device, str], str]:
             readings = [torch_npu.cpus_of(made, order.index(device.id), len(order), online, release) for release in _READINGS]
             for taken in [sorted(reading)[:2] for reading in readings if reading]:
                 if set(expand(cpus)) <= set(taken):
-                    text = "%s in %s was started with %s, by which torch_npu puts them on CPUs %s; take bind_irq out"
+                    text = "%s in %s was started with %s, by which torch_npu puts them on CPUs %s; remove bind_irq"
                     return text % (process.title, process.found_by, word, compress(taken))
         return ""
 

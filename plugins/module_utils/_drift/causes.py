@@ -17,7 +17,7 @@ from .findings import CHANGED_CPUSET, DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCE
 
 
 def of_file(before: str | None, after: str | None, ours: bool) -> Cause:
-    """Return the likely cause why a file's text is ``before`` and not ``after`` (None: no file); ``ours``: whether its head says so."""
+    """Return the likely cause why a file has the text ``before`` and not ``after`` (None: no file); ``ours``: whether it is managed."""
     if before is None:
         return Cause(EDIT, "removed")
     if after is None:
@@ -41,7 +41,7 @@ def of_cpuset(
     """
     if overrides:
         by_hand = all("/system.control/" in path or "/transient/" in path for path in overrides)
-        advice = "'systemctl revert %s' removes that" % unit if by_hand else "take it out there"
+        advice = "'systemctl revert %s' removes that" % unit if by_hand else "remove it there"
         return Cause(EDIT, "overridden by %s; %s" % (", ".join(overrides), advice))
     if not wanted:
         return Cause(OFFLINE_CPU, "none of them is online, and the kernel then grants those of the slice above")

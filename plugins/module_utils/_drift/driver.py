@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._base.documents import Plan
 
 _LONGEST_WAIT = 30
-_NO_ANSWER = Cause(UNREADABLE, "it gave no answer to compare; see what 'npu-smi info' says")
+_NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
 _STUCK = Cause(
     KERNEL, "it has the right list and does not follow it; see effective_affinity_list, and the driver of the interrupt controller"
 )
@@ -102,7 +102,7 @@ def _worst(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _suspect(suspects: Callable[[], Callable[[str], str]], pci: str) -> str:
-    """Return who probably moves the interrupts of a function, '' where nothing was found; hosts are searched when this is asked."""
+    """Return the program that probably moves the interrupts of a function, or ''. Searches the host only when called."""
     found = suspects()(pci)
     return "" if found == UNKNOWN else found
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What people and programs get of a finding: its data, and the sentence that is made of them here and nowhere else."""
+"""A finding for people and programs: its data, and the sentence that is made of them, only here."""
 
 from __future__ import annotations
 

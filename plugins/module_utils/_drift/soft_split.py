@@ -5,7 +5,7 @@
 
 Every process of such a container has loaded hami-vnpu-core's library, by the preload file that the container mounts over its own, and
 stands still without the limiter where the library has one (Project-HAMi/hami-vnpu-core@f795831b; ``docs/developers`` of HAMi). A container
-that got its devices another way runs without any limit, and nothing else says so.
+that got its devices another way runs without any limit, and nothing else reports it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .._base.documents import NpuUser
 
 QUOTA = "NPU_MEM_QUOTA="
-"""How the variable begins that every container with a share has, whoever started it."""
+"""Start of the variable that every container with a share has."""
 
 
 def check_soft_split(

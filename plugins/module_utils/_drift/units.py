@@ -30,8 +30,8 @@ from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Fin
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
 _LOADED = ("CPUAffinity", "NUMAMask")
 """Settings of a service that no cgroup shows."""
-_OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: take it out there, or name the NPUs that it uses"
-_BINDS_ITSELF = "%s sets %s=%s, and %s then binds itself against %s=%s of its drop-in: take it out there, or its engine out of the settings"
+_OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: remove it there, or name the NPUs that it uses"
+_BINDS_ITSELF = "%s sets %s=%s, and %s then binds itself, against %s=%s of its drop-in: remove it, or remove its engine from the settings"
 _ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
 
 
@@ -227,7 +227,7 @@ def _check_settings(findings: Findings, host: Host, unit: str, wanted: Mapping[s
             found, path = different[key]
             cause = Cause(EDIT, "its files do not say so")
             if path:
-                cause = Cause(EDIT, "%s, which systemd reads as well, says %s too; take it out there" % (path, key))
+                cause = Cause(EDIT, "%s, which systemd reads as well, says %s too; remove it there" % (path, key))
             findings.differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, found), cause, unit=unit)
         elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
             cause = Cause(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")

@@ -46,7 +46,7 @@ def _named(parts: Mapping[str, T], names: Sequence[str]) -> dict[str, T]:
     return {name: value for name, value in parts.items() if name in names}
 
 
-def beside(state: AppliedState, in_force: AppliedState) -> AppliedState:
+def merged(state: AppliedState, in_force: AppliedState) -> AppliedState:
     """Return a state that has been applied, with those features of the state in force that it left alone."""
     others = [name for name in in_force["features"] if name not in state["features"]]
     if not others:

@@ -149,7 +149,7 @@ _DEPTH = 10
 def manifest(data: bytes, name: str) -> dict[str, Any]:
     """Return the manifest of a file's content. Raises ``ValueError`` for what is none, or one of a newer version.
 
-    Nobody knows who wrote it: every value has the type and shape that readers rely on, and what is not part of a manifest is left out.
+    Its author is unknown: every value has the type and shape that readers rely on, and what is not part of a manifest is left out.
     """
     try:
         found = json.loads(data.decode("utf-8"), parse_int=_number, parse_constant=_number)
@@ -273,7 +273,7 @@ def sentences(unknown: Iterable[str]) -> list[str]:
     for asked in unknown:
         found.setdefault(_subject(asked)[0], asked)
     told = ", ".join(subject if subject == asked else "%s (%s)" % (subject, asked) for subject, asked in found.items())
-    return ["The archive does not have all of what was asked for: %s." % told] if found else []
+    return ["The archive does not have all requested data: %s." % told] if found else []
 
 
 def kinds_of(unknown: Iterable[str], all_kinds: Iterable[str]) -> set[str]:

@@ -30,7 +30,7 @@ class Pages(NamedTuple):
 
     @property
     def pool(self) -> int:
-        """The pages that stay, whoever uses them: what is set by ``nr_hugepages``."""
+        """The pages that stay, in use or not: the value of ``nr_hugepages``."""
         return self.total - self.surplus
 
     @property

@@ -162,7 +162,7 @@ class Interrupt(Target):
         return host.read(self._folder + "effective_affinity_list") or None
 
     def fixed(self, host: Host) -> bool:
-        """Whether the kernel manages the interrupt itself and says so: since Linux 6.13 its files then have no write bit.
+        """Whether the kernel manages the interrupt itself and shows it: since Linux 6.13 its files then have no write bit.
 
         Older kernels only refuse the write, with EIO (newer ones with EPERM).
         """

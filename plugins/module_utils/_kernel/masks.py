@@ -8,7 +8,7 @@ whenever the cpuset changes (``user_cpus_ptr`` in ``kernel/sched/core.c``). Noth
 the result alone, and the next change of the cpuset overwrites it.
 
 The rule for everything that places or restores threads: a mask with all CPUs that the cpuset grants is no mask of the thread's own, as far
-as anyone can see. The kernel is asked for all possible CPUs instead. Every kernel cuts these to the cpuset, and the thread follows the
+as anyone can see. All possible CPUs are requested instead. Every kernel cuts these to the cpuset, and the thread follows the
 cpuset from then on; asked for the cpuset's CPUs, it would stay on them for ever.
 """
 
@@ -24,7 +24,7 @@ _FOLDER = "/sys/devices/system/cpu"
 
 
 def possible(host: Host) -> set[int]:
-    """Return the CPUs that the machine may ever have; those that are online where no file says so."""
+    """Return the CPUs that the machine may ever have, or those that are online if no file lists them."""
     return _cpus(host, "possible") or _cpus(host, "online")
 
 
@@ -34,18 +34,18 @@ def _cpus(host: Host, name: str) -> set[int]:
 
 
 def usable(host: Host, pid: int) -> set[int]:
-    """Return the CPUs that a process may have: those of its cpuset that are online. Empty where nothing says so."""
+    """Return the CPUs that a process may have: those of its cpuset that are online. Empty if unknown."""
     online, granted = _cpus(host, "online"), cpuset(host, pid)
     return online if granted is None else granted & (online or granted)
 
 
 def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
-    """Return the CPUs to ask the kernel for, so a thread runs on these: all possible ones where they are all that it is granted."""
+    """Return the CPUs to request for a thread to run on these: all possible ones if these are all that it is granted."""
     return possible(host) or cpus if granted and granted <= cpus else cpus
 
 
 def cpuset(host: Host, pid: int, kind: str = "cpus") -> set[int] | None:
-    """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process grants it, or None where no cpuset controller says so."""
+    """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process grants it, or None without a cpuset controller."""
     for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
         _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpuset" not in controllers.split(","):

@@ -68,7 +68,7 @@ _UNAVAILABLE = re.compile(
 
 
 class NpuSmiError(ValueError):
-    """npu-smi answered with an error. ``kind`` is a key of :data:`NEXT_STEP`; the text names the line that says so."""
+    """npu-smi answered with an error. ``kind`` is a key of :data:`NEXT_STEP`; the text names the line of the error."""
 
     def __init__(self, kind: str, line: str) -> None:
         super().__init__("npu-smi cannot answer (%s): '%s'; %s" % (kind, line, NEXT_STEP[kind]))

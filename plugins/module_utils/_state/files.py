@@ -34,7 +34,7 @@ def is_ours(text: str) -> bool:
 def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Owner | None = None) -> None:
     """Write a whole file: to a temporary name next to it, to the disk, then renamed, so a reader sees the old or the new one.
 
-    ``owner`` is its user and group, by default those of the file that it replaces. Whoever is not root keeps what the kernel gives.
+    ``owner`` is its user and group, by default those of the file that it replaces. Without root, they are those that the kernel sets.
     Its SELinux label is that of the file that it replaces.
     """
     target = host.path(path)

@@ -4,7 +4,7 @@
 """One program at a time changes a host: modules, boot units, the instances that udev starts, and timers alike.
 
 The lock is an flock(2) on a file below the host's root, so the kernel releases it when its holder ends, however it ends. The file
-says who holds it, and goes with the lock. Standard library only, and nothing heavy: boot units start this many times.
+names its holder, and is removed with the lock. Standard library only, and nothing heavy: boot units start this many times.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _acquire(host: Host, program: str) -> int:
         os.close(descriptor)
         if time.monotonic() >= deadline:
             raise Busy(
-                "%s is changing this host, and did not end within %s s of waiting (it holds %s). Nothing was changed; run again when it "
-                "has ended, or end it where it hangs" % (holder, LIMIT, PATH)
+                "%s is changing this host, and did not end within %s s of waiting (it holds %s). Nothing was changed; run again after "
+                "it has ended, or stop it if it hangs" % (holder, LIMIT, PATH)
             )
         time.sleep(_PAUSE)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one reader of plan.json, the plan in force: whoever uses a plan gets one of the shape and the schema that this version knows."""
+"""The one reader of plan.json, the plan in force: every plan has the shape and the schema that this version knows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def memory_nodes(entry: Mapping[str, Any]) -> str:
 
 
 def with_lost(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a plan's NPUs, and the lost ones whose pools stay reserved, as far as no other NPU has their ids by now."""
+    """Return a plan's NPUs, and the lost ones whose pools stay reserved, unless another NPU has their ids."""
     taken = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     lost = [npu for npu in plan.get("lost") or () if npu["pool"] and (Device.of(npu).kind, npu["id"]) not in taken]
     return [*plan["npus"], *lost]

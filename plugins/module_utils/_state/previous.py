@@ -27,7 +27,7 @@ _ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 def recorded(host: Host) -> dict[str, Any]:
     """Return the recorded sections by name; none when the host was never bound.
 
-    Raises ``ValueError`` for a broken file, a newer one, and a section that could not be restored. Whoever changes a host comes here first:
+    Raises ``ValueError`` for a broken file, a newer one, and a section that could not be restored. Every change of a host starts here:
     such a record is found before the first write.
     """
     text = host.text(PATH)
@@ -88,7 +88,7 @@ def replace(host: Host, section: str, data: Any) -> None:
 
 
 def keep(host: Host, names: Container[str]) -> None:
-    """Forget every section that is not named. When none is left the file goes."""
+    """Remove every section that is not named, and the file without sections."""
     before = recorded(host)
     _store(host, before, {name: data for name, data in before.items() if name in names})
 

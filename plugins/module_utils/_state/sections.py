@@ -16,7 +16,7 @@ _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|targ
 
 
 def check(name: str, data: Any) -> None:
-    """Raise ``ValueError`` with what is wrong where a section is none of ours; a unit's name is the section of one that was stopped."""
+    """Raise ``ValueError`` with the error if a section is not managed. A stopped unit has a section of its name."""
     try:
         if name not in CHECKS and not is_unit(name):
             raise ValueError("it is unknown")

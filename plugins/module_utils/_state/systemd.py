@@ -193,7 +193,7 @@ class Systemd(Systemctl):
         return None if text is None else set(expand(text))
 
     def narrow(self, unit: str) -> dict[str, str]:
-        """Return ``{key: sentence}`` of the sets that are smaller than those of the group around although no setting says so."""
+        """Return ``{key: sentence}`` of the sets that are smaller than those of the group around without a setting."""
         folder = self.cgroup(unit)
         if folder is None:
             return {}
@@ -202,7 +202,7 @@ class Systemd(Systemctl):
         for key, (kind, word) in CPUSET_KEYS.items():
             own, around = (self.host.read("%s/cpuset.%s.effective" % (path, kind)) for path in (folder, posixpath.dirname(folder)))
             if not left.get(key) and own is not None and around is not None and set(expand(own)) < set(expand(around)):
-                found[key] = "%s has no setting for %s any more and is still confined to %s; restart what runs in it" % (unit, word, own)
+                found[key] = "%s has no setting for %s any more and is still confined to %s; restart its processes" % (unit, word, own)
         return found
 
     def users(self, slices: Sequence[str], leaving: Iterable[str] = ()) -> dict[str, list[str]]:

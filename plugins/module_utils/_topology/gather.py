@@ -62,7 +62,7 @@ def gather(
     """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
-    ``device_share`` asks npu-smi for it, with a call for every card. ``units`` are services that should be there: the result then
+    ``device_share`` queries it, with a call of npu-smi for every card. ``units`` are services that should be there: the result then
     has ``missing_units``, ``unit_environment`` and ``allocator``. With ``others`` it has the interrupts of other devices, which takes up to
     0.1 s.
     ``memory`` is there where slices of NPUs, these services, or users of NPUs hold memory.

@@ -30,7 +30,7 @@ def hardware_changes(then: Mapping[str, Any], topology: Topology) -> list[str]:
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the same for two machines, both as :func:`hardware` returned them."""
-    sentences = ["the NPU at %s is not there any more" % pci for pci in then["npus"] if pci not in now["npus"]]
+    sentences = ["the NPU at %s is missing" % pci for pci in then["npus"] if pci not in now["npus"]]
     sentences += ["the NPU at %s is new" % pci for pci in now["npus"] if pci not in then["npus"]]
     if then["cpus"] != now["cpus"]:
         sentences.append("the CPUs online were %s and are %s" % (then["cpus"] or "none", now["cpus"] or "none"))
@@ -47,4 +47,4 @@ def _had(cpus: str | None) -> str:
 
 
 def _has(cpus: str | None) -> str:
-    return "is not there any more" if cpus is None else "has CPUs %s" % (cpus or "none")
+    return "is missing" if cpus is None else "has CPUs %s" % (cpus or "none")

@@ -253,7 +253,7 @@ def _add_device_share(tool: Tool, chips: Iterable[dict[str, Any]]) -> None:
     for index, card in enumerate(cards):
         if tool.hung:
             left = compress(cards[index:])
-            tool.problems.append("Device share of card %s was not asked for, because npu-smi did not answer before." % left)
+            tool.problems.append("Device share of card %s was not queried, because npu-smi did not answer before." % left)
             return
         answer = tool.ask(parse_device_share, "info", "-t", "device-share", "-i", str(card), quiet=("unsupported",))
         states = {row["chip"] or 0: row["enabled"] for row in answer or []}
@@ -278,7 +278,7 @@ def _inconsistencies(
         yield "NPU %s: the chip name '%s' names no known family; %s." % (compress(ids), name, told)
     for (pci, family), ids in _grouped(chips, lambda chip: (chip["pci"], chip["family"]) if chip["pci"] else None):
         if len(ids) > 1 and family != "310p":
-            yield "NPU %s: all have PCI function %s, so that only one of them is a device of its own." % (compress(ids), pci)
+            yield "NPU %s: all have PCI function %s, so only one of them is a separate device." % (compress(ids), pci)
     listed = {chip["pci"] for chip in chips if chip["pci"]}
     missing = sorted(pci for pci in listed if not host.exists("%s/%s" % (DEVICE_FOLDER, pci)))
     if missing:

@@ -7,7 +7,7 @@ Order: compare, refuse what is unsafe, start what a killed run had stopped, take
 off), record what was there before the first bind, set what concerns the whole host, widen live CPU sets whose setting goes, write, try the
 programs of our units, reload, stop slices that are gone and idle, enable, start, give running units what the reload did not, read back what
 the kernel grants, take the steps that come after, add to the history. When a step fails, every file and setting is restored, what was
-stopped is started, systemd is told again, and previous.json is as it was. Before the first write the paths are noted in previous.json, and
+stopped is started, systemd is reloaded, and previous.json is restored. Before the first write the paths are noted in previous.json, and
 forgotten when systemd has followed: what a killed run began the next one finishes.
 """
 
@@ -132,7 +132,7 @@ class Transaction:
             raise ValueError("%s could not be written: %s; make room and run again" % (previous.PATH, error.strerror or error))
 
     def undo(self) -> None:
-        """Put everything back but previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
+        """Restore everything except previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
         if self._begun:
             each([self._undo_enabled, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
 
@@ -221,7 +221,7 @@ def _run(steps: Iterable[Step], begun: list[Step]) -> None:
 
 
 def _take_back(transaction: Transaction, record: Record | None, begun: Sequence[Step]) -> str:
-    """Undo what was done until a step failed, and return what became of it, as the end of a sentence.
+    """Undo the steps before a failed one, and return the result as the end of a sentence.
 
     The files come first: a thread can go back only to CPUs that its slice grants again.
     """

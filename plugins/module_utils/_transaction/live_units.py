@@ -91,7 +91,7 @@ class LiveUnits:
         self.report.restart_needed = sorted(set().union(*users.values()))
 
     def _leaves(self, before: FileState, after: FileState) -> bool:
-        """Whether a drop-in goes that puts its unit into a slice that goes."""
+        """Whether a drop-in is removed that has its unit in a slice that is removed."""
         return after.text is None and settings(before.text).get("Slice") in self._slices
 
     def look_at_units(self) -> None:

@@ -18,7 +18,7 @@ from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
 
 _COMMAND = re.compile(r"^ExecStart=(\S+) -m npu_affinity (\w+)", re.MULTILINE)
-WHY_FAILED = "'journalctl -u %s' says why; bind again when that is put right"
+WHY_FAILED = "'journalctl -u %s' shows why; correct that and bind again"
 _ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
 
 

@@ -46,7 +46,7 @@ _SHARED = (
     + installed.OWNED
     + (installed.COMMAND, installed.COMPLETION)
 )
-"""What goes with the last feature: files of all of them, and those of other versions."""
+"""Files to remove with the last feature: those that all features use, and those of other versions."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(UNCHANGEABLE), _LIBRARY]
 

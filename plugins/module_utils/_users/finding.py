@@ -37,7 +37,7 @@ def users(
     problems: list[str] | None = None,
     monitors: bool = False,
 ) -> list[NpuUser]:
-    """Return who uses accelerators, by cgroup; programs that only watch them (:mod:`.monitors`) where these are asked for.
+    """Return who uses accelerators, by cgroup; programs that only watch them (:mod:`.monitors`) on request.
 
     ``npus`` are those of a topology or plan; without them a user has devices and no NPUs, and none of the devices is ``unassigned``.
     ``listed`` are the processes of npu-smi's table, with their NPUs. What could not be read is added to ``problems``.

@@ -9,7 +9,7 @@ The rules (decisions 1, 2 and 8 of the design):
   (systemd.resource-control(5)).
 * other hosts: systemd ignores these. The services that the user names get ``CPUAffinity=``, and with systemd >= 243
   ``NUMAPolicy=`` and ``NUMAMask=`` (systemd.exec(5)).
-* static kubelet: the kubelet owns the CPUs. No slices; the user is told what to put into ``reservedSystemCPUs``.
+* static kubelet: the kubelet owns the CPUs. No slices; a sentence names the CPUs for ``reservedSystemCPUs``.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def warnings(
 def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> list[str]:
     """Return a sentence for every switch of a service's engine that another file sets otherwise, and wins."""
     return [
-        f"{of['file']} sets {name}={of['value']}, which counts more than the drop-in of {unit} with {name}={value}: {engine.title} then "
-        "binds itself. Take it out there."
+        f"{of['file']} sets {name}={of['value']}, which overrides the drop-in of {unit} with {name}={value}: {engine.title} then "
+        "binds itself. Remove it there."
         for name, value in engine.environment.items()
         if (of := found.get(name)) and of["wins"] and of["value"] != value
     ]
@@ -173,7 +173,7 @@ def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> lis
 def units_of(
     plan: Plan, services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, list[Mapping[str, Any]], Engine | None]]:
-    """Return the units of services, then of workloads, each with the entries of its NPUs, and what runs there where that is said."""
+    """Return the units of services, then of workloads, each with the entries of its NPUs, and its engine if given."""
     named = [(str(service["unit"]), service) for service in services]
     named += [(str(unit), workload) for workload in workloads for unit in workload.get("units") or ()]
     return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in named]

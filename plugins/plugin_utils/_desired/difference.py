@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A plan beside the plan in force: what every NPU, service, workload and vNPU has now and gets, and which services have to be restarted."""
+"""A plan next to the plan in force: what every NPU, service, workload and vNPU has now and gets, and which services need a restart."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def variables(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allo
 
 
 def names_devices(switches: Mapping[str, Any]) -> bool:
-    """Return whether services are told their devices, which they are unless that is switched off."""
+    """Return whether drop-ins set the visible devices of services, which is the default."""
     return switches.get("visible_devices") is not False
 
 

@@ -70,7 +70,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
 
 def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
-    """Return the pages that are asked for, by node. Those of an NPU are spread over the nodes nearest to its pool."""
+    """Return the requested pages by node. Those of an NPU are spread over the nodes nearest to its pool."""
     if asked.get("per_npu") and asked.get("node"):
         raise ValueError("per_npu and node exclude each other; leave one of them out")
     if not asked.get("per_npu"):

@@ -36,7 +36,7 @@ _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
 """What a topology of an older version does not say of irqbalance."""
 
 
-_CHECK = "Check that the interrupts of the NPUs are where the plan wants them"
+_CHECK = "Check that the interrupts of the NPUs are on the planned CPUs"
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -88,13 +88,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
     if choice == "policy" and irqbalance["refusal"]:
         return [
-            f"irqbalance could not be told to leave the NPUs' interrupts alone: {irqbalance['refusal']}. It may move them until the timer "
-            "puts them back; set npu_affinity_irqbalance to stop."
+            f"irqbalance cannot be configured to leave the NPUs' interrupts alone: {irqbalance['refusal']}. It may move them until the "
+            "timer restores them; set npu_affinity_irqbalance to stop."
         ]
     if choice == "leave" and irqbalance["active"]:
-        return [
-            "irqbalance is active and was not told to leave the NPUs' interrupts alone; it may move them until the timer restores them."
-        ]
+        return ["irqbalance is active without a policy for the NPUs' interrupts; it may move them until the timer restores them."]
     return []
 
 

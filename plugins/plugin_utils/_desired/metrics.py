@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature metrics: the timer that compares a host with its plan and writes what came of it for Prometheus' node exporter."""
+"""Feature metrics: the timer that compares a host with its plan and writes the result for Prometheus' node exporter."""
 
 from __future__ import annotations
 

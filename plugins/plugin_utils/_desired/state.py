@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The desired state of a host: one plain document, made of topology and settings, with the sentences that go with it.
+"""The desired state of a host: one plain document, made of topology and settings, with its sentences.
 
 Bind applies it, and verify compares the host with it. What a feature adds to it is in the file of that name.
 """
@@ -83,7 +83,7 @@ def desired_state(
     shown: bool = False,
     in_force: Mapping[str, Any] | None = None,
 ) -> DesiredState:
-    """Return what the host should be, and what is said of it.
+    """Return the desired state of the host with its sentences.
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, and ``applied``, those
     that change what a bind does. A host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing.
@@ -133,7 +133,7 @@ def _placed(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) 
 def _completed(
     document: AppliedState, topology: Topology, plan: Plan | None, settings: Mapping[str, Any], refusals: list[str], shown: bool = False
 ) -> DesiredState:
-    """Return the document with what is said of it, and with the digest of what a host that is not refused applies of it."""
+    """Return the document with its sentences, and with the digest of the part that a host applies unless it is refused."""
     said = _said(topology, plan, settings, refusals, document, shown)
     return {**document, **said, "plan": plan, "digest": "" if refusals else digest(applied(document)), "converged": False}
 

@@ -92,7 +92,7 @@ def workloads(plan: Plan, wanted: Sequence[Mapping[str, Any]], topology: Topolog
 
     Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` and ``memory_nodes`` (the nearest
     and the allowed memory nodes), ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one
-    process each); ``engine`` where it is said. CPUs of lost NPUs stay with it, which have no process.
+    process each); ``engine`` if given. CPUs of lost NPUs, which have no process, stay with it.
     Raises ``ValueError`` when the plan cannot serve one of them.
     """
     if reasons := refusals(plan, wanted):

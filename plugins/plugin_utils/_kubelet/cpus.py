@@ -15,7 +15,7 @@ Source: kubernetes/kubernetes, ``pkg/kubelet/cm/cpumanager/{cpu_assignment,polic
 Where it differs: a unit that lies in two parents (a cache across NUMA nodes) is taken once, upstream counts it twice. Of more than four
 nodes, upstream can replace the last of four or more chosen ones by a later one (kubernetes pull request 141238); here the choice stands.
 
-All CPU sets are bit masks. This module is private to the collection.
+All CPU sets are bit masks.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 REFUSES_CGROUP_V1 = (1, 35)
-"""The first release that does not start on cgroup v1 unless it is told to."""
+"""The first release that does not start on cgroup v1 by default."""
 _ALIGNED = {
     "best-effort": "takes a pod's CPUs from that node where enough are free, else from others",
     "restricted": "takes a pod's CPUs from that node, and refuses pods for which it has too few left",

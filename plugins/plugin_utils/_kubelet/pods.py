@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """CPUs that a plan needs and the kubelet has given to containers, told by pod.
 
-A plan does not look at them: pods come and go, and a plan that followed them would move. Beside a static CPU manager a bind places the
+A plan does not look at them: pods come and go, and a plan that followed them would move. With a static CPU manager, a bind places the
 interrupts alone, elsewhere the pools and what is kept for the system. Pods that got CPUs of a plan in force afterwards refuse nothing.
 """
 

@@ -57,7 +57,7 @@ def _devices(workload: Workload, options: Options) -> Devices:
     if not options.devices:
         return Devices(**_of_share(workload))
     if not workload.cards:
-        raise ValueError(f"{workload.title} names no NPU, so that its devices are not known; give npus, or devices=false")
+        raise ValueError(f"{workload.title} names no NPU, so its devices are unknown; give npus, or devices=false")
     visible = _visible(workload, options)
     if workload.kind == "gpu":
         return Devices(gpus=[card.node for card in workload.cards], environment=visible)

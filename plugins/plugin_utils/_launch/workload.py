@@ -25,7 +25,7 @@ SLICES_OF_ALL = ("npu.slice", "gpu.slice")
 """They hold the CPUs of all NPUs (or GPUs) of a host; every other slice holds those of its own workload."""
 DEVICE = re.compile(r"^/dev/(?:davinci|nvidia)(\d+)\Z")
 HOST_ONLY = ("strategy", "quality")
-"""Keys by which a whole plan is told from one of its entries."""
+"""Keys that only a whole plan has, but none of its entries."""
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class Groups:
         """Return a pool for every card: the cores of each group in equal shares, which differ by at most one core.
 
         ``neighbours`` also divides nodes without cards, each over the groups nearest to it; ``most`` limits a share to so many
-        cores. A group with too few CPUs has no pools; where cards of it are asked for, that is a ``ValueError`` naming the group, the
+        cores. A group with too few CPUs has no pools; if cards of it are requested, that is a ``ValueError`` naming the group, the
         CPUs found and needed, and what to change.
         """
         pools: dict[Card, int] = {}

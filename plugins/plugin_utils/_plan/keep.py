@@ -150,7 +150,7 @@ def _obstacle(
 
 
 def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
-    """Yield who is missing and what became of the others; the same from one run to the next."""
+    """Yield which cards are missing and the result for the others; the same from one run to the next."""
     fates: dict[str, list[PlanEntry]] = {}
     for entry in lost:
         if entry.get("unlisted"):

@@ -52,7 +52,7 @@ class Division(NamedTuple):
 def plan(topology: Topology, *args: Any, **options: Any) -> Plan:
     """Return the plan of a host, for the fact ``npu_affinity_plan``. The arguments are the fields of :class:`Given`.
 
-    Beside workers that bind themselves (``bound_by``) the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
+    With workers that bind themselves (``bound_by``), the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
     sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is
     not changed.
     """
@@ -136,7 +136,7 @@ def _lost(division: Division, kept: keep.Kept, hidden: Collection[Card]) -> list
 def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> str | None:
     """Return the CPUs of the poll threads of a host with 950s, None for other hosts: the published ones that no pool has.
 
-    A host whose 950s are all lost is told by the plan in force having had such CPUs. Where none is left, a sentence is added to
+    If all 950s of a host are lost, the plan in force still has such CPUs. Where none is left, a sentence is added to
     ``warnings``; published results have no such sentence.
     """
     if not (any(card.family == "a5" for card in machine.cards) or (applied and not machine.cards)):
@@ -196,7 +196,7 @@ def _choose(machine: Machine, options: Options) -> tuple[str, str]:
                 f"strategy: {options.strategy} cannot divide CPUs over {cards_named(machine.cards)} at once; "
                 f"use auto or {FOR_ALL_KINDS}, which treats all cards of a NUMA node alike"
             )
-        return options.strategy, f"Strategy {options.strategy} was asked for."
+        return options.strategy, f"Strategy {options.strategy} was requested."
     families = sorted({"gpu" if card.kind == "gpu" else card.family for card in machine.cards})
     names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), DEFAULT_STRATEGY) for family in families}
     if not names:

@@ -27,7 +27,7 @@ BY_NODE = "the CPUs of every NUMA node were divided over its cards"
 BORROWED = "cards with too few near CPUs take whole cores of the nearest nodes that can spare them"
 IN_FORCE = "the pools in force, which are as good as new ones, were kept"
 SHOWN = 4
-"""So many cards are named with their CPUs in a sentence, and fewer defects of one kind are told one by one."""
+"""So many cards are named with their CPUs in a sentence, and fewer defects of one kind are listed one by one."""
 
 
 class Division(NamedTuple):
@@ -43,7 +43,7 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
 
     With ``auto`` it is a defect, too, that the published pools are more remote than a division.
 
-    Where the host cannot give every card as much as it needs, groups with too few CPUs have no pools; where cards of them are asked for,
+    Where the host cannot give every card as much as it needs, groups with too few CPUs have no pools; if cards of them are requested,
     that is a ``ValueError``.
     """
     machine = groups.machine

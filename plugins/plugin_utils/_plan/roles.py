@@ -73,7 +73,7 @@ def of_workloads(machine: Machine, options: Options, numbers: Mapping[Card, int]
 
 
 def names(machine: Machine, card: Card) -> list[str]:
-    """Return the roles that an entry of a plan has: kv where it is asked for."""
+    """Return the roles that an entry of a plan has: kv only on request."""
     return [role for role in Roles._fields if role != "kv" or machine.sizes(card).kv]
 
 

@@ -34,8 +34,8 @@ def join(machine: Machine, topology: Topology, kept: Kept, options: Options) -> 
     applied = topology.get("applied") or {}
     records = {(entry.get("pci"), entry.get("chip")): entry for entry in (*applied.get("npus", ()), *(applied.get("lost") or ()))}
     reserved = {function for (function, _chip), entry in records.items() if entry.get("unlisted")}
-    anew = options.replan or not applied.get("npus") or bool(kept.lost)
-    devices = [device for device in topology.get("unlisted") or () if anew or device["pci"] in reserved]
+    again = options.replan or not applied.get("npus") or bool(kept.lost)
+    devices = [device for device in topology.get("unlisted") or () if again or device["pci"] in reserved]
     if not npus or not devices:
         return []
     chips = max(Counter(npu["pci"] for npu in npus).values())

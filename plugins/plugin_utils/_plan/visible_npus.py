@@ -26,10 +26,7 @@ def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | N
     if options.visible_npus is None:
         return applied
     if options.bound_by != WORKERS:
-        raise ValueError(
-            "npu_affinity_visible_npus: what workers see of a host counts where they bind themselves only; use "
-            "npu_affinity_bound_by: workers"
-        )
+        raise ValueError("npu_affinity_visible_npus: it has an effect only if workers bind themselves; use npu_affinity_bound_by: workers")
     if why := why_unbound(topology):
         raise ValueError(f"npu_affinity_visible_npus: workers of this host do not bind themselves: {why}; leave it out")
     records = [*(applied or {}).get("npus", ()), *((applied or {}).get("lost") or ())]
@@ -45,8 +42,8 @@ def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | N
         card.place = place
     if hidden:
         machine.warnings.append(
-            f"Workers that see {cards_named(machine.cards) or 'no NPU'} only divide all CPUs that they may use by these. Those of "
-            f"{cards_named(hidden)} do not know of them, and can take the same CPUs."
+            f"Workers that see only {cards_named(machine.cards) or 'no NPU'} divide all CPUs that they may use between these. Workers of "
+            f"{cards_named(hidden)} do not know of them and can use the same CPUs."
         )
     theirs = [id(matched[card]) for card in hidden if card in matched]
     if not applied:

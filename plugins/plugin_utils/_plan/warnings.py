@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import 
 
 
 def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Mapping[Card, str], repaired: bool) -> Iterator[str]:
-    """Yield what to look at in pools; ``irqs`` are the CPUs of role irq. Less than was asked for is told of ``repaired`` ones only."""
+    """Yield what to look at in pools; ``irqs`` are the CPUs of role irq. Unmet requests are reported only if ``repaired``."""
     yield from isolated(groups.machine, pools)
     yield from workqueues(groups.machine, irqs)
     if repaired:
@@ -65,12 +65,12 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[
         )
     if idle := spare & machine.usable:
         yield (
-            f"{strategy} gives {_beside(machine, pools, idle)} some threads only of cores, and CPUs {text_of(idle)}, the others of these "
+            f"{strategy} gives {_beside(machine, pools, idle)} only some threads of cores, and CPUs {text_of(idle)}, the others of these "
             "cores, to no NPU."
         )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
     if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):
-        yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so nothing tells whether the CPUs of a pool are near."
+        yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so it is unknown whether the CPUs of a pool are near."
 
 
 def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:

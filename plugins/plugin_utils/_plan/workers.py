@@ -25,7 +25,7 @@ NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
 ENGINE_VERSION = "npu_affinity_engine_version"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:rc(\d+))?\Z")
 _FINAL = 1 << 30
-"""Stands for the number of a release candidate where there is none: a release comes after its candidates."""
+"""Candidate number of a final release, which comes after all of its candidates."""
 
 
 class Version(NamedTuple):

@@ -41,7 +41,7 @@ OPTIONS = (
     ("vault_password_files", "--vault-password-file", ""),
     ("forks", "-f", "DEFAULT_FORKS"),
 )
-"""Options that the next command repeats: the name in ``context.CLIARGS``, how it is typed, and the constant with its default."""
+"""Options that the next command repeats: the name in ``context.CLIARGS``, the option, and the constant with its default."""
 _PLAIN = re.compile(r"[^\s'\"\\{}\[\]=]+")
 
 Extra = tuple[str, Any]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of a host side by side. Only metrics are shown: what is missing is said to be missing, with the reason."""
+"""Measurements of a host side by side. Only metrics are shown: a missing value is shown with the reason."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def together(before: Mapping[str, int], now: Mapping[str, Sequence[str]]) -> dic
 
 
 def line(at: Mapping[str, Any], states: Mapping[str, int]) -> str:
-    """Return it as a line, with what became of the hosts so far."""
+    """Return it as a line, with the states of the hosts so far."""
     so_far = ", ".join(f"{number} {state}" for state, number in states.items())
     return f"batch {at['batch']} of {at['batches']}, {at['done']} of {at['hosts']} hosts: {so_far}"
 

@@ -156,7 +156,7 @@ class _Host:
         if "drift" not in self.record:
             reason = str(self.record.get("msg") or self.record.get("refused") or "")
             if not self.topology and not reason:
-                return SILENT, str(self.record.get("unreachable") or "nothing was heard of it")
+                return SILENT, str(self.record.get("unreachable") or "no result was received")
             return (REFUSED, reason) if reason else (UNBOUND, "")
         causes = Counter(str(entry["cause"]) for entry in self.drift if not entry["muted"])
         why = ", ".join(cause if number == 1 else f"{cause} ({number})" for cause, number in causes.most_common())

@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 
 LISTS = (("files", "file", "written"), ("removed", "file", "removed"), ("folders", "folder", "created"), ("missing", "file", "missing"))
-"""Lists in results of modules, what is in them, and what became of it."""
+"""Lists in results of modules, with words for their elements and for what was done."""
 
 
 def role_line(role: str, host: str, result: Mapping[str, Any], check: bool) -> str:
@@ -19,7 +19,7 @@ def role_line(role: str, host: str, result: Mapping[str, Any], check: bool) -> s
     if result.get("skipped"):
         return f"{host}: role {role} had nothing to do"
     if not result.get("changed"):
-        return f"{host}: role {role} changed nothing, the host is as it should be"
+        return f"{host}: role {role} changed nothing, the host matches its plan"
     parts = [f"{count(len(result[key]), noun)} {done}" for key, noun, done in LISTS if result.get(key)]
     return f"{host}: role {role} {'would change' if check else 'changed'} the host{': ' if parts else ''}{', '.join(parts)}"
 

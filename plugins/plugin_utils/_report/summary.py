@@ -66,7 +66,7 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
         "",
         {"bind", "rollback", "unbind"},
         {"refused", "failed", "unreachable", "untouched"},
-        "again, once that is corrected; hosts that are done stay as they are",
+        "again, after you have corrected that; finished hosts do not change",
     ),
     ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound"}, "without --check it is done"),
     ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
@@ -84,7 +84,7 @@ BACK = {
     "unbind": "restore the state before the first bind, which changed the host and then failed",
 }
 """The command for a host that failed after it was changed, by whether it was bound before."""
-REVIEWED = "bind what was reviewed, and nothing else"
+REVIEWED = "bind only the reviewed plans"
 PURPOSES = [*BACK.values(), *(purpose for *_when, purpose in NEXT), REVIEWED]
 """In the order in which they are shown."""
 
@@ -197,7 +197,7 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     unbound = host.get("__npu_affinity_unbound") or {}
     yield from [unbound["message"]] if unbound.get("message") else []
     for slice in unbound.get("slices_left") or ():
-        yield f"{slice} has no limits any more; once what runs in it was restarted, stop it or leave it to the next boot."
+        yield f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
 
 
 def _muted(host: Host) -> Iterable[str]:

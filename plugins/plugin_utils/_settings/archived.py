@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings that go with the archive of a host, so it is planned and compared elsewhere as at home."""
+"""The settings in the archive of a host, so it is planned and compared elsewhere with the same result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kept(given: Mapping[str, Any], specs: Specs) -> dict[str, Any]:
 
 
 def accepted(settings: Mapping[str, Any], specs: Specs) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings of an archive that are taken, and a sentence for each that is not. Nobody knows who wrote them."""
+    """Return the accepted settings of an archive, whose author is unknown, and a sentence for each other one."""
     found = kept(settings, specs)
     refused = [
         f"The setting {name} of the archive is not taken: no plan and no comparison reads it." for name in settings if name not in found

@@ -141,7 +141,7 @@ def _obstacle(device: Device, kind: str, memory: int, core: int, rules: Rules) -
 def _chosen(candidates: list[dict[str, Any]], cards: int, word: str, devices: Sequence[Device]) -> tuple[list[dict[str, Any]], int | None]:
     """Return the candidates to take, too few of them where the request does not fit, and the number of cards in whole pairs, or None.
 
-    Pairs (910C): only whole cards, index ÷ 2, when more than one is asked for. Other chips of the 910 family where all devices have a
+    Pairs (910C): only whole cards, index ÷ 2, when more than one is requested. Other chips of the 910 family where all devices have a
     network id: from the group with most candidates.
     """
     if word in _PAIRED and cards > 1:

@@ -65,7 +65,7 @@ def refusals(
         return sentences
     names = [_plain(vnpu) for vnpu in wanted]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        sentences.append(f"{VARIABLE}: {name} is named more than once; files are named after it, and '-' and '_' count as the same.")
+        sentences.append(f"{VARIABLE}: {name} is named more than once; file names contain it, and '-' and '_' count as the same.")
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
         sentences.append(f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.")
@@ -166,7 +166,7 @@ def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequenc
     memory = _memory(found)
     npu = title(entry)
     if npu.startswith("GPU") or not memory:
-        why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not tell"
+        why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
         return [f"{VARIABLE}: {wanted[0]['name']} wants a part of {npu}, {why}."]
     device = {"id": npu, "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
     requests = [{"memory_mb": vnpu["memory_mib"], "core": vnpu["core"]} for vnpu in wanted]
@@ -273,7 +273,7 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], l
 def mounts(vnpu: Mapping[str, Any], folder: str, shared_region: str) -> list[str]:
     """Return the volumes ``host:container[:ro]`` of a vNPU's container, as HAMi's device plugin has them.
 
-    The preload file goes to the container's ``/etc``, never to that of the host, where it would be loaded into every program. With a
+    The preload file is mounted in the container's ``/etc``, not in that of the host, where it would be loaded into every program. With a
     limiter on the host, the directory that it shares with the container is also the container's ``/dev/shm``, where older libraries look.
     """
     volumes = [f"{folder}:{LIBRARY}:ro", f"{folder}/ld.so.preload:/etc/ld.so.preload:ro", f"{shared_region}:{SHARED_REGION}"]

@@ -66,7 +66,7 @@ _inventories: dict[str, tuple[float, frozenset[str]]] = {}
 
 
 def main(event: dict[str, Any], hours: float = 24, inventory: str = "") -> list[dict[str, Any]]:
-    """Return an event for each alert of a notification; none where there is none in it."""
+    """Return an event for each alert of a notification."""
     payload = event.get("payload")
     alerts = payload.get("alerts") if isinstance(payload, dict) else None
     found = [alert for alert in alerts if isinstance(alert, dict)] if isinstance(alerts, list) else []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the host with its plan, and write what came of it for node exporter. ``python3 -m npu_affinity metrics`` does it by a timer."""
+"""Compare the host with its plan, and write the result for node exporter. A timer runs ``python3 -m npu_affinity metrics``."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
 
 
 def forget(host: Host, unit: str, made: list[str]) -> None:
-    """Remove the drop-in of a service as far as it is one of ours; what runs is left alone."""
+    """Remove the drop-in of a service if npu.affinity manages it. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))
     if state.text is not None and is_ours(state.text):
         FileState(None, None).put(host, drop_in(unit))
@@ -172,7 +172,7 @@ def is_as_written(host: Host, unit: str, cpus: str) -> bool:
 
 
 def said(host: Host, unit: str) -> str | None:
-    """Return the CPUs that the drop-in of a unit says, None if there is none of ours."""
+    """Return the CPUs in the managed drop-in of a unit, or None without one."""
     found = FileState.of(host, drop_in(unit)).text
     if found is None or not is_ours(found):
         return None

@@ -28,7 +28,7 @@ def masks(host: Host, pid: int) -> Masks:
 
 
 def asked_for(host: Host, pid: int) -> Masks:
-    """Return what to ask the kernel for so that each thread has what it has now."""
+    """Return the masks to request from the kernel for each thread to keep its CPUs."""
     return {name: Thread.of_process(pid, int(name), name).to_record(host, cpus) for name, cpus in masks(host, pid).items()}
 
 

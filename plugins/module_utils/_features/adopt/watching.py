@@ -182,7 +182,7 @@ class Watcher:
 
     def _leave(self, key: str, target: Target) -> None:
         why = self.tries.failures.get(key)
-        text = "adopting it failed %d times within an hour, and it is left alone; the last time: %s"
+        text = "adopting it failed %d times within an hour, and it is not tried again; the last time: %s"
         if not why:
             text, why = (
                 "it was given these CPUs %d times within an hour, did not keep them, and is left alone; %s",
@@ -220,7 +220,7 @@ class Watcher:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until the plan is gone, and then return 0."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine what holds NPUs to the CPUs of these NPUs, and what starts later.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine work, also if it starts later, to the CPUs of its NPUs.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--rebind-limit", type=int, default=0, help="how often to adopt an object within an hour (default: without limit)")
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")

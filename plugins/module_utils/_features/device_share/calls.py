@@ -58,7 +58,7 @@ def plan_changes(
 
     ``wanted`` names only the chips that matter; ``by_chip`` the cards whose chips can be switched one by one. ``recovering`` is whether
     recovery is on, ``recover`` whether it should be (None: as it is), ``recorded`` the state in the driver's file: with
-    ``recover`` a chip is set again when the file does not say the same. Raises ``ValueError`` when a card is asked to be split.
+    ``recover`` a chip is set again when the file does not say the same. Raises ``ValueError`` if chips that change together should differ.
     """
     changes = []
     if recover is not None and recover != recovering:

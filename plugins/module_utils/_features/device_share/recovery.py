@@ -79,7 +79,7 @@ class Recovery:
         return [Change(None, None, False)] + plan_changes(report.before, every, self._cards.by_chip, False, True, {})
 
     def _is_on(self, card: int, chip: int) -> bool:
-        """Whether a recorded chip is on; one of another card is asked for first. One that is off, or silent, is not recorded again."""
+        """Whether a recorded chip is on; queries a card whose state is unknown. One that is off, or silent, is not recorded again."""
         if card not in self._report.before:
             try:
                 self._report.before[card] = self._tool.share(card)

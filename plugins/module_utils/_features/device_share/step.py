@@ -84,7 +84,7 @@ class DeviceShare(LiveStep):
         }
         failed = diffs.card_sentences({card: text for card, text in report.failed.items() if card not in waiting})
         if failed:
-            raise ValueError("device share is not as wanted: " + "; ".join(failed))
+            raise ValueError("device share differs from the settings: " + "; ".join(failed))
         self.warnings = list(dict.fromkeys(report.warnings + diffs.card_sentences(waiting)))
 
     def result(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from .tool import Cards, Refusal, ShareTool
 
 PROGRAM = "npu_affinity device_share"
 RECOVER = {"leave": None, "on": True, "off": False}
-"""What is said of the driver's own recovery of device share, and what :func:`switch` calls it."""
+"""Values of option ``recover``, and their values for :func:`switch`."""
 _PAUSE = 5
 
 
@@ -39,7 +39,7 @@ class Report:
     """What was (or in check mode would be) done.
 
     ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``files`` are those of the
-    driver's recovery before, ``{path: record or None}``, and ``restored`` those that a restore puts back; ``recover`` is ``(before,
+    driver's recovery before, ``{path: record or None}``, and ``restored`` those that a restore has restored; ``recover`` is ``(before,
     after)`` of the driver's recovery switch, or None when it was left alone; ``busy`` lists the cards that a container holds; ``failed``
     has a sentence for every card that is not as wanted, by card (None: the recovery switch).
     """
@@ -101,8 +101,8 @@ class Choice(NamedTuple):
 
 
 def compare(host: Host, tool: ShareTool, cards: Cards, choice: Choice, check: bool) -> Report:
-    """Return a :class:`Report` of what is there and what is wanted, for :func:`apply`. Before the first change all cards are asked, because
-    what they had is recorded then."""
+    """Return a :class:`Report` of what is there and what is wanted, for :func:`apply`. All cards are queried before the first
+    change, to record their states."""
     enabled = choice.enabled
     selected = select(cards.chips, choice.chosen)
     recorded = previous.recorded(host).get(SECTION)
@@ -119,7 +119,7 @@ def compare(host: Host, tool: ShareTool, cards: Cards, choice: Choice, check: bo
             kept = [chip for chip in chips if report.before[card].get(chip) is not False and not _is_ours(recorded, card, chip)]
         if kept:
             report.warnings.append(
-                "card %d: chip %s stays on, because this collection did not switch it on; only_ours=false switches it off all the same"
+                "card %d: chip %s stays on, because this collection did not switch it on; set only_ours=false to switch it off as well"
                 % (card, ", ".join(map(str, kept)))
             )
         if not kept or card in cards.by_chip:
@@ -165,7 +165,7 @@ def take_back(host: Host, tool: ShareTool, cards: Cards, done: Report) -> None:
 def restore(
     host: Host, tool: ShareTool, cards: Cards, recorded: Mapping[str, Any], check: bool = False, report: Report | None = None
 ) -> Report:
-    """Put back the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing.
+    """Restore the state before the first change: section ``device_share`` of previous.json. Cards that are gone need nothing.
 
     ``report``: the one to complete; it has what was there before, also where this ends with an error.
     """

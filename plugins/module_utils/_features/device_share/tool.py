@@ -63,7 +63,7 @@ class Cards:
 class ShareTool:
     """npu-smi of one host; ``named`` is the command to use instead of one that is looked for. Every method raises :class:`Refusal`.
 
-    It serves one run: once a call got no answer in time, or all of them took :data:`BUDGET`, nothing is asked any more.
+    It serves one run: once a call got no answer in time, or all of them took :data:`BUDGET`, it makes no more calls.
     """
 
     def __init__(self, host: Host, named: str | None = None) -> None:
@@ -77,7 +77,7 @@ class ShareTool:
 
     def _run(self, words: list[str], stdin: str = "") -> Result:
         if self._silent:
-            raise Refusal("hung", "npu-smi was not asked, because " + self._silent)
+            raise Refusal("hung", "npu-smi was not called, because " + self._silent)
         start = time.monotonic()
         try:
             return self._tool.host.run(self._tool.argv + words, stdin, min(self._budget, self._tool.host.timeout))
@@ -146,5 +146,5 @@ def refusal(output: str, exit_status: int | None) -> Refusal | None:
     if error:
         return Refusal(error.kind, str(error))
     if _FAILED.search(output):
-        return Refusal("unavailable", "npu-smi says 'Status : Fail' and no more")
+        return Refusal("unavailable", "npu-smi reports 'Status : Fail' without a reason")
     return None

@@ -4,7 +4,7 @@
 """Set how many huge pages NUMA nodes have, as far as the kernel grants them, and never below what is in use.
 
 The kernel looks for free memory when the number is written, and silently stops where it finds none. It therefore gets the number in parts,
-and is asked for no more than leaves a node the memory that everything else needs.
+and only as many are requested as leave a node the memory that everything else needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .feature import GRANTED, SECTION
 
 ABOUT = MARKER + ": the huge pages that are set at boot. Changes are overwritten."
 _PART = 1 << 20
-"""KiB that the kernel is asked for at a time."""
+"""KiB of pages in one request to the kernel."""
 SECONDS = 120
 
 Counts = Dict[int, Dict[int, int]]
@@ -61,9 +61,9 @@ def counts_of(wanted: Mapping[str, Any]) -> Counts:
         counts = {int(node): int(count) for node, count in wanted["nodes"].items()}
         size = int(wanted["size"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError("the huge pages that are wanted have an unexpected form (%s: %s)" % (type(error).__name__, error))
+        raise ValueError("the requested huge pages have an unexpected form (%s: %s)" % (type(error).__name__, error))
     if size < 1 or any(number < 0 for number in [*counts, *counts.values()]):
-        raise ValueError("the huge pages that are wanted have a number below zero")
+        raise ValueError("the requested number of huge pages is negative")
     return {size: counts}
 
 
@@ -110,7 +110,7 @@ def granted(host: Host) -> dict[tuple[int, int], tuple[int, int]]:
 def carry_out(host: Host, todo: Sequence[Goal], seconds: int = SECONDS) -> list[Goal]:
     """Record what was there before, change it as :func:`change` does, and keep until the next boot what the kernel granted.
 
-    Without that note, which a full ``/run`` prevents, the next bind asks the kernel again.
+    Without that note, which a full ``/run`` prevents, the next bind tries again.
     """
     if not todo:
         return []

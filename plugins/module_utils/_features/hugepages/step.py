@@ -60,7 +60,7 @@ class HugePages(LiveStep):
 
     def undo(self) -> None:
         left = setting.take_back(self.host, self.goals)
-        with contextlib.suppress(OSError):  # it is as full as it was, and the next bind asks the kernel again
+        with contextlib.suppress(OSError):  # it is as full as it was, and the next bind tries again
             self.granted.put(self.host, GRANTED)
         if left:
             raise ValueError("; ".join(left))

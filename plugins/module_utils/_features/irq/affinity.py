@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring interrupts, workqueues and threads to their CPUs as far as the kernel lets, and say of each what became of it.
+"""Move interrupts, workqueues and threads to their CPUs as far as the kernel allows, and return the result of each.
 
 What the kernel's refusals mean (Linux ``kernel/irq/manage.c``, and irqbalance's table of the same errors): EIO, it manages the
 interrupt itself; ENOSPC, the CPU has no interrupt vectors left; EBUSY, EAGAIN, ERANGE, ENOMEM, try again. A thread that the kernel
@@ -27,7 +27,7 @@ _PAUSES = (0, 0.1, 0.3, 0.6)
 
 
 class Step:
-    """One interrupt, workqueue or thread and where it goes.
+    """One interrupt, workqueue or thread, and its planned place.
 
     ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function or driver at any time; ``known`` is what
     :meth:`memory` returned after the last bind; ``effective`` are the CPUs of an interrupt that is stuck.
@@ -102,7 +102,7 @@ class Step:
         self.state, self.text = "changed", ""
         if self.after is None or set(expand(self.after)) & self.online != set(expand(choice)) & self.online:
             self.state = "failed"
-            self.text = "was put on CPUs %s and is on %s: something else moves it, perhaps irqbalance" % (choice, self.after)
+            self.text = "was moved to CPUs %s and is on %s: something else moves it, perhaps irqbalance" % (choice, self.after)
         elif full:
             self.state = "full"
             self.text = "is on CPU %s, because no interrupt vectors are left on CPU %s" % (choice, ", ".join(full))
@@ -125,7 +125,7 @@ class Step:
         self._compare_effective(host, self.choices[0])
         if self.state == "pending":
             self.state, self.effective = "stuck", self.target.effective(host)
-            self.text = "came since it was put on CPUs %s, and still comes on CPUs %s" % (self.choices[0], self.effective)
+            self.text = "arrived since it was moved to CPUs %s, and still arrives on CPUs %s" % (self.choices[0], self.effective)
 
     def _refused(self, error: OSError, choice: str) -> bool:
         if error.errno == errno.EIO or (error.errno == errno.EINVAL and isinstance(self.target, Thread)):
@@ -138,7 +138,7 @@ class Step:
             advice = "run as root on the machine itself; in containers /proc/irq and /sys are read-only"
         elif error.errno in GONE:
             advice = "its driver was unloaded meanwhile; bind again when it is loaded"
-        self.text = "could not be put on CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
+        self.text = "could not be moved to CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
         return self.state != "busy"
 
     def entry(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def put_back(host: Host, rows: Iterable[Row]) -> None:
             if step.before is not None and step.target.read(host) != step.before:
                 step.target.write(host, step.before)
         except OSError as error:
-            failed.append("%s could not be put on CPUs %s (%s)" % (step.target.name, step.before, error.strerror or error))
+            failed.append("%s could not be moved to CPUs %s (%s)" % (step.target.name, step.before, error.strerror or error))
     if failed:
         raise ValueError("; ".join(failed))
 
@@ -228,7 +228,7 @@ class Row:
 
 
 class Report:
-    """What became of settled ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
+    """The results for settled ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
 
     def __init__(self, rows: list[Row], warnings: Iterable[str] = (), failed: Iterable[str] = ()) -> None:
         self.rows = rows

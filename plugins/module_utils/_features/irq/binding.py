@@ -112,7 +112,7 @@ class _Survey:
 
     def _nothing_to_bind(self, row: Row, npu: Mapping[str, Any]) -> str:
         if not npu.get("irq"):
-            return "the plan has no IRQ CPUs for it; its interrupts are left alone"
+            return "the plan has no IRQ CPUs for it; its interrupts are not moved"
         if not row.pci:
             return self._warn(row, "the plan has no PCI function for it, so its interrupts cannot be found; gather and plan again")
         if not self.host.exists("%s/%s" % (DEVICE_FOLDER, row.pci)):
@@ -196,7 +196,7 @@ def bind(
     pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
     (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), fought over (left
     where it is), busy and failed.
-    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text that says so. Where the plan has CPUs for the host's poll threads, a last
+    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text as reason. Where the plan has CPUs for the host's poll threads, a last
     row has them (:data:`HOST`). Before the first write what was there is recorded in previous.json, where it is not yet.
     """
     survey = _Survey(host, plan, pci)
@@ -235,7 +235,7 @@ def _places(survey: _Survey) -> dict[str, Any]:
 
 
 def restore(host: Host, state: Mapping[str, Any], check: bool = False) -> Report:
-    """Put back what :func:`previous` returned; the :func:`report` has a row per PCI function, and one for the driver's queues and threads.
+    """Restore what :func:`previous` returned; the :func:`report` has a row per PCI function, and one for the driver's queues and threads.
 
     Vectors are found by their place in the function and their name. What is no longer there needs nothing.
     """

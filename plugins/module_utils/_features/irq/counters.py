@@ -31,7 +31,7 @@ def counts(host: Host) -> dict[str, dict[str, int]]:
 
 
 def add(host: Host, trigger: str, interrupts: int) -> None:
-    """Count a run that moved something, and so many interrupts. Whoever calls it holds the lock of the host."""
+    """Count a run that moved something, and so many interrupts. The caller holds the lock of the host."""
     from ..._state.files import atomic_write  # needed by a run that changes something only
 
     after = counts(host)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""irqbalance on a host: whether it runs, what it is told already, and whether and where it would run a policy script of ours.
+"""irqbalance on a host: whether it runs, its present settings, and whether and where it would run a managed policy script.
 
 Unit files and environment files are read as systemd does (systemd.syntax(7), systemd.exec(5)), options as irqbalance does
 (irqbalance(1)). Under an enforcing SELinux irqbalance may run no script, or, with newer policies, those in one folder while a boolean
@@ -41,7 +41,7 @@ def irqbalance(host: Host) -> dict[str, Any]:
 
     ``argument_key`` is the variable that the unit's command line takes its arguments from; distributions differ (OPTIONS,
     IRQBALANCE_ARGS). ``arguments`` is its value without our drop-in and without a policy script, ``policy`` that script, ``policy_place``
-    where one of ours has to lie. ``refusal`` is a sentence on why irqbalance cannot be told by one, or ''.
+    where a managed one has to be. ``refusal`` is the reason why irqbalance cannot use one, or ''.
     """
     unit = next((text for text in (host.read("%s/%s" % (folder, UNIT)) for folder in UNIT_FOLDERS) if text), "")
     settings = _settings(host, unit)
@@ -177,9 +177,9 @@ def freedom(host: Host) -> Callable[[str], str]:
 
     def free(pci: str) -> str:
         if found["refusal"]:
-            return "it runs, and cannot be told to leave the NPUs alone: %s" % found["refusal"]
+            return "it runs, and cannot be configured to ignore the NPUs: %s" % found["refusal"]
         if policy is None:
-            return "it runs, and nothing tells it to leave the NPUs alone"
+            return "it runs without a policy for the NPUs"
         if pci not in policy:
             return "it runs, and its policy does not name this PCI function"
         if not told:
@@ -199,7 +199,7 @@ def _outdated(host: Host, pid: str, policy: str) -> bool:
 
 
 def _told(host: Host) -> list[str]:
-    """Return the processes of irqbalance whose command lines name a policy script of ours."""
+    """Return the processes of irqbalance whose command lines name a managed policy script."""
     policies = POLICY, CONFINED_POLICY, _written_policy(host)
     return [pid for pid in processes(host) if _without_policy(_words(host, pid))[1] in policies]
 

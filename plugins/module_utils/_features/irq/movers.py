@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who may move interrupts on a host: what runs there, and what systemd and cron start, as far as it is known to write their affinities.
 
-The kernel does not record who wrote an affinity. So these are suspects, those that are surest first: programs by name and variables
+The kernel does not record which program wrote an affinity. So these are suspects, the most certain first: programs by name and variables
 (torch_npu: Ascend/pytorch@9e73e708a ``NPUInterruptAffinity.cpp``; vLLM-Ascend: ``cpu_binding.py``), and scripts by their text, which finds
 those of vendors of network cards and of NPUs by whatever name.
 """
@@ -21,7 +21,7 @@ from .irqbalance import freedom, processes
 
 _TORCH_NPU = re.compile(r"CPU_AFFINITY_CONF=.*\bbind_irq:1")
 UNKNOWN = (
-    "unknown: nothing that runs here, and nothing that systemd or cron starts, is known to move interrupts. bpftrace names who does: "
+    "unknown: nothing that runs here, and nothing that systemd or cron starts, is known to move interrupts. bpftrace shows the program: "
     "docs/troubleshooting.md"
 )
 SIGN = "smp_affinity"
@@ -50,7 +50,7 @@ def movers(host: Host) -> Callable[[str], str]:
         why = free(pci)
         found = sure + (["irqbalance: %s" % why] if why else []) + started + other
         if not found and told:
-            found = ["irqbalance, though its policy leaves this function alone: 'systemctl restart irqbalance' makes it ask that again"]
+            found = ["irqbalance, although its policy excludes this function: 'systemctl restart irqbalance' makes it apply the policy"]
         return "likely " + "; or ".join(found[:_SHOWN]) if found else UNKNOWN
 
     return who
@@ -83,7 +83,7 @@ def _suspicion(host: Host, pid: str, words: list[str]) -> tuple[int, str]:
     names = {posixpath.basename(word) for word in words[:2]}
     setting = next((word for word in (host.read("/proc/%s/environ" % pid) or "").split("\0") if _TORCH_NPU.match(word)), "")
     if setting:
-        return 0, "started with %s: torch_npu moves the interrupts of its NPUs: take bind_irq out" % setting
+        return 0, "started with %s: torch_npu moves the interrupts of its NPUs: remove bind_irq" % setting
     if "tuna" in names:
         return 1, "tuna moves interrupts"
     if "tuned" in names:

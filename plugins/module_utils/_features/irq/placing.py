@@ -44,7 +44,7 @@ def place(
 
 
 def remembered(host: Host) -> dict[str, Any]:
-    """Return what :data:`UNCHANGEABLE` says; nothing where it is none of ours, because the next bind writes it again."""
+    """Return the contents of :data:`UNCHANGEABLE`, or nothing if the file is not managed, because the next bind writes it again."""
     try:
         found: dict[str, Any] = json_of(host.read(UNCHANGEABLE) or "{}")
         require_shape(found, {str: {str: dict}}, "it")

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How often the units of a host put each interrupt, workqueue and thread back, and which of them they restored no more.
 
-Where another program moves an object each time, putting it back for ever helps nobody and hides that program. So the units stop after some
+Where another program moves an object each time, restoring it forever helps nobody and hides that program. The units stop after some
 times within an hour, and say who it is. A bind by hand, a driver that is loaded again, and a boot each begin again: the counts lie
 below ``/run``, because after a boot everything has to be bound, whatever happened before. Times are those since the boot, which no step of
 the wall clock changes.
@@ -97,7 +97,7 @@ def forget(host: Host, pci: str | None = None) -> None:
 
 
 def _parsed(text: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what a text of the file says; nothing where it is not one of ours, because counts are no reason to fail."""
+    """Return the counts in a text of the file, or none if it is not managed, because counts are no reason to fail."""
     try:
         found = json_of(text)
         require_shape(found, {str: {str: _ENTRY}}, "it")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Change the kubelet's CPU settings by a drop-in of ours, in the only order that works: stop, change, remove the state, start.
+"""Change the kubelet's CPU settings by a managed drop-in, in the only order that works: stop, change, remove the state, start.
 
 A kubelet whose CPU manager policy or reservation differs from its state file refuses to start (kubernetes issues 84333 and 79823). So a
 drop-in is never left lying next to a running kubelet that does not know it: either the whole order is gone through, or nothing is written
@@ -33,7 +33,7 @@ PAUSE = 1
 class Change:
     """What would be changed: the drop-in ``before`` and ``after``, ``differences`` as sentences, and the state files to remove.
 
-    ``files`` is ``{path: (before, after)}`` of all drop-ins that change: this one, and those of ours under earlier names, which go.
+    ``files`` is ``{path: (before, after)}`` of all drop-ins that change: this one, and managed ones under earlier names, which are removed.
     """
 
     def __init__(self, path: str, before: FileState, after: FileState) -> None:

@@ -142,7 +142,7 @@ def fnv1a(text: str) -> int:
 
 def _problems(state: State, path: str) -> Iterator[str]:
     if state.checksum is False:
-        yield "%s does not have the checksum of what it says: it was edited or truncated, and kubelet refuses to start with it" % path
+        yield "%s has a wrong checksum: it was edited or truncated, and kubelet refuses to start with it" % path
     if state.policy == "static" and not state.default_cpus:
         yield "%s has an empty default set under the static policy, with which kubelet refuses to start" % path
     owner = dict.fromkeys(expand(state.default_cpus), "the shared pool")

@@ -54,7 +54,7 @@ def functions_of(wanted: Mapping[str, Any]) -> dict[str, str]:
     """Return the CPUs of each function that a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
     found = wanted.get("functions") if isinstance(wanted, dict) else None
     if not isinstance(found, dict):
-        raise ValueError("the network functions that are wanted have an unexpected form")
+        raise ValueError("the requested network functions have an unexpected form")
     for pci, cpus in found.items():
         if not (ADDRESS.match(pci) and isinstance(cpus, str) and expand(cpus, "CPUs of %s" % pci)):
             raise ValueError("%r with CPUs %r is not a network function" % (pci, cpus))

@@ -158,7 +158,7 @@ class Migration:
         return self.host.find_program("migratepages", FOLDERS)
 
     def carry_out(self) -> None:
-        """Move everything, and keep :data:`PROGRESS` while it goes on."""
+        """Move everything, and write :data:`PROGRESS` meanwhile."""
         try:
             for process, table, _amount in self.todo:
                 if not self._move(process, table):

@@ -45,7 +45,7 @@ that one, which polls for the whole host). Those of ``kv`` transfer KV caches, a
 ``KVCacheSendingThread`` and its like of vLLM-Ascend's connectors, which the kernel knows by these names from Python 3.14 on, and
 ``ascend-wk-<n>`` of Mooncake's Ascend transport (kvcache-ai/Mooncake PR 2672)."""
 _ROUNDS = 3
-"""How often a process is asked for its threads: those that start meanwhile have the CPUs of the thread that started them."""
+"""How often the threads of a process are listed: threads that start meanwhile have the CPUs of the thread that started them."""
 
 
 def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
@@ -168,7 +168,7 @@ class _Process:
                 self._refused(entry, "the kernel answers %s" % error.strerror)
             else:
                 advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
-                entry.update(state="failed", text="could not be put on CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
+                entry.update(state="failed", text="could not be moved to CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
             return
         entry["after"] = thread.read(self.host)
         if entry["after"] is None:
@@ -177,7 +177,7 @@ class _Process:
             # One that is let go is written whatever it shows: it may have asked for just these CPUs, and would keep them
             entry["state"] = "placed" if entry["after"] == entry["before"] else "moved"
         else:
-            text = "was put on CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
+            text = "was moved to CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
             entry.update(state="failed", text=text)
 
     def _refused(self, entry: dict[str, Any], why: str) -> None:
@@ -204,7 +204,7 @@ class _Process:
 
 
 class Report:
-    """What became of threads. ``found`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
+    """The results for threads. ``found`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
 
     A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
     cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is not a failure), refused (by its

@@ -62,7 +62,7 @@ def titles_of(npus: Iterable[Mapping[str, Any]]) -> str:
 
 
 class Group:
-    """Processes that are asked for, and the plan's entries ``npus`` that they belong to.
+    """Requested processes, and the plan's entries ``npus`` that they belong to.
 
     They are those of a ``unit`` (a slice or a service), those with certain ``pids``, or those that have a device of the NPUs open.
     """

@@ -5,7 +5,7 @@
 
 Two layouts are known. In the published one an administrator places the library, its preload file and the limiter; in today's, the device
 plugin of HAMi places library and preload file, and there is no limiter. So every file is optional, and what someone else placed is never
-touched: ours are told by their checksums, which are recorded before they are written.
+touched: managed files are recognized by their checksums, which are recorded before they are written.
 
 Containers mount the directory as ``/hami-vnpu-core`` and its ``ld.so.preload`` over their own ``/etc/ld.so.preload``. In the host's own
 ``/etc`` it would be loaded into every program of the host.
@@ -180,7 +180,7 @@ def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
                 % (layout.folder, PRELOAD, library, layout.folder, inside)
             )
     if LIBRARY in (host.read("/etc/ld.so.preload") or ""):
-        sentences.append("the host's own /etc/ld.so.preload loads %s into every program of the host; take that line out" % LIBRARY)
+        sentences.append("the host's own /etc/ld.so.preload loads %s into every program of the host; remove that line" % LIBRARY)
     return sentences
 
 

@@ -58,7 +58,7 @@ class Diff:
         return self
 
     def add_files(self, changes: Mapping[str, States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
-        """Add ``{path: (before, after)}`` of file states, what systemd is told, and what only a restart changes."""
+        """Add ``{path: (before, after)}`` of file states, settings of systemd, and what only a restart changes."""
         together = _removed_together(changes)
         for path, (before, after) in changes.items():
             if path == PLAN:
@@ -86,7 +86,7 @@ class Diff:
 
 
 def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
-    """Return the paths that go with many others of their folder, each with all of these; not units, whose names tell something."""
+    """Return the paths that are shown with many others of their folder, each with all of these; not units, whose names matter."""
     folders: dict[str, list[str]] = {}
     for path, (_before, after) in changes.items():
         if after.text is None and path != PLAN and not file_lines.is_program(path) and not path.startswith(UNIT_FOLDER + "/"):
@@ -97,7 +97,7 @@ def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
 def of_text(path: str, before: FileState, after: FileState) -> dict[str, str]:
     """Return the diff of the text of a file.
 
-    What not everybody may read on the host is not printed into the controller's log: it then says so instead of the text.
+    Text that is not world-readable on the host is replaced by a note, and does not reach the controller's log.
     """
     return {
         "before_header": path if before.text is not None else path + " (absent)",

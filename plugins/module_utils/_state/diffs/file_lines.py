@@ -57,13 +57,13 @@ def _mark(before: Iterable[str | None], after: Iterable[str | None]) -> str:
 
 
 def is_told_in_lines(before: FileState, after: FileState) -> bool:
-    """Whether a change is told by :func:`lines`: one of a managed file, a link, or a removal. Others' text is shown as it is."""
+    """Whether :func:`lines` describes a change: one of a managed file, a link, or a removal. Text of other files is shown unchanged."""
     texts = [state.text for state in (before, after) if state.text is not None and state.link is None]
     return after.text is None or all(map(is_ours, texts))
 
 
 def lines(path: str, before: FileState, after: FileState) -> list[str]:
-    """Return the line of a file that changes; for one of ours without settings, such as a script, followed by its lines that differ."""
+    """Return the line of a file that changes. For a managed file without settings, such as a script, its lines that differ follow."""
     name = posixpath.relpath(path, UNIT_FOLDER) if path.startswith(UNIT_FOLDER + "/") else path
     if after.text is None:
         return ["- " + name]

@@ -33,7 +33,7 @@ def lines(before: AppliedState | None, after: AppliedState) -> list[str]:
             found.append("file %s: changed" % path)
     live: Mapping[str, Any] = before["live"]
     of_features = ["settings of feature %s: changed" % name for name, value in after["live"].items() if value != live.get(name)]
-    return found or of_features or ["nothing but settings of the run"]
+    return found or of_features or ["only settings of the run"]
 
 
 def changes(in_force: AppliedState | None, desired: AppliedState | None) -> list[str]:
@@ -44,7 +44,7 @@ def changes(in_force: AppliedState | None, desired: AppliedState | None) -> list
 
 
 def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return what is said of each entry of a history, oldest first: the newest first, each with its difference from the one before."""
+    """Return a description of each entry of a history (oldest first), the newest first, each with its difference from the one before."""
     states = [None, *(entry.state for entry in entries)]
     found = [
         dict(entry.header(), features=entry.state["features"], difference=lines(before, entry.state))

@@ -103,7 +103,7 @@ def ids(host: Host) -> list[int]:
 
 
 def read(host: Host, number: int) -> Entry:
-    """Return an entry. Raises ``ValueError`` with a sentence where it is none of ours, or one of a newer version."""
+    """Return an entry. Raises ``ValueError`` with a sentence if it is not managed, or of a newer version."""
     path = _path(number)
     text = host.text(path)
     if text is None:

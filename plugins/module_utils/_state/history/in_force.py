@@ -19,7 +19,7 @@ _UNREADABLE = "the newest entry of the history cannot be read, so files and unit
 
 class InForce(NamedTuple):
     """``entries`` are those that can be read, oldest first. ``state`` is None without an entry, or where the newest one cannot be read;
-    ``missing`` then says so. ``remarks``: why an entry cannot be read."""
+    ``missing`` then has the reason. ``remarks``: why an entry cannot be read."""
 
     entries: Sequence[Entry]
     state: AppliedState | None

@@ -188,7 +188,7 @@ def test_what_is_not_known_is_neither_drift_nor_as_planned(tmp_path):
     assert "interrupts" in leave_out
     leave_out_unknown(host, findings)
     assert "interrupts" not in [entry.kind for entry in findings.drift] + list(findings.checked)
-    assert any(text.startswith("The archive does not have all of what was asked for: interrupts (/proc/irq/") for text in findings.remarks)
+    assert any(text.startswith("The archive does not have all requested data: interrupts (/proc/irq/") for text in findings.remarks)
 
     findings.drift.clear()
     with pytest.raises(ValueError, match="whether this host is as planned is not known, because these could not be compared: interrupts"):
@@ -198,11 +198,11 @@ def test_what_is_not_known_is_neither_drift_nor_as_planned(tmp_path):
 @pytest.mark.parametrize(
     ("members", "error"),
     [
-        ({"sys/a": "", "/etc/passwd": ""}, "'/etc/passwd', which lies outside of the archive"),
-        ({"sys/a": "", "../x": ""}, "'../x', which lies outside of the archive"),
+        ({"sys/a": "", "/etc/passwd": ""}, "'/etc/passwd', which is outside of the archive"),
+        ({"sys/a": "", "../x": ""}, "'../x', which is outside of the archive"),
         ({"sys/a": "", MANIFEST: manifest_of(links={"/a": "/tmp", "/a/b": "x"})}, "a/b lies behind another link"),
         ({"sys/a": "", MANIFEST: manifest_of(links={"/" + MANIFEST: "/tmp/x"})}, "cannot be opened: File exists"),
-        ({"sys/a": "", MANIFEST: manifest_of(links={"/../../x": "y"})}, "lies outside of the archive"),
+        ({"sys/a": "", MANIFEST: manifest_of(links={"/../../x": "y"})}, "is outside of the archive"),
         ({"sys/a": "", MANIFEST: "{}"}, "is not what playbook npu.affinity.collect writes"),
         ({"sys/a": "", MANIFEST: manifest_of(schema=99)}, "of a newer version of the collection"),
         ({"sys/a": "", MANIFEST: manifest_of(absent={})}, "'absent' has another shape"),

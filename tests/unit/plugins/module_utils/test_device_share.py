@@ -150,7 +150,7 @@ def test_a_tool_that_hangs_is_asked_once_and_not_once_for_every_card(box):
     report = host.switch(True)
     assert host.calls == ["info -t device-share -i 0"]
     assert "did not answer within 0.5 s" in report.failed[0]
-    assert {report.failed[card] for card in range(1, 10)} == {"npu-smi was not asked, because " + report.failed[0]}
+    assert {report.failed[card] for card in range(1, 10)} == {"npu-smi was not called, because " + report.failed[0]}
     assert report.after == {}
 
 
@@ -161,7 +161,7 @@ def test_a_tool_that_answers_slowly_does_not_keep_a_run_for_ever(box, monkeypatc
     host.host.timeout = 100
     host.tool = ShareTool(host.host)
     report = host.switch(True)
-    assert "npu-smi was not asked, because its answers took 500 s together, which is the limit for a run" in report.failed[9]
+    assert "npu-smi was not called, because its answers took 500 s together, which is the limit for a run" in report.failed[9]
 
 
 def test_at_boot_a_tool_that_hangs_costs_one_time_limit(box, capsys, monkeypatch):
@@ -201,7 +201,7 @@ def test_only_what_was_switched_on_here_is_switched_off_unless_told(box):
     report = host.switch(False)
     assert host.shared == ["0:0"]
     assert report.warnings == [
-        "card 0: chip 0 stays on, because this collection did not switch it on; only_ours=false switches it off all the same"
+        "card 0: chip 0 stays on, because this collection did not switch it on; set only_ours=false to switch it off as well"
     ]
     assert (report.failed, report.wanted) == ({}, {1: {0: False}, 2: {0: False}})
     assert host.switch(False, only_ours=False).warnings == []

@@ -69,7 +69,7 @@ def test_why_the_kernel_grants_another_set(wanted, found, known, cause):
     assert said(causes.of_cpuset("npu-0.slice", set(expand(wanted)), granted, **known)).startswith(cause)
 
 
-RUNS = "it runs, and nothing tells it to leave the NPUs alone"
+RUNS = "it runs without a policy for the NPUs"
 MOVES = [
     # kind, found, everything moved, CPU of the plan that is offline, irqbalance, a process that was told to
     ("its CPU is offline now", ("interrupts", "0-7", False, "2", RUNS), "offline CPU: IRQ CPU 2"),

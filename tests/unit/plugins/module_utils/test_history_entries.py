@@ -69,7 +69,7 @@ DIFFERENCES = [
         state(files=[("/b", "2"), ("/c", "1")], features={"irq": "absent"}),
         ["feature irq: present -> absent", "file /a: removed", "file /b: changed", "file /c: added"],
     ),
-    ({**state(), "plan": None}, {**state(), "plan": None}, ["nothing but settings of the run"]),
+    ({**state(), "plan": None}, {**state(), "plan": None}, ["only settings of the run"]),
 ]
 
 

@@ -318,7 +318,7 @@ def test_a_number_that_cannot_be_written_is_refused_before_the_first_write(kerne
     "wanted", [{}, {"size": 2048}, {"size": "2M", "nodes": {}}, {"size": 2048, "nodes": {"0": -1}}, {"size": 0, "nodes": {}}]
 )
 def test_what_is_no_number_of_pages_is_refused(kernel, wanted):
-    with pytest.raises(ValueError, match="the huge pages that are wanted have"):
+    with pytest.raises(ValueError, match="the requested huge pages have"):
         bind(kernel, wanted)
 
 

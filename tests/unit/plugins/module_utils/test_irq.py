@@ -290,7 +290,7 @@ def test_a_kernel_that_stays_busy_ends_the_run_in_time(kernel):
     report = bind(kernel, PLAN_OF_TWO)
     assert time.monotonic() - start < 5, "the pauses are for all interrupts together"
     assert states(report.npus[0]["interrupts"]) == {"busy"}
-    assert "IRQ 2754-2769 cq_update_irq could not be put on CPUs 25" in report.failed[1]
+    assert "IRQ 2754-2769 cq_update_irq could not be moved to CPUs 25" in report.failed[1]
 
 
 REFUSALS = [
@@ -305,7 +305,7 @@ REFUSALS = [
 def test_any_other_refusal_is_a_failure_that_names_the_interrupt_the_file_and_the_next_step(kernel, number, advice):
     kernel.refuse = lambda path, value: number if "/2753/" in path else None
     (sentence,) = bind(kernel, PLAN_OF_TWO).failed
-    assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" % FIRST)
+    assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" % FIRST)
     assert os.strerror(number) in sentence
     assert advice in sentence
 
@@ -353,7 +353,7 @@ def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, t
         report = bind(lazy, {"npus": [npu()]}, check=check)
         entry = report.npus[0]["interrupts"][0]
         assert (entry["state"], report.changed, report.failed) == (state, False, [])
-        warned = ["NPU 0 (%s): IRQ 2753 %s came since it was put on CPUs 24, and still comes on CPUs 0" % (FIRST, SQ)]
+        warned = ["NPU 0 (%s): IRQ 2753 %s arrived since it was moved to CPUs 24, and still arrives on CPUs 0" % (FIRST, SQ)]
         assert report.warnings == (warned if state == "stuck" else [])
     assert (lazy.read(UNCHANGEABLE) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
 
@@ -376,7 +376,7 @@ def test_an_interrupt_that_somebody_moves_back_at_once_is_a_failure(kernel):
             super().set_attribute(path, "7" if path == "/proc/irq/2753/smp_affinity_list" else value)
 
     (sentence,) = bind(Contested(kernel.root), {"npus": [npu()]}).failed
-    assert "was put on CPUs 24 and is on 7: something else moves it, perhaps irqbalance" in sentence
+    assert "was moved to CPUs 24 and is on 7: something else moves it, perhaps irqbalance" in sentence
 
 
 # NPUs of one function, its vectors' names, then per NPU: device number, indexes of its vectors
@@ -586,7 +586,7 @@ def test_a_refusal_that_is_only_warned_of_is_expected_the_next_time(kernel):
     assert bind(kernel, PLAN_OF_TWO, tolerant=True).changed
     again = bind(kernel, PLAN_OF_TWO, check=True)
     assert (again.changed, len(again.failed)) == (False, 1)
-    assert "IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in again.failed[0]
+    assert "IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in again.failed[0]
     kernel.refuse = lambda path, value: None
     assert bind(kernel, PLAN_OF_TWO).failed == [], "it is tried again each time"
 
@@ -718,4 +718,4 @@ def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, mon
     monkeypatch.setattr(Host, "set_attribute", denied)
     status, lines = run(kernel, capsys)
     assert status == 1
-    assert any("IRQ 2753 sq_send_trigger_irq could not be put on CPUs 24" in line for line in lines)
+    assert any("IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in line for line in lines)

@@ -156,7 +156,7 @@ def test_a_wrong_checksum_is_told_and_a_right_one_is_not(tree):
     text = json.dumps({"policyName": "none", "defaultCpuSet": "0-7", "checksum": 2740534728})
     assert facts.kubelet(tree.write({STATE: text}), set(range(8)))["warnings"] == []
     (warning,) = facts.kubelet(tree.write({STATE: text.replace("0-7", "0-6")}), set(range(7)))["warnings"]
-    assert "does not have the checksum of what it says" in warning
+    assert "has a wrong checksum" in warning
 
 
 PODS = {"pod1": {"container1": "5-6", "container2": "3-4"}}

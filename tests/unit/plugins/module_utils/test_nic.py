@@ -241,10 +241,10 @@ def test_interrupts_that_the_kernel_manages_are_remarks_and_no_drift(kernel, is_
 
 def test_what_cannot_be_placed_fails_unless_that_is_a_warning(kernel):
     kernel.refused = {"103": errno.EACCES}
-    with pytest.raises(ValueError, match=r"IRQ 103 \(queue interrupts\): could not be put on CPUs 6 .*run as root"):
+    with pytest.raises(ValueError, match=r"IRQ 103 \(queue interrupts\): could not be moved to CPUs 6 .*run as root"):
         bind(kernel)
     assert places(kernel, 101, 104) == ["4", "7"]
-    assert "could not be put on CPUs 6" in bind(kernel, tolerant=True).warnings[0]
+    assert "could not be moved to CPUs 6" in bind(kernel, tolerant=True).warnings[0]
 
 
 def test_a_function_that_is_not_wanted_any_more_gets_what_it_had(kernel, tree):

@@ -239,7 +239,7 @@ def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
     [
         (errno.ESRCH, "gone", ""),
         (errno.EINVAL, "refused", "is refused the CPUs 6 of role acl: the kernel answers Invalid argument"),
-        (errno.EPERM, "failed", "could not be put on CPUs 6 (Operation not permitted); run as root on the machine itself"),
+        (errno.EPERM, "failed", "could not be moved to CPUs 6 (Operation not permitted); run as root on the machine itself"),
     ],
 )
 def test_what_the_kernel_answers_is_told_per_thread(tree, host, monkeypatch, error, state, text):
@@ -260,7 +260,7 @@ def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatc
     monkeypatch.setattr(placing.Thread, "write", lambda self, host, cpus: None)
     report = place(host, PLAN, [{"npus": [0]}])
     assert report.failed[1] == (
-        "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) was put on CPUs 6 and is on 0-7: something else moves it"
+        "process 100 (VLLM::Worker) of NPU 0: thread 101 (acl_thread) was moved to CPUs 6 and is on 0-7: something else moves it"
     )
 
 
@@ -419,4 +419,4 @@ def test_without_rights_the_sentence_says_so():
         command = [sys.executable, "-c", AS_NOBODY % placing.__name__, json.dumps(real_plan()), json.dumps(wanted)]
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
         answer = subprocess.check_output(command, env=environment, universal_newlines=True)
-        assert "could not be put on CPUs" in answer and "run as root on the machine itself" in answer
+        assert "could not be moved to CPUs" in answer and "run as root on the machine itself" in answer

@@ -141,7 +141,7 @@ def test_units_that_failed_run_again_and_are_named_where_they_fail_again(tmp_pat
     host.calls.clear()
     sentences = programs.run_again(host, [unit])
     assert host.calls == ([f"start {unit}"] if cured else [])
-    assert sentences == ([] if cured else [f"{unit} failed again: 'journalctl -u {unit}' says why; bind again when that is put right"])
+    assert sentences == ([] if cured else [f"{unit} failed again: 'journalctl -u {unit}' shows why; correct that and bind again"])
 
 
 def test_a_running_machine_is_asked_for_its_programs(tmp_path):

@@ -185,9 +185,7 @@ def test_verify_says_that_it_is_fought_over_and_by_whom(host):
     fight(host, 6)
     (said,) = lines(verify(host, Wanted())[1])
     assert said.startswith("NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2769); fought over: it was bound 4 times within an hour, ")
-    assert said.endswith(
-        "the program that moves it is likely irqbalance: it runs, and nothing tells it to leave the NPUs alone; bind when that is settled"
-    )
+    assert said.endswith("the program that moves it is likely irqbalance: it runs without a policy for the NPUs; bind when that is settled")
 
 
 def test_what_is_fought_over_and_in_place_is_no_drift(host):
@@ -279,7 +277,7 @@ SUSPECTS = [
     ),
     ("a title with a secret", runs(["vllm serve --api-key sk-1"]), "likely process 950 (vllm): vLLM-Ascend places the interrupts"),
     ("vLLM", runs(["VLLM::Worker_TP0"]), "likely process 950 (VLLM::Worker_TP0): vLLM-Ascend places the interrupts of its NPU when"),
-    ("irqbalance, told nothing", irqbalance(), "likely irqbalance: it runs, and nothing tells it to leave the NPUs alone"),
+    ("irqbalance, told nothing", irqbalance(), "likely irqbalance: it runs without a policy for the NPUs"),
     (
         "irqbalance, older than its policy",
         irqbalance(TOLD, "--policyscript=" + POLICY, age=3000),
@@ -288,7 +286,7 @@ SUSPECTS = [
     (
         "irqbalance, told",
         irqbalance(TOLD, "--policyscript=" + POLICY),
-        "likely irqbalance, though its policy leaves this function alone: 'systemctl",
+        "likely irqbalance, although its policy excludes this function: 'systemctl",
     ),
     (
         "an enabled service",

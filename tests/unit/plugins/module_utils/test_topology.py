@@ -287,7 +287,7 @@ def test_after_a_query_that_hangs_no_card_is_asked_for_its_device_share(tree):
     a2(tree, **{"info_t_device-share -i 1": {"sleep": 30}})
     facts = gather(tree.host, device_share=True)
     assert tree.calls(NPU_SMI)[6:] == ["info -t device-share -i 0", "info -t device-share -i 1"]
-    assert "Device share of card 2-3 was not asked for, because npu-smi did not answer before." in facts["problems"]
+    assert "Device share of card 2-3 was not queried, because npu-smi did not answer before." in facts["problems"]
 
 
 def test_the_first_board_that_hangs_is_the_last_one_asked(tree):
@@ -364,7 +364,7 @@ def test_soft_sharing_shows_a_die_twice(tree):
     tree.tool(NPU_SMI, {"info": info(chips, "a3"), "info -m": mapping(chips, "a3"), "info -t topo": topo({"Phy-ID0": None})})
     facts = gather(tree.host)
     assert [(npu["id"], npu["card"], npu["chip"], npu["phy_id"]) for npu in facts["npus"]] == [(0, 0, 0, 0), (1, 0, 1, 0)]
-    assert facts["problems"] == ["NPU 0-1: all have PCI function 0000:9d:00.0, so that only one of them is a device of its own."]
+    assert facts["problems"] == ["NPU 0-1: all have PCI function 0000:9d:00.0, so only one of them is a separate device."]
 
 
 def test_one_logic_id_for_two_chips(tree):

@@ -294,7 +294,7 @@ def test_a_live_set_that_stays_narrow_is_a_failure_and_the_next_run_tries_again(
     bind(machine)
     stubborn, machine.follow = machine.follow, lambda unit: None
     report = unbind(machine)
-    assert report.failed[0] == "npu.slice has no setting for CPUs any more and is still confined to 0-3; restart what runs in it"
+    assert report.failed[0] == "npu.slice has no setting for CPUs any more and is still confined to 0-3; restart its processes"
     assert report.kept == {"interrupted"}
     machine.follow = stubborn
     assert not unbind(machine).failed

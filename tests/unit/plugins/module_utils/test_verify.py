@@ -198,7 +198,7 @@ CHANGES = [
     (
         "irqbalance, told nothing",
         run_irqbalance,
-        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); irqbalance: it runs, and nothing",
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7 (IRQ 2753); irqbalance: it runs without a policy",
     ),
     (
         "irqbalance, told of others",
@@ -239,7 +239,7 @@ CHANGES = [
     (
         "an interrupt that came and is still delivered elsewhere",
         lambda host: deliver_elsewhere(host, 2753, "30", 5),
-        "NPU 0 sq_send_trigger_irq: CPUs 24, not came since it was put on CPUs 24, and still comes on CPUs 30 (IRQ 2753); kernel: it",
+        "NPU 0 sq_send_trigger_irq: CPUs 24, not arrived since it was moved to CPUs 24, and still arrives on CPUs 30 (IRQ 2753); kernel:",
     ),
     ("the thread", lambda host: move_thread(host, "3"), "NPU 0 dev0_sq_task: CPUs 24, not CPUs 3; manual change"),
     (
@@ -334,7 +334,7 @@ def test_a_process_that_moves_interrupts_is_their_cause(bound, setting, visible,
     assert {word for word, _remark in found.values()} == {"in-process binding"}
     assert found["NPU 0 cq_update_irq"].remark == (
         "process 300 (python3) of NPU 0 in npu-0.slice was started with CPU_AFFINITY_CONF=%s, by which torch_npu puts them on CPUs %s; "
-        "take bind_irq out" % (setting, taken)
+        "remove bind_irq" % (setting, taken)
     )
 
 
@@ -885,7 +885,7 @@ ENGINES = [
         lambda host: [disagree(host, 60, "Environment=%s=1" % SWITCH), start_with(host, SWITCH + "=true")],
         [
             "main process of vllm@0.service %s: %s=1, not %s=true; not restarted" % (SWITCH, SWITCH, SWITCH),
-            "remark: %s sets %s=1, and vllm@0.service then binds itself against %s=0 of its drop-in" % (SITE % 60, SWITCH, SWITCH),
+            "remark: %s sets %s=1, and vllm@0.service then binds itself, against %s=0 of its drop-in" % (SITE % 60, SWITCH, SWITCH),
             "remark: process 100 (worker) of npu-0.slice started with %s=true: SGLang takes cores" % SWITCH,
         ],
     ),
@@ -928,7 +928,7 @@ def test_a_service_in_its_slice_is_compared_with_the_sets_of_the_slice(live):
     live.put(group + "/cpuset.cpus.effective", "0")
     live.put(UNITS + "/vllm@.service.d/site.conf", "[Service]\nAllowedCPUs=0\n")
     (said,) = lines(compared(live, LIVE_WANTED)[1])
-    assert said == "vllm@0.service CPUs: 0-1, not 0; manual change: overridden by %s/vllm@.service.d/site.conf; take it out there" % UNITS
+    assert said == "vllm@0.service CPUs: 0-1, not 0; manual change: overridden by %s/vllm@.service.d/site.conf; remove it there" % UNITS
 
 
 def test_a_unit_of_ours_that_failed_is_drift(live):
@@ -936,7 +936,7 @@ def test_a_unit_of_ours_that_failed_is_drift(live):
     live.put("%s/npu-affinity-irq@.service" % UNITS, MARK)
     live.shown["npu-affinity-*"] = {"Id": unit, "ActiveState": "failed", "Result": "exit-code"}
     (said,) = lines(compared(live, LIVE_WANTED)[1])
-    assert said.startswith("%s last run: success, not exit-code; failed unit: 'journalctl -u %s' says why" % (unit, unit))
+    assert said.startswith("%s last run: success, not exit-code; failed unit: 'journalctl -u %s' shows why" % (unit, unit))
 
 
 def test_the_timer_must_run(live):
@@ -1016,7 +1016,7 @@ def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
     assert lines(verify(box.host, Wanted(device_share=ON))[1])[0].startswith("card 2: on, not off (chips 1); manual change")
     box.faults(answers={"info -t device-share -i 5": {"text": "dcmi module initialize failed. ret is -8005", "status": 187}})
     said = lines(verify(box.host, Wanted(device_share=ON))[1])
-    assert any(line.startswith("card 5: on, not ") and "; npu-smi: it gave no answer" in line for line in said), said
+    assert any(line.startswith("card 5: on, not ") and "; npu-smi: it did not answer" in line for line in said), said
 
 
 @pytest.mark.parametrize("topology", [None, {"npus": []}], ids=["asked", "gathered without an answer"])
@@ -1024,7 +1024,7 @@ def test_a_missing_npu_smi_is_said_where_the_plan_has_npus(tmp_path, topology):
     host = Kernel(tmp_path)
     put_plan(host, SHARED)
     (said,) = lines(compared(host, Wanted(device_share=ON, topology=topology))[1])
-    assert said.startswith("device share: on, not npu-smi was not found") and "; npu-smi: it gave no answer" in said
+    assert said.startswith("device share: on, not npu-smi was not found") and "; npu-smi: it did not answer" in said
     for npus in ([], [dict(NPUS[0], pci="", irq="", slice="gpu-0.slice")]):
         put_plan(host, {"npus": npus})
         assert compared(host, Wanted(device_share=ON, topology=topology))[1].drift == []

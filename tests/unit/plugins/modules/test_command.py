@@ -143,7 +143,7 @@ def test_drifted_with_the_cause(run, host):
     code, out, _err = run("status")
     assert (code, out.count("\n")) == (3, 1)
     assert out.startswith("drifted: 1 of ")
-    assert "/etc/systemd/system/npu-0.slice (manual change, NPU_FILE_CHANGED); 'npu-affinity verify' says why" in out
+    assert "/etc/systemd/system/npu-0.slice (manual change, NPU_FILE_CHANGED); 'npu-affinity verify' shows why" in out
     code, out, _err = run("verify")
     assert code == 3 and "expected AllowedCPUs=0-15, found AllowedCPUs=0-7; likely manual change: changed by hand [NPU_FILE_CHANGED]" in out
     code, out, _err = run("verify", "--json")
@@ -357,7 +357,7 @@ def test_explain_a_process_in_its_slice_with_the_roles_of_its_threads(run, host)
 
 def test_explain_leaves_pods_to_the_kubelet(run, host):
     (host / "proc/4242/cgroup").write_text("0::/kubepods.slice/kubepods-pod1.slice/cri-1.scope\n")
-    assert "the kubelet gives it its CPUs" in run("explain", "pid", "4242")[1]
+    assert "the kubelet assigns its CPUs" in run("explain", "pid", "4242")[1]
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ REFUSED = {
     "another cpuset": (
         "0",
         lambda host: (host / CGROUPS / "npu-0.slice/cpuset.cpus.effective").write_text("0-31\n"),
-        "npu-0.slice should have CPUs 0-15 and has 0-31: 'npu-affinity verify' says why",
+        "npu-0.slice should have CPUs 0-15 and has 0-31: 'npu-affinity verify' shows why",
     ),
     "no active slice": ("0", lambda host: shutil.rmtree(host / CGROUPS / "npu-0.slice"), "npu-0.slice is not active"),
     "a static kubelet": ("0", without_slices, "this host has no slice for NPU 0 (0000:c1:00.0). The kubelet's CPU manager is static"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, beside  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes  # noqa: E402
@@ -291,7 +291,7 @@ def states_of_one_host():
 
 def one_by_one(state):
     present = [name for name, presence in state["features"].items() if presence == "present"] or ["irq"]
-    return functools.reduce(lambda before, name: beside(applied(state, [name]), before), present[::-1], a_state())
+    return functools.reduce(lambda before, name: merged(applied(state, [name]), before), present[::-1], a_state())
 
 
 def test_states_without_a_difference_have_the_same_digest():

@@ -75,7 +75,7 @@ def test_a_busy_card_fails_the_task_at_its_end_unless_it_may_be_skipped(run, roo
     set_faults(root, busy=[2])
     result = run(root, enabled=True)
     sentence = "card 2: chip 0, 1 is not on, because a container holds the card (exporters and device plugins count); stop it and run again"
-    assert result["msg"] == "device share is not as wanted: " + sentence
+    assert result["msg"] == "device share differs from the settings: " + sentence
     assert (result["busy"], result["failures"]) == ([2], [sentence])
     result = run(root, enabled=True, ignore_busy=True)
     assert not result.get("failed")

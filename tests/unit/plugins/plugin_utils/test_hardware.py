@@ -16,15 +16,15 @@ TOPOLOGY = {
 }
 CASES = [
     ({}, []),
-    ({"npus": [{"pci": "0000:02:00.0"}]}, ["the NPU at 0000:01:00.0 is not there any more"]),
+    ({"npus": [{"pci": "0000:02:00.0"}]}, ["the NPU at 0000:01:00.0 is missing"]),
     ({"npus": [*TOPOLOGY["npus"], {"pci": "0000:03:00.0"}]}, ["the NPU at 0000:03:00.0 is new"]),
-    ({"npus": []}, ["the NPU at 0000:01:00.0 is not there any more", "the NPU at 0000:02:00.0 is not there any more"]),
+    ({"npus": []}, ["the NPU at 0000:01:00.0 is missing", "the NPU at 0000:02:00.0 is missing"]),
     ({"cpus": {"online": "0-6"}}, ["the CPUs online were 0-7 and are 0-6"]),
     (
         {"numa": [{"id": 0, "cpus": "0-5"}, {"id": 2, "cpus": ""}]},
         [
             "NUMA node 0 had CPUs 0-3 and has CPUs 0-5",
-            "NUMA node 1 had CPUs 4-7 and is not there any more",
+            "NUMA node 1 had CPUs 4-7 and is missing",
             "NUMA node 2 was not there and has CPUs none",
         ],
     ),

@@ -23,7 +23,7 @@ def differs(kind, name, expected, found, cause, device=None):
 
 
 FIRST = Device("npu", 0, "0000:c1:00.0")
-RUNS = Cause("irqbalance", "it runs, and nothing tells it to leave the NPUs alone")
+RUNS = Cause("irqbalance", "it runs without a policy for the NPUs")
 MOVED = differs("interrupts", "NPU 0 cq_update_irq", Value(cpus="25"), Value(cpus="0-47", irqs="2754-2769"), RUNS, FIRST)
 CHECKED = {"files": ["/etc/systemd/system/npu-0.slice"], "interrupts": ["NPU 0 cq_update_irq", "NPU 0 sq_send_trigger_irq"]}
 

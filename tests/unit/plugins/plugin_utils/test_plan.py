@@ -426,7 +426,7 @@ def test_without_any_affinity_topo_affinity_slices_the_host():
     assert made["reason"] == "topo_affinity is the rule for the family a2, but npu-smi printed no affinity, which leaves global_slice."
     assert made["warnings"] == [
         "NPU topo affinity not found. action: fallback to global-slice CPU binding.",
-        "The kernel and npu-smi name no NUMA node for NPUs 0-1, so nothing tells whether the CPUs of a pool are near.",
+        "The kernel and npu-smi name no NUMA node for NPUs 0-1, so it is unknown whether the CPUs of a pool are near.",
     ]
 
 

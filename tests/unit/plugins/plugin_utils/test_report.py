@@ -199,7 +199,7 @@ STATES = [
     (unbound(refused="NPU 9 is not here."), "refused", "NPU 9 is not here.", ["a bind now"]),
     (record(refused="NPU 9 is not here.", plan=None), "bound", "", ["plan in force", "kernel", "a bind now"]),
     ({"host": "node1", "msg": "It failed."}, "refused", "It failed.", []),
-    ({"host": "node1"}, "no answer", "nothing was heard of it", []),
+    ({"host": "node1"}, "no answer", "no result was received", []),
 ]
 
 

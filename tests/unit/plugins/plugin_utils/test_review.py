@@ -106,7 +106,7 @@ MOVED = {
     "a card": (
         variables(),
         variables(lost(3)),
-        "the hardware is not what plans/fleet.json was written for: the NPU at {pci} is not there any more",
+        "the hardware is not what plans/fleet.json was written for: the NPU at {pci} is missing",
     ),
     "CPUs": (variables(), variables(OFFLINE), "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
     "a bind": (

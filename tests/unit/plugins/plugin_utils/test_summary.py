@@ -210,7 +210,7 @@ AS_BEFORE = "--limit npu_a -e npu_affinity_strategy=even_split"
 DONE = {**PLANNED, RESULT: {"changed": True}}
 FAILED = {"__npu_affinity_failure": {"state": "failed", "reason": "x"}}
 REBOUND = {**DONE, "npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": PLAN}}
-AGAIN = "again, once that is corrected; hosts that are done stay as they are"
+AGAIN = "again, after you have corrected that; finished hosts do not change"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ AGAIN = "again, once that is corrected; hosts that are done stay as they are"
             "plan",
             False,
             {"a": {**PLANNED, "npu_affinity_plan_file": "plans/fleet.md"}},
-            [f"bind {AS_BEFORE} -e npu_affinity_reviewed=plans/fleet.json  # bind what was reviewed, and nothing else"],
+            [f"bind {AS_BEFORE} -e npu_affinity_reviewed=plans/fleet.json  # bind only the reviewed plans"],
         ),
         (
             "bind",
@@ -361,7 +361,7 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
         "remark on node[01:06], node[08:40], odd: CPUs 3 are isolated.",
         "remark on odd: /etc differs.",
         "restart on node[01:06], node[08:40], odd: vllm@0.service",
-        "next: make bind  # again, once that is corrected; hosts that are done stay as they are",
+        "next: make bind  # again, after you have corrected that; finished hosts do not change",
         "next: make verify  # compare the plans with the kernels",
         "next: make unbind  # restore the original state",
     ]

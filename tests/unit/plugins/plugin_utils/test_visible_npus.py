@@ -45,8 +45,8 @@ def test_workers_divide_by_the_npus_that_they_see(topology, numbers, expected):
 
 def test_it_is_said_that_others_can_take_the_same_cpus():
     assert seen(A2, [0, 1])["warnings"] == [
-        "Workers that see NPUs 0-1 only divide all CPUs that they may use by these. Those of NPUs 2-7 do not know of them, and can take "
-        "the same CPUs."
+        "Workers that see only NPUs 0-1 divide all CPUs that they may use between these. Workers of NPUs 2-7 do not know of them and can "
+        "use the same CPUs."
     ]
     parent = {"machine": {"architecture": "aarch64", "cgroup": "v2", "systemd": 255}}
     (slice_of_all,) = binding({**A2, **parent}, seen(A2, [0, 1]), [], "workers")["parents"]

@@ -124,7 +124,7 @@ REFUSED = [
     ([than(npu=3)], "npu_affinity_vnpus: b-2 wants NPU 3, but the plan of this host has NPU 0, 1, 7."),
     ([than(npu=7)], "b-2 wants a part of GPU 7, and only NPUs can be shared"),
     ([A, than(name="a", npu=1)], "a is named more than once"),
-    ([B, than(name="b_2")], "b_2 is named more than once; files are named after it, and '-' and '_' count as the same"),
+    ([B, than(name="b_2")], "b_2 is named more than once; file names contain it, and '-' and '_' count as the same"),
     ([than(name="b/2")], "'b/2' is not a name"),
     ([than(core=0)], "core of b-2 must be a whole number from 1 to 100; it is 0"),
     ([than(core="40")], "core of b-2 must be a whole number from 1 to 100; it is '40'"),
