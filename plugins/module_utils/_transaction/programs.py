@@ -65,7 +65,7 @@ def try_out(host: Host, files: Mapping[str, FileState]) -> None:
 
 def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
     """Return sentences on the interpreters of another tree's units, which only that machine can run."""
-    text = "%s could not be tried below %s%s; it has to be a Python 3.7 or newer when that machine starts, or %s does nothing"
+    text = "%s could not be run below %s%s; it must be Python 3.7 or newer when that machine starts, or %s does nothing"
     sentences: dict[str, str] = {}
     for (interpreter, _program), unit in programs(files).items():
         missing = "" if host.exists(interpreter) else ", where it is not installed"

@@ -103,7 +103,7 @@ def test_an_interpreter_that_cannot_run_them_leaves_everything_as_it_was(tmp_pat
 def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):
     host = Host(str(tmp_path))
     (sentence,) = bind(host, "/usr/bin/python3").untried
-    assert sentence.startswith("/usr/bin/python3 could not be tried below %s, where it is not installed; " % tmp_path)
+    assert sentence.startswith("/usr/bin/python3 could not be run below %s, where it is not installed; " % tmp_path)
     assert bind(host, "/usr/bin/python3").untried == [], "said when something was written"
 
 
