@@ -102,10 +102,10 @@ def _as_before(host: Host, known: InForce) -> set[tuple[str, str]]:
     state = known.entries[-2].state if known.state and len(known.entries) > 1 else None
     if not state or not state["plan"]:
         return set()
-    wanted = wanted_by(state)._replace(device_share=None, topology={"npus": [], "users": []})
     try:
+        wanted = wanted_by(state)._replace(device_share=None, topology={"npus": [], "users": []})
         found = verify(host, wanted, state["plan"])[1]
-    except (OSError, ValueError, CommandError):
+    except (LookupError, OSError, TypeError, ValueError, CommandError):  # such as an entry of a version that kept less
         return set()
     same = {(kind, name) for kind, names in found.checked.items() if kind not in ("npus", "cpus") for name in names}
     return same - {(finding.kind, finding.object) for finding in found.drift}

@@ -169,6 +169,18 @@ def test_drift_names_the_change_that_a_host_does_not_follow(bind, history, machi
     }
 
 
+def test_an_older_entry_that_tells_too_little_hides_no_drift(bind, machine, run_module):
+    bind()
+    bind("irq")
+    entry = machine / HISTORY[1:] / "1.json"
+    document = json.loads(entry.read_text())
+    document["state"]["live"]["device_share"] = {"enabled": True}
+    entry.write_text(json.dumps(document))
+    (machine / SLICE).unlink()
+    (found,) = run_module("binding_info", root=str(machine))["drift"]
+    assert (found["object"], found["remark"]) == (f"/{SLICE}", "removed")
+
+
 def test_a_service_that_still_runs_as_before_names_the_bind(bind, machine):
     bind(author="alice")
     host = Host(str(machine))
