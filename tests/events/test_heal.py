@@ -24,9 +24,9 @@ import pytest
 import yaml
 
 from tests import cache
+from tests.fakes.small_host import MACHINE, VARIABLES, interrupt
 from tests.integration import controller
 from tests.integration.conftest import REPOSITORY, Fleet
-from tests.integration.test_verify import MACHINE, VARIABLES, interrupt
 
 REQUIREMENT = "ansible-rulebook==1.3.2"
 RULEBOOK = REPOSITORY / "extensions/eda/rulebooks/heal.yml"

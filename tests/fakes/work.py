@@ -11,8 +11,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
-from tests.fakes.workers import npu
 from tests.fakes.machine import Machine
+from tests.fakes.workers import npu
 
 CGROUPS = "/sys/fs/cgroup"
 SYSTEMD = "/usr/lib/systemd/libsystemd-shared-%d.so"

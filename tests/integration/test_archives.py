@@ -11,9 +11,9 @@ import re
 import pytest
 import yaml
 
+from tests.fakes.small_host import MACHINE, VARIABLES, limp
 from tests.integration.conftest import touched
 from tests.integration.test_report import hosts_of
-from tests.integration.test_verify import MACHINE, VARIABLES, limp
 
 
 def told(run, root):

@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fakes.changes import state
 from tests.integration.conftest import REPOSITORY
 from tests.integration.test_faults import HISTORY, differing
-from tests.integration.test_unbind import state
 
 SSH = Path(__file__).parent / "connections/ssh.py"
 ALL = {"npu_affinity_batches": ["100%"]}

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.test_fleet import UNITS
+from tests.fakes.small_host import MACHINE, UNITS
 from tests.integration.test_services import put, said
-from tests.integration.test_verify import MACHINE
 
 JEMALLOC = "/usr/lib64/libjemalloc.so.2"
 DROP_IN = UNITS[1:] + "llm.service.d/50-npu-affinity.conf"

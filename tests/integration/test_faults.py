@@ -20,10 +20,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from tests.fakes.changes import shared, state
+from tests.fakes.small_host import MACHINE, UNITS
 from tests.integration.conftest import REPOSITORY, Fleet
-from tests.integration.test_fleet import UNITS
-from tests.integration.test_unbind import shared, state
-from tests.integration.test_verify import MACHINE
 
 STUMBLE = Path(__file__).parent / "stumble"
 VARIABLES = {

@@ -12,20 +12,10 @@ import pytest
 import yaml
 
 from tests import transcripts
+from tests.fakes.small_host import UNITS, slices
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
-
-UNITS = "/etc/systemd/system/"
-
-
-def slices(tree):
-    """``{slice: (CPUs, memory nodes)}`` of a host's tree."""
-    found = {}
-    for path in sorted((tree / UNITS[1:]).glob("*.slice")):
-        values = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
-        found[path.name] = (values["AllowedCPUs"], values["AllowedMemoryNodes"])
-    return found
 
 
 def interrupts(tree, name):

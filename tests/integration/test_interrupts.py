@@ -10,7 +10,7 @@ import subprocess
 
 import yaml
 
-from tests.integration.test_verify import MACHINE, PLAN, interrupt, said
+from tests.fakes.small_host import MACHINE, PLAN, interrupt, said
 
 RULE = "etc/udev/rules.d/90-npu-affinity.rules"
 VARIABLES = {"npu_affinity_batches": ["100%"]}

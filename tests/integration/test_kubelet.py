@@ -8,31 +8,16 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.integration.test_verify import MACHINE
+from tests.fakes.node import DROP_IN, FOLDER, NODE, STATE, commands, node
+from tests.fakes.small_host import MACHINE
 
-NODE = {**MACHINE, "kubelet": {"policy": "none"}}
-FOLDER = "etc/kubernetes/kubelet.conf.d"
 NODE_ALONE = ("--limit", "node")
-STATE = "var/lib/kubelet/cpu_manager_state"
 UNITS = "etc/systemd/system"
-DROP_IN = FOLDER + "/50-npu-affinity.conf"
-
-
-def node(fleet, **kinds):
-    """Return a fleet with one node of Kubernetes, whose kubelet reads drop-ins."""
-    hosts = fleet(node=NODE, **kinds)
-    (hosts.tree("node") / "etc/default").mkdir(parents=True, exist_ok=True)
-    (hosts.tree("node") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
-    return hosts
 
 
 def contents(hosts):
     """Return what the node has, without the state that a kubelet writes again."""
     return {path: found[-1] for path, found in hosts.snapshot("node").items() if path != "/" + STATE}
-
-
-def commands(log):
-    return {f"npu_affinity_kubelet_{word}": ["/bin/sh", "-c", f"echo {word} >> {log}"] for word in ("drain", "uncordon")}
 
 
 def test_unbinding_another_feature_leaves_the_kubelet_alone(fleet, tmp_path):

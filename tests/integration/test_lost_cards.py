@@ -9,9 +9,8 @@ import json
 import re
 import shutil
 
+from tests.fakes.small_host import UNITS, said, slices
 from tests.integration.conftest import touched
-from tests.integration.test_fleet import UNITS, slices
-from tests.integration.test_verify import said
 from tests.simulator.driver import DESCRIPTION
 from tests.simulator.faults import lose_card, lose_chip, set_faults
 

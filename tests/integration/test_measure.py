@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.fakes.thread_host import MACHINE, start
 from tests.integration.conftest import REPOSITORY, touched
-from tests.integration.test_threads import MACHINE, start
 from tests.simulator import load
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import shutil
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY
+from tests.fakes.small_host import MACHINE, UNITS
 from tests.integration.conftest import touched
-from tests.integration.test_fleet import UNITS
-from tests.integration.test_verify import MACHINE
 from tests.simulator.faults import lose_card
 
 BARE = {"cpus": {"per_node": 16}, "nodes": {"count": 2}, "kubelet": {"policy": "none"}}

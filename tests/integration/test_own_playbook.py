@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from tests import documents
+from tests.fakes.small_host import MACHINE
 from tests.integration.conftest import touched
-from tests.integration.test_verify import MACHINE
 
 
 def plays():

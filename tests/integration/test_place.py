@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from tests.integration.test_verify import MACHINE
+from tests.fakes.small_host import MACHINE
 
 BUSY = {**MACHINE, "npus": {**MACHINE["npus"], "processes": [{"npu": npu, "pid": 300 + npu, "comm": "python"} for npu in (0, 1)]}}
 

@@ -12,9 +12,8 @@ import sys
 
 import pytest
 
-from tests.integration.test_fleet import UNITS
-from tests.integration.test_unbind import state
-from tests.integration.test_verify import PLAN, said
+from tests.fakes.changes import state
+from tests.fakes.small_host import PLAN, UNITS, said
 from tests.simulator.proc import POLL_THREAD_PIDS
 from tests.simulator.reboot import reboot
 

@@ -11,8 +11,8 @@ import shlex
 
 import yaml
 
+from tests.fakes.small_host import interrupt, write
 from tests.integration.conftest import touched
-from tests.integration.test_verify import interrupt, write
 
 
 def hosts_of(page):

@@ -9,10 +9,10 @@ import hashlib
 
 import pytest
 
+from tests.fakes.changes import SHARED, VENDOR, shared, state
+from tests.fakes.node import DROP_IN, STATE, commands, node
+from tests.fakes.split_host import MACHINE, ours
 from tests.integration.conftest import touched
-from tests.integration.test_kubelet import DROP_IN, STATE, commands, node
-from tests.integration.test_vnpus import MACHINE, ours
-from tests.integration.test_unbind import SHARED, VENDOR, shared, state
 from tests.simulator.faults import lose_card
 
 ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.small_host import MACHINE
 from tests.integration.conftest import touched
-from tests.integration.test_verify import MACHINE
 
 
 def test_absolute_links_of_an_image_lead_nowhere_else(fleet, tmp_path):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.test_fleet import UNITS
-from tests.integration.test_verify import MACHINE
+from tests.fakes.small_host import MACHINE, UNITS
 from tests.simulator.generate import merge
 
 VENDOR = "/usr/lib/systemd/system/"

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
+from tests.fakes.node import FOLDER, NODE, STATE
 from tests.integration.conftest import REPOSITORY
-from tests.integration.test_kubelet import FOLDER, NODE, STATE
 
 PLAYS = yaml.safe_load((REPOSITORY / "plugins/plugin_utils/_settings/plays.yml").read_text())
 OF_PLAYBOOKS = {name for name, option in PLAYS.items() if option["type"] == "bool"}

@@ -8,19 +8,9 @@ from __future__ import annotations
 import json
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from tests.fakes.thread_host import MACHINE, THREADS, placed, start
 from tests.integration.conftest import touched
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number // 2} for number in range(4)],
-    },
-}
-THREADS = {"npu_affinity_threads_enabled": True}
 TEAM = {
     "npu_affinity_workloads": [
         {"name": "llm", "npus": [2, 3], "units": ["llm.service"], "roles": {"irq": 1}},
@@ -28,27 +18,6 @@ TEAM = {
     ]
 }
 UNIT = "etc/systemd/system/npu-affinity-threads."
-
-
-def start(tree, pid, cgroup, device=None):
-    """A worker whose threads are on all CPUs, in the tree of a host."""
-    folder = tree / "proc" / str(pid)
-    for number, name in enumerate(("VLLM::Worker", "acl_thread", "release_thread", "KVCacheSendingT")):
-        task = folder / "task" / str(pid + number)
-        task.mkdir(parents=True)
-        (task / "comm").write_text(name + "\n")
-        (task / "status").write_text(f"Name:\t{name}\nCpus_allowed:\tffffffff\nCpus_allowed_list:\t0-31\n")
-    (folder / "comm").write_text("VLLM::Worker\n")
-    (folder / "cgroup").write_text(f"0::{cgroup}\n")
-    if device is not None:
-        (folder / "fd").mkdir()
-        (folder / "fd" / "9").symlink_to(f"/dev/davinci{device}")
-
-
-def placed(tree, pid):
-    """The CPUs of a worker's main thread, acl_thread, release_thread and the one that sends KV caches."""
-    texts = [(tree / f"proc/{pid}/task/{pid + number}/status").read_text() for number in range(4)]
-    return tuple(text.rpartition("\t")[2].strip() for text in texts)
 
 
 def test_workers_are_placed_watched_and_released(fleet):

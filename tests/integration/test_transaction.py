@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 
-from tests.integration.test_threads import THREADS, placed, start
-from tests.integration.test_vnpus import MACHINE, SHARED, shares
+from tests.fakes.changes import SHARED, shared
+from tests.fakes.split_host import MACHINE
+from tests.fakes.thread_host import THREADS, placed, start
 
 HISTORY = "etc/npu-affinity/history"
 
@@ -31,10 +32,10 @@ def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
     reason = run.failure("host")
     assert "/etc/npu-affinity/history cannot be written" in reason, run.output
     assert "All files, device share settings and threads were restored" in reason
-    assert shares(tree) == [] and state_of(hosts) == before
+    assert shared(tree) == [] and state_of(hosts) == before
     (tree / HISTORY).unlink()
     assert hosts.play("bind", **SHARED, **THREADS).status == 0
-    assert shares(tree) == ["0:0", "1:0"] and placed(tree, 4000) != ("0-31",) * 4
+    assert shared(tree) == ["0:0", "1:0"] and placed(tree, 4000) != ("0-31",) * 4
     assert [path.name for path in (tree / HISTORY).iterdir()] == ["1.json"]
 
 

@@ -5,21 +5,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 
 import pytest
 
+from tests.fakes.changes import SHARED, shared, state
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
 from tests.simulator.reboot import reboot
 
-VENDOR = ("/simulator", "/var/log", "/run/npu-smi")
-"""What the simulated driver and its tool keep for themselves; device share is compared by its meaning, and by the driver's file."""
 ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
-SHARED = {"npu_affinity_device_share_enabled": True}
 VARIABLES = {
     "a2": {
         "npu_affinity_housekeeping": "1",
@@ -32,25 +27,6 @@ VARIABLES = {
     "gpu": {"npu_affinity_bound_by": "workers"},
     "stopped": {"npu_affinity_irqbalance": "stop", "npu_affinity_housekeeping": "1"},
 }
-
-
-def state(tree):
-    """Everything that a host's tree holds: content and mode of every file, the mode of every folder, targets of links."""
-    found = {}
-    for folder, folders, files in os.walk(tree):
-        for name in folders + files:
-            path = Path(folder, name)
-            shown = "/" + str(path.relative_to(tree))
-            if path.is_symlink():
-                found[shown] = os.readlink(path)
-            elif not shown.startswith(VENDOR):
-                found[shown] = (oct(path.stat().st_mode), path.read_bytes() if path.is_file() else None)
-    return found
-
-
-def shared(tree):
-    path = tree / "run/npu-smi/share.json"
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 def result_of(run, host):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shlex
 import shutil
@@ -15,21 +14,13 @@ import sys
 
 import pytest
 
+from tests.fakes.changes import SHARED, shared
+from tests.fakes.small_host import UNITS
+from tests.fakes.split_host import MACHINE, ours
 from tests.integration.conftest import touched
-from tests.integration.test_fleet import UNITS
 from tests.simulator.faults import set_faults
 from tests.simulator.reboot import reboot
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 1}, {"npu": 1, "bdf": "0000:01:00.0", "node": 0}],
-    },
-}
 A3 = {
     **MACHINE,
     "npus": {
@@ -47,17 +38,6 @@ VNPUS = [
     {"name": "a", "npu": 0, "memory_mib": 28672, "core": 20, "unit": "infer-a.service"},
     {"name": "b", "npu": 0, "memory_mib": 28672, "core": 40},
 ]
-SHARED = {"npu_affinity_device_share_enabled": True}
-VENDOR = ("/simulator", "/var/log", "/run", "/etc/device_share.cfg", "/proc", "/sys")
-
-
-def ours(snapshot):
-    return {path: state if isinstance(state, str) else state[2] for path, state in snapshot.items() if not path.startswith(VENDOR)}
-
-
-def shares(tree):
-    path = tree / "run/npu-smi/share.json"
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 @pytest.mark.long
@@ -185,24 +165,24 @@ def boot(tree):
 def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet, machine, chips):
     hosts = fleet(host=machine)
     tree = hosts.tree("host")
-    assert shares(tree) == []
+    assert shared(tree) == []
     run = hosts.play("bind", **SHARED)
     assert run.status == 0, run.output
-    assert shares(tree) == chips
+    assert shared(tree) == chips
     reboot(tree)
-    assert shares(tree) == [], "the driver forgets"
+    assert shared(tree) == [], "the driver forgets"
     unit = boot(tree)["npu-affinity-device-share.service"]
     assert unit.returncode == 0, unit.stdout + unit.stderr
     assert [line.endswith("device share is on") for line in unit.stdout.splitlines()] == [True] * len(chips)
-    assert shares(tree) == chips
+    assert shared(tree) == chips
     verified = next(entry["result"] for entry in hosts.play("verify", **SHARED).of("host") if entry["action"].endswith("binding_info"))
     assert len(verified["checked"]["device_share"]) == 2
     assert "device_share" not in {entry["kind"] for entry in verified["drift"]}
     run = hosts.play("unbind")
     assert run.status == 0, run.output
-    assert shares(tree) == []
+    assert shared(tree) == []
     assert boot(tree) == {}
-    assert shares(tree) == []
+    assert shared(tree) == []
 
 
 def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(fleet):
@@ -213,7 +193,7 @@ def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(flee
     unit = boot(tree)["npu-affinity-device-share.service"]
     assert unit.returncode == 1
     assert re.search("^card 1: chip 0 is not on, because a container holds the card", unit.stdout, re.MULTILINE)
-    assert shares(tree) == ["0:0"]
+    assert shared(tree) == ["0:0"]
     assert hosts.play("bind", **{**SHARED, "npu_affinity_device_share_enabled": False}).status == 0
-    assert shares(tree) == []
+    assert shared(tree) == []
     assert boot(tree) == {}, "nothing is shared, so that nothing is to be set at boot"

@@ -20,8 +20,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.systemd import live_request
 from tests.fakes.machine import snapshot
+from tests.fakes.systemd import live_request
 from tests.fakes.work import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, everything, user, working
 
 LIMIT = 4

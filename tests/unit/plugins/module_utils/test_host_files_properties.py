@@ -19,8 +19,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.systemd import MARK, UNITS, a_file
 from tests.fakes.machine import CHANGES_SOMETHING, Machine, snapshot
+from tests.fakes.systemd import MARK, UNITS, a_file
 
 SLICES = ("npu-0.slice", "npu-1.slice")
 SYSTEM = "system.slice"

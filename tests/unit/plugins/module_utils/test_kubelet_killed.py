@@ -15,9 +15,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import journal, previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply as apply_files
-from tests.fakes.systemd import ModelledSystemd
-from tests.fakes.machine import Killed, Steps
 from tests.fakes.kubelet import HOST, NONE, PATH, STATE, TEXT
+from tests.fakes.machine import Killed, Steps
+from tests.fakes.systemd import ModelledSystemd
 
 KUBELET = "kubelet.service"
 

@@ -12,8 +12,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.live_sets import _steps, _Unit
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.systemd import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
 from tests.fakes.machine import Machine, bind, snapshot
+from tests.fakes.systemd import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
 
 CHILD = "/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective"
 CONTROL = "/run/systemd/system.control"

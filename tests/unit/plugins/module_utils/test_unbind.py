@@ -29,8 +29,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.systemd import MARK, UNITS, a_file, slice_text
 from tests.fakes.share import Box
+from tests.fakes.systemd import MARK, UNITS, a_file, slice_text
 from tests.fakes.machine import (
     CHANGES_SOMETHING,
     FILES_OF_SLICES,

@@ -23,9 +23,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
-from tests.fakes.systemd import MARK, UNITS, ModelledSystemd
-from tests.fakes.share import Box
 from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
+from tests.fakes.share import Box
+from tests.fakes.systemd import MARK, UNITS, ModelledSystemd
 
 NPUS = [
     {"id": 0, "pci": FIRST, "pool": "24-35", "irq": "24-25", "mems": "1", "slice": "npu-0.slice"},

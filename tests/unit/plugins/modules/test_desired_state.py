@@ -23,9 +23,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
-from tests.simulator.faults import set_faults  # noqa: E402
-from tests.fakes.states import a_state  # noqa: E402
 from tests.fakes.bound import HISTORY, MACHINE, PYTHON, SETTINGS, TEXTFILE, files_of, simulator, state_of
+from tests.fakes.states import a_state  # noqa: E402
+from tests.simulator.faults import set_faults  # noqa: E402
 
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 APPLIED = [name for name in SETTINGS if name != "device_share"]

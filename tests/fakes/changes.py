@@ -1,0 +1,33 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of a simulated host a bind changes, and which of its cards are shared."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+VENDOR = ("/simulator", "/var/log", "/run/npu-smi")
+"""What the simulated driver and its tool keep for themselves; device share is compared by its meaning, and by the driver's file."""
+SHARED = {"npu_affinity_device_share_enabled": True}
+
+
+def state(tree):
+    """Everything that a host's tree holds: content and mode of every file, the mode of every folder, targets of links."""
+    found = {}
+    for folder, folders, files in os.walk(tree):
+        for name in folders + files:
+            path = Path(folder, name)
+            shown = "/" + str(path.relative_to(tree))
+            if path.is_symlink():
+                found[shown] = os.readlink(path)
+            elif not shown.startswith(VENDOR):
+                found[shown] = (oct(path.stat().st_mode), path.read_bytes() if path.is_file() else None)
+    return found
+
+
+def shared(tree):
+    path = tree / "run/npu-smi/share.json"
+    return json.loads(path.read_text()) if path.exists() else []
