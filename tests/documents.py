@@ -29,7 +29,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import plans
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import profile, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from tests.simulator.generate import generate
 
@@ -57,7 +57,7 @@ BASIC = {
     for name in (
         *("services", "workloads", "vnpus", "bound_by", "strategy", "cpus", "housekeeping", "npus", "repair", "replan", "move_memory"),
         *("slices_enabled", "irq_enabled", "irqbalance", "threads_enabled", "metrics_enabled", "metrics_textfile", "reports", "report"),
-        *("tuning", "hugepages", "nic"),
+        *("profile", "tuning", "hugepages", "nic"),
         *("device_share_enabled", "device_share_npus", "vnpu_enabled", "vnpu_files"),
         *("kubelet_enabled", "kubelet_options", "kubelet_topology_policy", "kubelet_reserved", "kubelet_restart"),
     )
@@ -177,6 +177,18 @@ def diff_lines() -> list[str]:
     return ["```diff", *npus, "  …", title, first, second, "  …", "```"]
 
 
+def profiles_table() -> str:
+    """Return the rows of all profiles: what each is for, and which variables it sets."""
+    rows = []
+    for name, path in profile.known().items():
+        content = specs.read(path)
+        base = [f"what `{content['include']}` sets"] if "include" in content else []
+        rows.append(
+            f"| `{name}` | {content['description']} | {', '.join([*base, *(f'`{setting}`' for setting in content['settings'])])} |\n"
+        )
+    return "".join(rows)
+
+
 def metrics_table() -> str:
     """Return the rows of all metrics."""
     rows = [(metric.name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help) for metric in METRICS]
@@ -198,6 +210,8 @@ def documents() -> Iterator[tuple[str, str]]:
     lines = [f"{line}\n" for line in plan_lines()]
     yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
     yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
+    part = r"(?<=^\| profile \| for \| sets \|\n\|---\|---\|---\|\n).*?(?=^\n)"
+    yield "docs/whole-machine.md", _with("docs/whole-machine.md", part, profiles_table())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
     part = r"(?<=^\| metric \| type \| labels \| meaning \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
     text = _with("docs/metrics.md", part, metrics_table())

@@ -23,7 +23,8 @@ options:
     required: true
   settings:
     description:
-      - The settings of role C(plan) and of each feature, named as the variables of its role without their prefix, and C(remarks) on them.
+      - The settings of role C(plan) and of each feature, named as the variables of its role without their prefix, C(remarks) on them and
+        the C(profile) that they are from.
         P(npu.affinity.settings#lookup) returns them with O(npu.affinity.settings#lookup:features=true).
       - A feature whose C(enabled) is false is absent, and its files are to be removed.
     type: dict
@@ -88,6 +89,7 @@ _value:
     - C(digest) is that of the state which module P(npu.affinity.host_files#module) would apply. C(converged) is whether O(in_force) says
       that the host is in that state already.
     - C(outside) has a line for everything that uses NPUs and runs on other CPUs than the plan gives these NPUs.
+    - C(profile) is a sentence with the profile of the settings, and with those that replace settings of it. Empty without a profile.
     - C(processes) are those of each NPU, as P(npu.affinity.process_affinity#module) takes them.
   type: dict
 """

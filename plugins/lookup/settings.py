@@ -12,6 +12,7 @@ author:
   - npu.affinity contributors (@npu-affinity)
 description:
   - Returns the settings of all features of a host, with their defaults and converted to their types, or the errors in them.
+  - The settings of the profile C(npu_affinity_profile) replace defaults. Variables that somebody set replace those of the profile.
   - Compares all variables of a host that start with C(npu_affinity_) with the argument specs of roles and playbooks, by name, type and
     choices.
 options:
@@ -66,16 +67,17 @@ RETURN = r"""
 _raw:
   description:
     - C(refusals) has a sentence for every variable that nothing reads, with the name that was perhaps meant, for every value of another
-      type or choice than the setting takes, and for what Ansible cut off a value of C(-e) that has a blank.
+      type or choice than the setting takes, for a profile that cannot be used, and for what Ansible cut off a value of C(-e) that has a
+      blank.
     - C(remarks) has a sentence for every disabled role whose variables are set, and for every limit that has no effect.
-    - C(given) has the settings of roles that somebody set, and that say how the host is planned and compared.
+    - C(given) has the settings of roles that somebody or the profile set, and that say how the host is planned and compared.
     - C(applied) has every setting of the roles that plan and bind, as far as they are on, that is not at its default.
     - Its values are converted to their types.
     - For hosts that are named, C(refused) has these sentences by host, C(lines) has each of them once with its hosts, and C(everywhere)
       says whether all hosts have some.
     - With O(features=true), a dictionary with the settings of role C(plan) and of each feature, named as the variables without
       C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_interval), and with
-      the same C(remarks) and C(applied).
+      the same C(remarks) and C(applied). C(profile) is a sentence with the profile and the settings that replace those of it.
       P(npu.affinity.desired_state#filter) takes it.
     - With O(role), a dictionary of the settings of that role, named in the same way.
     - With O(playbooks=true), a dictionary of these settings without C(npu_affinity_), such as C(batches), null where one is not given and
@@ -95,45 +97,82 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import refused_settings
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import applied, archived, features, limits, names, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import (
+    applied,
+    archived,
+    features,
+    limits,
+    names,
+    profile,
+    specs,
+    values,
+)
 
 
 class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-        of_task = variables or {}
+        try:
+            return [self._found(terms, variables or {}, kwargs)]
+        except ValueError as error:
+            raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
+
+    def _found(self, terms: Sequence[str], of_task: Mapping[str, Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if kwargs.get("playbooks"):
-            return [self._of_playbooks(of_task)]
+            return self._of_playbooks(of_task)
         if kwargs.get("gather"):
-            return [features.gathered_by(self._converted(of_task, features.GATHERING)["plan"])]
+            return features.gathered_by(features.of_features(self._templated(of_task, features.GATHERING))["plan"])
         options = specs.settings()
-        if kwargs.get("role"):
-            return [self._converted(of_task, options[kwargs["role"]].keys(), (kwargs["role"],))[kwargs["role"]]]
         if terms:
             found = {host: self._refusals(of_task["hostvars"][host], options) for host in terms}
-            return [refused_settings.fleet({host: refusals for host, refusals in found.items() if refusals}, terms, of_task["groups"])]
-        given = self._named(of_task)
+            return refused_settings.fleet({host: refusals for host, refusals in found.items() if refusals}, terms, of_task["groups"])
+        given, complete = self._named(of_task), kwargs.get("features") or kwargs.get("role")
+        refusals = [] if complete else self._refusals(of_task, options)
+        known = self._templated(of_task, {profile.SETTING}) if complete else self._set(given, options)
+        chosen = profile.NONE if refusals else profile.chosen(known)
+        added = {name: value for name, value in chosen.settings.items() if not self._is_given(name, of_task, options)}
+        if kwargs.get("role"):
+            role = kwargs["role"]
+            return self._converted(of_task, added, options[role].keys(), (role,))[role]
+        of_user = {name: value for name, value in given.items() if name not in added}
+        given |= added
         known = self._set(given, options)
         off = [
             role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
         ]
         defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
-        remarks = names.remarks(given, off, options) + limits.remarks(known, off, defaults)
+        judged = {
+            "remarks": names.remarks(of_user, off, options) + limits.remarks(known, off, defaults),
+            "applied": applied.applied(known, off, options),
+        }
         if kwargs.get("features"):
-            return [{**self._converted(of_task, features.names()), "remarks": remarks, "applied": applied.applied(known, off, options)}]
+            overriding = self._templated(of_task, chosen.settings.keys() - added.keys())
+            said = profile.sentence(chosen, overriding)
+            return {**self._converted(of_task, added, features.names()), **judged, "profile": said}
         host = of_task.get("inventory_hostname", "localhost")
-        return [
-            {
-                "refusals": [f"Host {host}: {refusal}" for refusal in self._refusals(of_task, options)],
-                "remarks": remarks,
-                "given": archived.kept(known, options),
-                "applied": applied.applied(known, off, options),
-            }
-        ]
+        return {
+            "refusals": [f"Host {host}: {refusal}" for refusal in refusals],
+            "given": archived.kept(known, options),
+            **judged,
+        }
 
     def _refusals(self, variables: Mapping[str, Any], options: Mapping[str, specs.Options]) -> list[str]:
         given = self._named(variables)
-        found = names.refusals(given, options) + values.refusals(self._set(given, options), options)
+        known = self._set(given, options)
+        found = names.refusals(given, options) + values.refusals(known, options)
+        try:
+            profile.chosen(known)
+        except ValueError as refusal:
+            found.append(str(refusal))
         return found + names.cut_off(str(variables.get("_raw_params", "")))
+
+    def _is_given(self, name: str, variables: Mapping[str, Any], options: Mapping[str, specs.Options]) -> bool:
+        """Whether somebody set a variable. A task has the defaults of its roles among its variables, and a host does not."""
+        if variables.get(name) is None:
+            return False
+        if all(variables[name] != of_role[name].get("default") for of_role in options.values() if name in of_role):
+            return True
+        of_hosts = variables.get("hostvars")
+        return not of_hosts or name in of_hosts[variables["inventory_hostname"]]
 
     def _named(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
@@ -154,17 +193,13 @@ class LookupModule(LookupBase):
                     found[name] = templar.template(value)
         return found
 
-    def _converted(self, given: Mapping[str, Any], names: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
-        try:
-            return features.of_features(self._templated(given, names), roles)
-        except ValueError as error:
-            raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
+    def _converted(
+        self, given: Mapping[str, Any], added: Mapping[str, Any], names: Set[str], roles: Sequence[str] = features.ROLES
+    ) -> features.Settings:
+        return features.of_features({**self._templated(given, names), **added}, roles)
 
     def _of_playbooks(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            found = features.of_playbooks(self._templated(given, specs.of_playbooks().keys()))
-        except ValueError as error:
-            raise AnsibleLookupError(f"npu.affinity.settings: {error}") from error
+        found = features.of_playbooks(self._templated(given, specs.of_playbooks().keys()))
         return {**found, "author": found["author"] or _user()}
 
     def _templated(self, given: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:

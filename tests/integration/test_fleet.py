@@ -100,9 +100,13 @@ def test_roles_by_themselves_want_what_the_playbook_wants(fleet, tmp_path):
     hosts = fleet(i310="i310_pro")
     playbook = tmp_path / "roles.yml"
     playbook.write_text(ROLES)
+    profile = tmp_path / "own.yml"
+    profile.write_text("settings: {npu_affinity_strategy: even_split}\n")
+    hosts.give({"i310": {"npu_affinity_profile": str(profile)}})
     by_roles = hosts.play(str(playbook))
     assert by_roles.status == 0, by_roles.output
     before = hosts.snapshot("i310")
+    assert json.loads((hosts.tree("i310") / "etc/npu-affinity/plan.json").read_text())["strategy"] == "even_split"
     assert before["/etc/npu-affinity/plan.json"] and before[UNITS + "npu.slice"] and before[UNITS + "npu-affinity-irq.service"]
     for again in (hosts.play("bind"), hosts.play("verify"), hosts.play(str(playbook))):
         assert again.status == 0, again.output
@@ -139,7 +143,8 @@ def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fl
 def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, monkeypatch):
     """And a file of all plans, below a folder that need not be there; a plan that a bind refuses is shown all the same."""
     hosts = fleet(a2="a2_8x24", overlapping="a2_4x48")
-    hosts.give({"overlapping": {"npu_affinity_repair": False}, "a2": {"npu_affinity_metrics_textfile": "/metrics/npu.prom"}})
+    own = {"npu_affinity_metrics_textfile": "/metrics/npu.prom", "npu_affinity_profile": "throughput", "npu_affinity_nic": "off"}
+    hosts.give({"overlapping": {"npu_affinity_repair": False}, "a2": own})
     before = hosts.snapshot("a2")
     monkeypatch.setenv("PWD", str(tmp_path))
     run = hosts.play("plan", npu_affinity_plan_file="some/plans/fleet.json")
@@ -155,6 +160,10 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
     assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
     assert "remark     npu_affinity_metrics_textfile has no effect here, because" in table
+    assert (
+        " ".join(" ".join(table).split()).count('profile throughput. The inventory overrides npu_affinity_nic ("off" instead of "near").')
+        == 1
+    )
     assert "cost on a2: smallest pool 24 CPUs, 0 remote CPUs, 0.0 GiB of memory to move, 0 units to restart" in run.output
     assert run.summary["hosts"]["overlapping"]["cost"] is None
 

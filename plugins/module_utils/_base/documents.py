@@ -391,6 +391,7 @@ if TYPE_CHECKING:
         outside: List[str]
         processes: List[Dict[str, Any]]
         settings: Dict[str, Any]
+        profile: str
 
     class DesiredState(AppliedState, Said):
         """The fact ``npu_affinity_state``. ``digest``: that of what a host applies of it."""

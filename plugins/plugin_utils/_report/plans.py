@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base import table
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import WIDTH, folded
 
 
-SHOWN = ("plan", "summary", "remarks", "difference", "outside")
+SHOWN = ("plan", "summary", "remarks", "difference", "outside", "profile")
 
 
 def of_hosts(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
@@ -29,7 +29,8 @@ def of_hosts(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -
 
 
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside}}``: options of :func:`plan_table`."""
+    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside, profile}}``: options of :func:`plan_table`, and
+    the sentence on the profile, if there is any."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, host in hosts.items():
         alike.setdefault(tuple(table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)
@@ -42,7 +43,9 @@ def _group(rows: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Itera
     yield from rows
     said: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():
-        for sentence in dict.fromkeys(table.sentences(**host)):
+        profile = [("profile", host["profile"])] if host.get("profile") else []
+        of_plan = {key: value for key, value in host.items() if key != "profile"}
+        for sentence in dict.fromkeys([*profile, *table.sentences(**of_plan)]):
             said.setdefault(sentence, []).append(name)
     for (title, text), names in said.items():
         yield from table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({folded(names, len(names))})")

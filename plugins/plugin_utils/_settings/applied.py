@@ -12,8 +12,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
 
-LEFT_OUT = {PREFIX + name for name in ("root", "isolation")}
-"""Which tree a host is, and what a plan shows, but not what the host becomes."""
+LEFT_OUT = {PREFIX + name for name in ("root", "isolation", "profile")}
+"""Which tree a host is, what a plan shows, and where settings come from, but not what the host becomes."""
 
 
 def applied(given: Mapping[str, Any], off: Container[str], specs: Specs) -> dict[str, Any]:

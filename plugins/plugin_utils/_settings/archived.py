@@ -11,8 +11,8 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 
 ROLES = ("plan", "slices", "irq", "adopt", "threads", "tuning", "hugepages", "nic", "device_share", "kubelet", "vnpu")
-LEFT_OUT = {PREFIX + name for name in ("root", "kubelet_drain", "kubelet_uncordon")}
-"""What means another machine than the host, or runs there."""
+LEFT_OUT = {PREFIX + name for name in ("root", "profile", "kubelet_drain", "kubelet_uncordon")}
+"""What means another machine than the host, or runs there. Settings of a profile are archived with the others."""
 _TEMPLATES = ("{{", "{%", "{#")
 
 

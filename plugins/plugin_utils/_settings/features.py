@@ -37,7 +37,7 @@ def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(_defaults_of_playbooks())
     for name, option in specs.of_playbooks().items():
         if given.get(name) is not None:
-            found[_short("", name)] = _converted(name, option, given[name])
+            found[_short("", name)] = converted(name, option, given[name])
     found[_short("", batches.SETTING)] = batches.checked(found[_short("", batches.SETTING)], batches.SETTING)
     return found
 
@@ -45,7 +45,7 @@ def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _defaults_of_playbooks() -> dict[str, Any]:
     return {
-        _short("", name): _converted(name, option, option["default"]) if "default" in option else None
+        _short("", name): converted(name, option, option["default"]) if "default" in option else None
         for name, option in specs.of_playbooks().items()
     }
 
@@ -64,7 +64,7 @@ def of_features(given: Mapping[str, Any], roles: Sequence[str] = ROLES) -> Setti
     for role in roles:
         for name, option in specs.options()[role].items():
             if given.get(name) is not None:
-                found[role][_short(role, name)] = _converted(name, option, given[name])
+                found[role][_short(role, name)] = converted(name, option, given[name])
     return found
 
 
@@ -74,10 +74,11 @@ def _short(role: str, name: str) -> str:
 
 @functools.cache
 def _defaults(role: str) -> dict[str, Any]:
-    return {_short(role, name): _converted(name, option, option.get("default")) for name, option in specs.options()[role].items()}
+    return {_short(role, name): converted(name, option, option.get("default")) for name, option in specs.options()[role].items()}
 
 
-def _converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
+def converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
+    """Return the value of a setting in its type. Raises ``ValueError`` with a sentence if it has another."""
     result = validated(name, option, {name: value})
     if result.error_messages:
         raise ValueError(f"{name}: {result.error_messages[0]}")

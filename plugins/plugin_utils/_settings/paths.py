@@ -17,8 +17,8 @@ def placed(name: str, value: Any) -> Any:
     """Return the value of a setting, with absolute paths if it names files on the controller."""
     if name not in ON_CONTROLLER or not value:
         return value
-    return [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
+    return [absolute(path) for path in value] if isinstance(value, list) else absolute(value)
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
     return os.path.join(os.environ.get("PWD") or os.getcwd(), path.strip())

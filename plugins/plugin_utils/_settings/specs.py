@@ -23,7 +23,7 @@ def options() -> dict[str, Options]:
     """Return the options of each role's argument specs: ``{role: {name: option}}``. They are read once in a process and its forks."""
     found = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
-        specs = _read(path)["argument_specs"]
+        specs = read(path)["argument_specs"]
         found[path.parts[-3]] = {name: option for spec in specs.values() for name, option in spec["options"].items()}
     return found
 
@@ -31,7 +31,7 @@ def options() -> dict[str, Options]:
 @functools.cache
 def of_playbooks() -> Options:
     """Return what playbooks read besides the options of roles: ``{name: option}``."""
-    return _read(PLAYS)
+    return read(PLAYS)
 
 
 def settings() -> dict[str, Options]:
@@ -39,6 +39,6 @@ def settings() -> dict[str, Options]:
     return options() | {"playbooks": of_playbooks()}
 
 
-def _read(path: pathlib.Path) -> dict[str, Any]:
+def read(path: pathlib.Path) -> dict[str, Any]:
     found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     return found

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Profiles: bundles of settings for one purpose. A new file in the folder is a new profile, and users have files of their own."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import paths, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import GATHERING, converted
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
+
+SETTING = f"{PREFIX}profile"
+FOLDER = Path(__file__).with_name("profiles")
+SHAPE = {
+    "description": {"type": "str"},
+    "include": {"type": "str"},
+    "settings": {"type": "dict", "required": True},
+}
+
+
+class Profile(NamedTuple):
+    """The names of a profile and of those that it includes, and what they set together."""
+
+    names: list[str]
+    settings: dict[str, Any]
+
+
+NONE = Profile([], {})
+
+
+@functools.cache
+def known() -> dict[str, Path]:
+    """Return the files of the profiles of the collection by their names."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yml"))}
+
+
+def settable() -> specs.Options:
+    """Return the options of roles that a profile can set: all but those that describe one host."""
+    options = {name: option for of_role in specs.options().values() for name, option in of_role.items()}
+    return {name: option for name, option in options.items() if name not in GATHERING | {SETTING}}
+
+
+def chosen(variables: Mapping[str, Any]) -> Profile:
+    """Return the profile that the variables of a host name, as :func:`read` does."""
+    return read(str(variables.get(SETTING) or ""))
+
+
+def read(name: str) -> Profile:
+    """Return a profile by its name or by the path of its file, with what it includes.
+
+    Raises ``ValueError`` with a sentence for what is not a profile, and for settings that no role takes.
+    """
+    names: list[str] = []
+    files: list[Path] = []
+    found: dict[str, Any] = {}
+    folder = Path(paths.absolute(""))
+    while name:
+        file = _file(name, folder)
+        names.append(name)
+        if file in files:
+            raise ValueError(f"{SETTING}: a profile includes itself ({' -> '.join(names)}). Remove the last include.")
+        files.append(file)
+        content = _content(name, file)
+        found = {**content["settings"], **found}
+        name, folder = str(content.get("include") or ""), file.parent
+    return Profile(names, found)
+
+
+def _file(name: str, folder: Path) -> Path:
+    if name.endswith((".yml", ".yaml")):
+        return (folder / name).resolve()
+    if name not in known():
+        near = difflib.get_close_matches(name, known(), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known())}, and files of your own, which end in .yml."
+        raise ValueError(f"{SETTING}: there is no profile {name!r}; {advice}")
+    return known()[name]
+
+
+@functools.cache
+def _content(name: str, file: Path) -> dict[str, Any]:
+    try:
+        found = specs.read(file)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{SETTING}: {file} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if refusals := list(_refusals(f"profile {name}", found)):
+        raise ValueError(" ".join(refusals))
+    return found
+
+
+def _refusals(title: str, content: Any) -> Iterator[str]:
+    """Yield a sentence for each key and setting of a file that nothing reads, and for each value that no role takes."""
+    wrong = values.refusals({title: content}, {"": {title: {"type": "dict", "options": SHAPE}}})
+    if wrong or not isinstance(content, Mapping):
+        yield from wrong or [f"{title} is empty; write settings and their values."]
+        return
+    options = settable()
+    for name in sorted(map(str, content["settings"].keys() - options)):
+        near = difflib.get_close_matches(name, options, n=1)
+        yield f"{title} sets {name}, which no profile can set; {f'did you mean {near[0]}?' if near else 'leave it out.'}"
+    yield from (f"{title}: {refusal}" for refusal in values.refusals(content["settings"], {"": options}))
+
+
+def sentence(profile: Profile, own: Mapping[str, Any]) -> str:
+    """Return which profile a host has, and which of its settings have other values of its ``own``; '' without a profile."""
+    if not profile.names:
+        return ""
+    name, *included = profile.names
+    text = f"{name}, which includes {' and '.join(included)}" if included else name
+    options = settable()
+    others = []
+    for setting, given in own.items():
+        value, meant = (converted(setting, options[setting], of) for of in (given, profile.settings[setting]))
+        if value != meant:
+            others.append(f"{setting} ({json.dumps(value)} instead of {json.dumps(meant)})")
+    return f"{text}. The inventory overrides {', '.join(others)}." if others else f"{text}."

@@ -1,0 +1,166 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Profiles: those of the collection, files of users, and what a host has by its profile and its own variables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible import template
+
+from ansible_collections.npu.affinity.plugins.lookup.settings import LookupModule
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, profile
+
+PROFILES = sorted(profile.known())
+
+
+def test_the_collection_has_a_profile_for_each_purpose():
+    assert {"latency", "shared", "throughput", "training"} <= set(PROFILES)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_each_setting_of_a_profile_has_an_effect_and_a_reason(name):
+    for setting, value in profile.read(name).settings.items():
+        option = profile.settable()[setting]
+        assert features.converted(setting, option, value) != features.converted(setting, option, option["default"])
+    lines = profile.known()[name].read_text().partition("settings:\n")[2].splitlines()
+    assert lines and [line for line in lines if not line.endswith(":") and not re.search(r" # [A-Z].*\.$", line)] == []
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where the user started Ansible, with a few profiles."""
+    monkeypatch.setenv("PWD", str(tmp_path))
+    for name, content in {
+        "own.yml": {"settings": {"npu_affinity_wait": 7}},
+        "site/decode.yml": {"include": "base.yml", "settings": {"npu_affinity_roles": {"kv": 2}, "npu_affinity_nic": "report"}},
+        "site/base.yml": {"include": "latency", "settings": {"npu_affinity_wait": 9, "npu_affinity_nic": "off"}},
+        "a.yml": {"include": "b.yml", "settings": {}},
+        "b.yml": {"include": "./a.yml", "settings": {}},
+        "list.yml": ["settings"],
+        "nothing.yml": None,
+        "empty.yml": {"settings": None},
+        "key.yml": {"setings": {}},
+        "included.yml": {"include": "latncy", "settings": {}},
+        "name.yml": {"settings": {"npu_affinity_strateg": "even_split"}},
+        "bare.yml": {"settings": {"swap": 0}},
+        "host.yml": {"settings": {"npu_affinity_services": []}},
+        "of_playbooks.yml": {"settings": {"npu_affinity_soak": 5}},
+        "itself.yml": {"settings": {"npu_affinity_profile": "latency"}},
+        "value.yml": {"settings": {"npu_affinity_tuning": {"governer": "performance"}}},
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(yaml.safe_dump(content))
+    (tmp_path / "broken.yml").write_text("settings: [")
+    return tmp_path
+
+
+INCLUDED = [
+    ("", [], {}),
+    ("own.yml", ["own.yml"], {"npu_affinity_wait": 7}),
+    (
+        "site/decode.yml",
+        ["site/decode.yml", "base.yml", "latency", "throughput"],
+        {"npu_affinity_roles": {"kv": 2}, "npu_affinity_nic": "report", "npu_affinity_wait": 9, "npu_affinity_threads_enabled": True},
+    ),
+]
+
+
+@pytest.mark.parametrize("name, names, settings", INCLUDED)
+def test_a_profile_replaces_settings_of_those_that_it_includes(folder, name, names, settings):
+    found = profile.read(name)
+    assert found.names == names and {setting: found.settings[setting] for setting in settings} == settings
+    assert ("npu_affinity_environment" in found.settings) == ("throughput" in names)
+
+
+REFUSED = [
+    ("latncy", "npu_affinity_profile: there is no profile 'latncy'; did you mean latency?"),
+    ("gaming", "npu_affinity_profile: there is no profile 'gaming'; there are latency, "),
+    ("included.yml", "npu_affinity_profile: there is no profile 'latncy'; did you mean latency?"),
+    ("absent.yml", "npu_affinity_profile: {folder}/absent.yml cannot be read as YAML: "),
+    ("broken.yml", "npu_affinity_profile: {folder}/broken.yml cannot be read as YAML: "),
+    ("a.yml", "npu_affinity_profile: a profile includes itself (a.yml -> b.yml -> ./a.yml). Remove the last include."),
+    ("list.yml", "profile list.yml: "),
+    ("nothing.yml", "profile nothing.yml is empty; write settings and their values."),
+    ("empty.yml", "profile empty.yml lacks the key settings."),
+    ("key.yml", "profile key.yml has the key setings, which nothing reads; did you mean settings?"),
+    ("name.yml", "profile name.yml sets npu_affinity_strateg, which no profile can set; did you mean npu_affinity_strategy?"),
+    ("bare.yml", "profile bare.yml sets swap, which no profile can set; leave it out."),
+    ("host.yml", "profile host.yml sets npu_affinity_services, which no profile can set; "),
+    ("of_playbooks.yml", "profile of_playbooks.yml sets npu_affinity_soak, which no profile can set; "),
+    ("itself.yml", "profile itself.yml sets npu_affinity_profile, which no profile can set; "),
+    ("value.yml", "profile value.yml: npu_affinity_tuning has the key governer, which nothing reads; did you mean governor?"),
+]
+
+
+@pytest.mark.parametrize("name, sentence", REFUSED)
+def test_a_profile_that_cannot_be_used_is_refused(folder, name, sentence):
+    with pytest.raises(ValueError) as refusal:
+        profile.read(name)
+    assert str(refusal.value).startswith(sentence.format(folder=folder)), str(refusal.value)
+    variables = {"npu_affinity_profile": name}
+    assert looked_up(variables)["refusals"] == [f"Host localhost: {refusal.value}"]
+    with pytest.raises(AnsibleError, match=re.escape(str(refusal.value))):
+        looked_up(variables, features=True)
+    assert looked_up(variables, gather=True)["root"] == "/"
+
+
+def looked_up(variables, **kind):
+    loader = DataLoader()
+    return LookupModule(loader=loader, templar=template.Templar(loader, variables=variables)).run([], variables, **kind)[0]
+
+
+# what: variables of the task besides the profile latency, those of the host, whether threads is on, nic, and what is said
+OVER = ". The inventory overrides "
+WON = [
+    ("none", {}, {}, True, "near", "."),
+    ("the default of a role", {"npu_affinity_threads_enabled": False}, {}, True, "near", "."),
+    (
+        "the default, of the inventory",
+        {"npu_affinity_threads_enabled": False},
+        {"npu_affinity_threads_enabled": False},
+        False,
+        "near",
+        f"{OVER}npu_affinity_threads_enabled (false instead of true).",
+    ),
+    (
+        "text",
+        {"npu_affinity_threads_enabled": "no", "npu_affinity_nic": "report"},
+        {},
+        False,
+        "report",
+        f'{OVER}npu_affinity_nic ("report" instead of "near"), npu_affinity_threads_enabled (false instead of true).',
+    ),
+    ("the same", {"npu_affinity_nic": "near", "npu_affinity_tuning": None}, {}, True, "near", "."),
+]
+
+
+@pytest.mark.parametrize("task, host, threads, nic, said", [row[1:] for row in WON], ids=[row[0] for row in WON])
+def test_variables_that_somebody_set_replace_those_of_the_profile(task, host, threads, nic, said):
+    variables = {"npu_affinity_profile": "latency", **task, "inventory_hostname": "a", "hostvars": {"a": host}}
+    found = looked_up(variables, features=True)
+    assert (found["threads"]["enabled"], found["nic"]["nic"]) == (threads, nic)
+    assert found["tuning"]["tuning"] == {"governor": "performance", "numa_balancing": "0", "swappiness": "0"}
+    assert sorted(re.split(r"[ ,.]+", found["profile"])) == sorted(re.split(r"[ ,.]+", f"latency, which includes throughput{said}"))
+    assert looked_up(variables, role="threads") == found["threads"]
+    kept = looked_up(variables)
+    assert kept["applied"] == found["applied"] and kept["refusals"] == found["remarks"] == []
+    assert kept["given"]["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept["given"]
+
+
+def test_without_a_profile_nothing_is_said_of_one():
+    assert looked_up({}, features=True)["profile"] == ""
+
+
+def test_a_profile_can_depend_on_the_topology():
+    trusted = getattr(template, "trust_as_template", str)  # since ansible-core 2.19
+    later = trusted("{{ 'latency' if npu_affinity_topology.npus else '' }}")
+    variables = {"npu_affinity_profile": later}
+    assert looked_up(variables, gather=True)["root"] == "/" and looked_up(variables)["refusals"] == []
+    gathered = {**variables, "npu_affinity_topology": {"npus": [{}]}}
+    assert looked_up(gathered, features=True)["threads"]["enabled"]
