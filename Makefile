@@ -219,7 +219,7 @@ lab-all: TEST =
 lab-all: TEST_ALONE =
 lab-all: MORE =
 lab-all: MORE_ALONE = $(LAB_ALL)
-lab-all: parts ## the lab on four releases of Debian, on aarch64 and with container engines: hours
+lab-all: parts ## the lab on four releases of Debian, on aarch64 and with container engines: hours; results go to docs/evidence.md
 	@$(BIN)/python -m tests.lab.systems $(LOGS)
 	@$(BIN)/python -m tests.summary $(LOGS)
 

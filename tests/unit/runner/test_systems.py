@@ -1,0 +1,44 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of systems in docs/evidence.md comes from the logs of runs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+from tests.lab.systems import HEAD, PAGE, rows, updated
+
+DAY = datetime.datetime(2026, 11, 25, 12).timestamp()
+LOG = "  ok  the machine: {} {}, systemd {} ({}.1-1), Python {}, merged /usr\n===== {} in 12.5s (0:00:12) =====\n"
+LOGS = {
+    "lab.log": LOG.format("6.1.0-56-cloud-amd64", "x86_64", 252, 252, "3.11.2", "55 passed"),
+    "lab-on-trixie.log": LOG.format("6.12.9-amd64", "x86_64", 257, 257, "3.13.5", "2 failed, 53 passed, 1 rerun"),
+    "lab-arm.log": LOG.format("6.1.0-56-cloud-arm64", "aarch64", 252, 252, "3.11.2", "12 passed"),
+    "unit.log": "9 passed in 1.0s\n",
+}
+ROWS = [
+    "| Debian 12 | aarch64 | 6.1.0 | 252 | 3.11 | 12 passed, 0 failed | 2026-11-25 |",
+    "| Debian 12 | x86_64 | 6.1.0 | 252 | 3.11 | 55 passed, 0 failed | 2026-11-25 |",
+    "| Debian 13 | x86_64 | 6.12.9 | 257 | 3.13 | 53 passed, 2 failed, 1 rerun | 2026-11-25 |",
+]
+
+
+def test_each_log_of_the_lab_gives_a_row(tmp_path):
+    for name, text in LOGS.items():
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (DAY, DAY))
+    assert rows(tmp_path) == ROWS
+
+
+def test_a_row_replaces_that_of_the_same_machine():
+    older = ["| Debian 11 | x86_64 | 5.10.0 | 247 | 3.9 | 1 passed, 0 failed | 2026-11-01 |", ROWS[1].replace("55", "54")]
+    page = "before\n\n" + HEAD + "".join(f"{row}\n" for row in older) + "\nafter\n"
+    assert updated(page, ROWS) == "before\n\n" + HEAD + "".join(f"{row}\n" for row in [older[0], *ROWS]) + "\nafter\n"
+    assert updated("before\n\n" + HEAD + "\nafter\n", []) == "before\n\n" + HEAD + "\nafter\n"
+
+
+def test_the_page_has_the_table():
+    page = PAGE.read_text()
+    assert updated(page, []) == page
