@@ -126,8 +126,8 @@ options:
     default: host
   engine_version:
     description:
-      - With O(bound_by=workers), the release of vLLM-Ascend. The plan follows the rule of that release, and RV(_value.warnings) lists local
-        ranks that take a pool other than that of their NPU.
+      - With O(bound_by=workers), the release of vLLM-Ascend. The plan follows the rule of that release, and RV(_value.warnings) lists the
+        pools of the local ranks of each workload that take a pool other than that of their NPU.
       - The default is the rule of the newest releases.
     type: str
     default: ''

@@ -39,11 +39,11 @@ _MAY_BE_NONE = ("kv",)
 
 
 class OfWorkload(NamedTuple):
-    """The sizes that a workload wants for its NPUs, which it names as settings do."""
+    """A workload with its NPUs, which it names as settings do, and the sizes that it wants for them, None for those of the host."""
 
     name: str
     npus: tuple[Any, ...]
-    roles: RoleSizes
+    roles: RoleSizes | None
 
 
 class Options(NamedTuple):
@@ -68,10 +68,11 @@ class Options(NamedTuple):
     @property
     def sizes(self) -> tuple[RoleSizes, ...]:
         """All sizes that roles have on this host."""
-        return self.roles, *(workload.roles for workload in self.workloads)
+        return self.roles, *(workload.roles for workload in self.workloads if workload.roles)
 
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
+        sized = {name: [list(npus), roles.record()] for name, npus, roles in self.workloads if roles}
         return {
             "strategy": self.strategy,
             "cpus": self.cpus,
@@ -85,7 +86,7 @@ class Options(NamedTuple):
             "memory": self.memory,
             "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
             **({"engine_version": str(self.engine_version)} if self.engine_version else {}),
-            **({"workloads": {name: [list(npus), roles.record()] for name, npus, roles in self.workloads}} if self.workloads else {}),
+            **({"workloads": sized} if sized else {}),
         }
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
@@ -167,7 +168,7 @@ def _roles(option: str, value: object, others: RoleSizes = PUBLISHED) -> RoleSiz
 
 
 def _of_workloads(value: object, others: RoleSizes) -> tuple[OfWorkload, ...]:
-    """Return the workloads with roles of their own; what one leaves out is as on the host."""
+    """Return the workloads; what one leaves out of its roles is as on the host."""
     if value is None:
         return ()
     if not isinstance(value, Iterable) or isinstance(value, str | Mapping) or not all(isinstance(entry, Mapping) for entry in value):
@@ -175,11 +176,10 @@ def _of_workloads(value: object, others: RoleSizes) -> tuple[OfWorkload, ...]:
     return tuple(
         OfWorkload(
             str(entry.get("name")),
-            tuple(entry.get("npus") or ()),
-            _roles(f"npu_affinity_workloads: {entry.get('name')}: roles", roles, others),
+            tuple(npus) if isinstance(npus := entry.get("npus"), Iterable) else (),
+            _roles(f"npu_affinity_workloads: {entry.get('name')}: roles", roles, others) if (roles := entry.get("roles")) else None,
         )
         for entry in value
-        if (roles := entry.get("roles"))
     )
 
 

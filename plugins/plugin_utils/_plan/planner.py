@@ -84,7 +84,8 @@ def _planned(topology: Topology, options: Options) -> Plan:
         _number(division, kept)
     lost = _lost(division, kept, hidden)
     warnings = [*machine.warnings, *kept.warnings, *unlisted.sentences(lost), *division.warnings]
-    warnings += taken([(card.name, entry["pool"]) for card, entry in division.entries.items()], division.strategy, options.engine_version)
+    if options.engine_version:
+        warnings += taken(_by_workload(machine, division, options, kept), division.strategy, options.engine_version)
     irqs = {card: entry["irq"] for card, entry in division.entries.items()}
     warnings += _warnings.of_pools(groups, division.pools, division.strategy, irqs, options.repair and kept.entries is None)
     reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
@@ -113,10 +114,19 @@ def _kept_of(machine: Machine, topology: Topology, applied: Plan | None, options
     """Return what remains of the plan in force, and give the machine the roles of workloads."""
     functions = [device["pci"] for device in topology.get("unlisted") or ()]
     kept = keep.keep(machine, applied, options, functions)
-    if options.workloads:  # they name NPUs by the numbers of their slices, which keep() knows
+    if any(workload.roles for workload in options.workloads):  # they name NPUs by the numbers of their slices, which keep() knows
         machine.roles_of = _roles.of_workloads(machine, options, kept.numbers)
         kept = keep.keep(machine, applied, options, functions)
     return kept
+
+
+def _by_workload(machine: Machine, division: Division, options: Options, kept: keep.Kept) -> dict[str, list[tuple[str, str]]]:
+    """Return the names of the NPUs of workloads with their pools, in the order of logic ids; under '' the NPUs of no workload."""
+    members = {workload.name: _roles.cards_of(machine, workload, kept.numbers) for workload in options.workloads}
+    named = {card for cards in members.values() for card in cards}
+    members[""] = [card for card in machine.cards if card not in named]
+    entries = division.entries
+    return {name: [(card.name, entries[card]["pool"]) for card in cards if card in entries] for name, cards in members.items()}
 
 
 def _number(division: Division, kept: keep.Kept) -> None:

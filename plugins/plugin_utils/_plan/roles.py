@@ -54,22 +54,30 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
 
 
 def of_workloads(machine: Machine, options: Options, numbers: Mapping[Card, int]) -> dict[Card, RoleSizes]:
-    """Return the sizes of the cards whose workloads have roles of their own. ``numbers`` are those of slices that are not cards' ids.
+    """Return the sizes of the cards whose workloads have roles of their own.
 
     Raises ``ValueError`` where two workloads want different ones of a card.
     """
-    slices = {f"{card.kind}-{numbers.get(card, card.id)}.slice": card for card in machine.cards}
-    named = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
-    found: dict[Card, OfWorkload] = {}
+    found: dict[Card, tuple[str, RoleSizes]] = {}
     for workload in options.workloads:
-        for card in [slices[name] for name in slices_of(named, workload.npus)]:
-            other = found.setdefault(card, workload)
-            if other.roles != workload.roles:
+        if workload.roles is None:
+            continue
+        for card in cards_of(machine, workload, numbers):
+            other, roles = found.setdefault(card, (workload.name, workload.roles))
+            if roles != workload.roles:
                 raise ValueError(
-                    f"npu_affinity_workloads: {other.name} and {workload.name} both have {card.name}, with roles {other.roles} and "
+                    f"npu_affinity_workloads: {other} and {workload.name} both have {card.name}, with roles {roles} and "
                     f"{workload.roles}; give both the same"
                 )
-    return {card: workload.roles for card, workload in found.items()}
+    return {card: roles for card, (_workload, roles) in found.items()}
+
+
+def cards_of(machine: Machine, workload: OfWorkload, numbers: Mapping[Card, int]) -> list[Card]:
+    """Return the cards of a workload in the order of their ids. ``numbers`` are those of slices that are not cards' ids."""
+    slices = {f"{card.kind}-{numbers.get(card, card.id)}.slice": card for card in machine.cards}
+    known = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
+    named = slices_of(known, workload.npus)
+    return [card for name, card in slices.items() if name in named]
 
 
 def names(machine: Machine, card: Card) -> list[str]:

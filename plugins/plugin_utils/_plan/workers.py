@@ -14,6 +14,7 @@ on, the local rank of a worker is not always the place of its NPU, but chooses i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -74,24 +75,34 @@ def former_rule(rule: str, version: Version | None) -> str:
     return "global_slice"
 
 
-def taken(pools: list[tuple[str, str]], strategy: str, version: Version | None) -> list[str]:
-    """Return sentences on what workers of a release take. ``pools`` are names of NPUs and their pools, in the order of logic ids."""
-    if version is None or len(pools) < 2:
-        return []
-    if version.by_rank:
-        ranks = ", ".join(f"rank {rank} takes {pool} ({name})" for rank, (name, pool) in enumerate(pools))
-        return [
+def taken(workloads: Mapping[str, list[tuple[str, str]]], strategy: str, version: Version) -> Iterator[str]:
+    """Yield what workers of a release take.
+
+    ``workloads`` has the names of their NPUs with pools, in the order of logic ids, and under '' the NPUs of no workload. Workers of a
+    workload see its NPUs only, and their ranks start at 0. A single NPU has rank 0, which takes its own pool.
+    """
+    several = {name: pools for name, pools in workloads.items() if len(pools) > 1}
+    if version.by_rank and several:
+        ranks = "; ".join(_place(name, len(workloads)) + _ranks(pools) for name, pools in several.items())
+        yield (
             f"vLLM-Ascend {version} chooses the pool of a worker by its local rank: {ranks}. Local ranks of each data-parallel shard start "
             "at 0. With several shards, workers take the same pools, while the interrupts of their NPUs stay in the pools of this plan. "
             "Update vLLM-Ascend (fixed in September 2026 for 0.26.0 and 0.27.1), or use npu_affinity_bound_by: host with in-process "
             "binding off."
-        ]
-    if not version.knows_hidden and strategy == "topo_affinity":
-        return [
+        )
+    elif not version.knows_hidden and strategy == "topo_affinity" and sum(map(len, workloads.values())) > 1:
+        yield (
             f"vLLM-Ascend {version} divides the CPUs over the NPUs that have a process. While others are idle, workers take larger pools "
             "than these, which overlap with those of workers that start later."
-        ]
-    return []
+        )
+
+
+def _place(workload: str, workloads: int) -> str:
+    return f"in workload {workload}, " if workload else "on the other NPUs, " if workloads > 1 else ""
+
+
+def _ranks(pools: list[tuple[str, str]]) -> str:
+    return ", ".join(f"rank {rank} takes {pool} ({name})" for rank, (name, pool) in enumerate(pools))
 
 
 def why_unbound(topology: Topology) -> str:

@@ -83,6 +83,32 @@ def test_plan_says_which_pools_workers_of_a_release_take(release, said):
     assert made["options"]["engine_version"] == (release.removeprefix("v") if release != "0.24" else "0.24.0")
 
 
+def ranks(*npus):
+    return ", ".join(f"rank {rank} takes {STOCK[npu]} (NPU {npu})" for rank, npu in enumerate(npus))
+
+
+OF_WORKLOADS = [
+    ([], f": {ranks(*range(8))}."),
+    ([("a", range(8))], f": in workload a, {ranks(*range(8))}."),
+    (
+        [("a", [0, 1]), ("b", [6, 2, 4])],
+        f": in workload a, {ranks(0, 1)}; in workload b, {ranks(2, 4, 6)}; on the other NPUs, {ranks(3, 5, 7)}.",
+    ),
+    ([("a", [0, 1, 2, 3]), ("b", [4, 5, 6])], f": in workload a, {ranks(0, 1, 2, 3)}; in workload b, {ranks(4, 5, 6)}."),
+    ([("a", [5]), ("b", [0, 1, 2, 3, 4, 6])], f": in workload b, {ranks(0, 1, 2, 3, 4, 6)}."),
+    ([(str(npu), [npu]) for npu in range(8)], None),
+]
+
+
+@pytest.mark.parametrize("workloads, said", OF_WORKLOADS)
+def test_local_ranks_of_every_workload_start_at_0(workloads, said):
+    named = [{"name": name, "npus": list(npus)} for name, npus in workloads]
+    made = plan(host(A2), bound_by="workers", engine_version="0.24.0", workloads=named)
+    assert len(made["warnings"]) == (said is not None)
+    assert all(f"by its local rank{said} Local ranks of each data-parallel shard" in warning for warning in made["warnings"])
+    assert made["npus"] == plan(host(A2), bound_by="workers")["npus"] and "workloads" not in made["options"]
+
+
 def test_a_single_worker_takes_its_own_pool_in_every_release():
     assert plan(host([0], nodes=2), bound_by="workers", engine_version="0.24.0")["warnings"] == []
 
