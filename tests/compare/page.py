@@ -10,7 +10,7 @@ import io
 import pathlib
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from tests.compare.results import OURS, RULES, UNKNOWN, Row
@@ -18,23 +18,20 @@ from tests.compare.rules import hwloc
 from tests.compare.scores import HEADINGS, Score, better
 
 DATE = re.compile(r"^Made on (\d{4}-\d\d-\d\d)", re.MULTILINE)
-NAMED = 3
+NAMED = 1
 """So many rules are named in a cell; the data has all of them."""
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.md")
 
-MEANINGS = {
-    "overlapping": "pairs of cards whose pools have CPUs in common",
-    "split": "cores of which a pool has some usable threads and not all",
-    "remote": "share of pool CPUs that are not [local](strategies-reference.md#remote-cpus)",
-    "smallest": "CPUs of the smallest pool; 0 if a card has none",
-    "imbalance": "CPUs of the largest pool minus those of the smallest",
-}
+SHOWN = ("smallest", "imbalance", "remote", "split")
+"""The measures of rules with disjoint pools, in the order of their columns."""
+
+UNITS = {"remote": " (%)"}
 
 
 def text(rows: Sequence[Row], date: str) -> str:
     free, priced, refused = list(_free(rows)), list(_priced(rows)), list(_refused(rows))
-    families = list(dict.fromkeys(row.family for row in rows))
+    measures = [HEADINGS[name] + UNITS.get(name, "") for name in SHOWN]
     return TEMPLATE.read_text().format(
         rules=len(RULES),
         machines=len(rows),
@@ -42,17 +39,13 @@ def text(rows: Sequence[Row], date: str) -> str:
         version=VERSION,
         hwloc=hwloc.recorded()["version"],
         better=_better(rows, free, priced, refused),
-        free=_table(["machine", "measure", OURS, "better", "rules"], free),
-        priced=_table(["machine", "measure", OURS, "better", "rule", "disadvantage"], priced),
-        refused=_table(["machine", "rule", *list(HEADINGS.values())[1:]], refused),
+        free=_table(["machine", "rule", *measures], free),
+        priced=_table(["machine", "rule", *measures], priced),
+        refused=_table(["machine", "reason", "rule", *measures], refused),
         summary=_table(
-            ["rule", "divides", "overlapping pools", "split cores", "all CPUs local", "remote CPUs", "smallest pool", "imbalance"],
+            ["rule", "divided", "overlapping pools", "split cores", "all CPUs local", "remote CPUs (%)", "smallest pool (%)", "imbalance"],
             [_summary(rows, rule) for rule in RULES],
         ),
-        remote=_by_family(rows, families, lambda row, score: score.remote / 1000),
-        smallest=_by_family(rows, families, _of_equal_share),
-        defects=_table(["rule", *families], [_defects(rows, families, rule) for rule in RULES]),
-        measures=_table(["measure", "meaning"], [(HEADINGS[name], meaning) for name, meaning in MEANINGS.items()]),
         sources=_table(["rule", "runs as", "source"], [(rule.name, rule.how, rule.source) for rule in RULES.values()]),
         unknown=sum(outcome.state == UNKNOWN for row in rows for outcome in row.outcomes.values()),
     )
@@ -73,33 +66,38 @@ def csv(rows: Sequence[Row]) -> str:
 
 
 def _free(rows: Iterable[Row]) -> Iterator[list[str]]:
-    """Yield the machines on which a rule is better in a measure, and in none worse: the best rules for each measure."""
+    """Yield the machines on which a rule is better in a measure, and in none worse: the best such rules."""
     for row in rows:
         if row.ours is None:
             continue
-        found = {rule: score for rule, score in row.scores().items() if better(score, row.ours) and not better(row.ours, score)}
-        for name in Score._fields:
-            ahead = {rule: score for rule, score in found.items() if name in better(score, row.ours)}
-            if ahead:
-                best = _best(ahead, name)
-                names = [rule for rule, score in ahead.items() if getattr(score, name) == getattr(best, name)]
-                yield [_title(row), HEADINGS[name], row.ours.shown(name), best.shown(name), _named(names)]
+        found = {rule: score for rule, score in row.scores().items() if not better(row.ours, score)}
+        for best in dict.fromkeys(_best(ahead, name) for name, ahead in _ahead(row.ours, found)):
+            yield [_title(row), _named([rule for rule, score in found.items() if score == best]), *_beside(row.ours, best)]
 
 
 def _priced(rows: Iterable[Row]) -> Iterator[list[str]]:
-    """Yield the machines on which a rule with disjoint pools is better in a measure and worse in another: the best for each measure."""
+    """Yield the machines on which a rule with disjoint pools is better in a measure, but none without being worse in another."""
     for row in rows:
         if row.ours is None:
             continue
         disjoint = {rule: score for rule, score in row.scores().items() if not score.overlapping}
-        for name in Score._fields:
-            ahead = {rule: score for rule, score in disjoint.items() if name in better(score, row.ours)}
-            if not ahead or any(not better(row.ours, score) for score in ahead.values()):
-                continue
-            best = _best(ahead, name)
-            rule = [rule for rule, score in ahead.items() if score == best][0]
-            worse = [f"{HEADINGS[other]} {best.shown(other)} (not {row.ours.shown(other)})" for other in better(row.ours, best)]
-            yield [_title(row), HEADINGS[name], row.ours.shown(name), best.shown(name), rule, "; ".join(worse)]
+        priced = [pair for pair in _ahead(row.ours, disjoint) if all(better(row.ours, score) for score in pair[1].values())]
+        for best in dict.fromkeys(_best(ahead, name) for name, ahead in priced):
+            yield [_title(row), next(rule for rule, score in disjoint.items() if score == best), *_beside(row.ours, best)]
+
+
+def _ahead(ours: Score, scores: Mapping[str, Score]) -> Iterator[tuple[str, dict[str, Score]]]:
+    """Yield the measures in which rules are better, with these."""
+    for name in Score._fields:
+        if ahead := {rule: score for rule, score in scores.items() if name in better(score, ours)}:
+            yield name, ahead
+
+
+def _beside(ours: Score | None, theirs: Score) -> Iterator[str]:
+    """Yield the values of a rule, with those of npu.affinity in brackets where they differ."""
+    for name in SHOWN:
+        value, known = (None if score is None else score.shown(name).removesuffix(" %") for score in (theirs, ours))
+        yield str(value) if known in (None, value) else f"{value} ({known})"
 
 
 def _refused(rows: Iterable[Row]) -> Iterator[list[str]]:
@@ -108,10 +106,11 @@ def _refused(rows: Iterable[Row]) -> Iterator[list[str]]:
         disjoint = {rule: score for rule, score in row.scores().items() if not score.overlapping}
         if row.ours is None and disjoint:
             rule, best = min(disjoint.items(), key=lambda item: (item[1].split, item[1].remote, -item[1].smallest))
-            yield [_title(row), rule, *(best.shown(name) for name in Score._fields[1:])]
+            reason = re.split(r"[.:;] ", row.outcomes[OURS].reason)[0]
+            yield [_title(row), reason, rule, *_beside(None, best)]
 
 
-def _best(scores: dict[str, Score], name: str) -> Score:
+def _best(scores: Mapping[str, Score], name: str) -> Score:
     """Return the score that is best in a measure, and among equal ones in the measures in their order."""
 
     def order(score: Score) -> tuple[int, ...]:
@@ -122,12 +121,10 @@ def _best(scores: dict[str, Score], name: str) -> Score:
 
 
 def _better(rows: Sequence[Row], free: Sequence[list[str]], priced: Sequence[list[str]], refused: Sequence[list[str]]) -> str:
-    overlapping = sum(any(score.overlapping for score in row.scores().values()) for row in rows)
     counts = [len({line[0] for line in lines}) for lines in (free, priced, refused)]
     return (
         f"Another rule is better without a disadvantage on {counts[0]} of {len(rows)} machines, and with one on {counts[1]}. npu.affinity\n"
-        f"refuses {counts[2]} that another rule divides. Rules with overlapping pools are not listed there. Their pools can be larger,\n"
-        f"because cards share CPUs (on {overlapping} machines)."
+        f"refuses {counts[2]} that another rule divides."
     )
 
 
@@ -138,30 +135,14 @@ def _summary(rows: Sequence[Row], rule: str) -> list[str]:
     scores = [score for _row, score in divided]
     return [
         rule,
-        f"{len(divided)} of {len(rows)}",
+        str(len(divided)),
         str(sum(score.overlapping > 0 for score in scores)),
         str(sum(score.split > 0 for score in scores)),
         str(sum(score.remote == 0 for score in scores)),
-        f"{statistics.mean(score.remote for score in scores) / 10:.0f} %",
-        f"{statistics.mean(_of_equal_share(*pair) for pair in divided):.0%}".replace("%", " %"),
+        f"{statistics.mean(score.remote for score in scores) / 10:.0f}",
+        f"{statistics.mean(_of_equal_share(*pair) for pair in divided) * 100:.0f}",
         f"{statistics.mean(score.imbalance for score in scores):.1f}",
     ]
-
-
-def _by_family(rows: Sequence[Row], families: Sequence[str], value: Callable[[Row, Score], float]) -> str:
-    def cell(rule: str, family: str) -> str:
-        values = [value(row, score) for row, score in _divided(rows, rule) if row.family == family]
-        return f"{statistics.mean(values) * 100:.0f} %" if values else "–"
-
-    return _table(["rule", *families], [[rule, *(cell(rule, family) for family in families)] for rule in RULES])
-
-
-def _defects(rows: Sequence[Row], families: Sequence[str], rule: str) -> list[str]:
-    cells = []
-    for family in families:
-        scores = [score for row, score in _divided(rows, rule) if row.family == family]
-        cells.append(f"{sum(bool(score.overlapping or score.split) for score in scores)} of {len(scores)}" if scores else "–")
-    return [rule, *cells]
 
 
 def _divided(rows: Iterable[Row], rule: str) -> list[tuple[Row, Score]]:
