@@ -63,7 +63,7 @@ def counts_of(wanted: Mapping[str, Any]) -> Counts:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError("the requested huge pages have an unexpected form (%s: %s)" % (type(error).__name__, error))
     if size < 1 or any(number < 0 for number in [*counts, *counts.values()]):
-        raise ValueError("the requested number of huge pages is negative")
+        raise ValueError("the requested huge pages have a negative number")
     return {size: counts}
 
 
