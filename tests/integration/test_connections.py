@@ -5,22 +5,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
-import pytest
-
 from tests.fakes.changes import state
-from tests.integration.conftest import REPOSITORY
-from tests.integration.test_faults import HISTORY, differing
+from tests.integration.test_faults import differing
 
 SSH = Path(__file__).parent / "connections/ssh.py"
 ALL = {"npu_affinity_batches": ["100%"]}
@@ -101,80 +91,3 @@ def test_the_only_host_lost_in_an_unbind_is_named(fleet, monkeypatch):
     forget(lost)
     assert hosts.play("unbind").status == 0
     assert differing(before, state(hosts.tree("alone"))) == []
-
-
-@pytest.mark.long
-def test_cuts_and_interrupts_at_random_moments_lose_nothing(fleet, monkeypatch):
-    """Connections are lost in two runs, and Ctrl-C ends a third. The next bind completes, and an unbind restores every host."""
-    names = [f"host{number}" for number in range(8)]
-    hosts = fleet(straight="i310_pro", **dict.fromkeys(names, "i310_pro"))
-    before = state(hosts.tree("straight"))
-    lost, seed = connect(hosts, monkeypatch), random.randrange(1000)
-    started = time.monotonic()
-    assert hosts.play("bind", "--limit", "straight").status == 0
-    seconds, total = time.monotonic() - started, calls(lost, "straight")
-    bound, chance = settled(hosts.tree("straight")), random.Random(seed)
-    print(f"random seed {seed}")
-    for _run in range(2):
-        forget(lost)
-        for host in names:
-            moment = chance.choice(["-", str(round(chance.uniform(0, 0.5), 3))])
-            (lost / host).write_text(f"{chance.randrange(1, total + 1)} {moment}")
-        run = hosts.play("bind", "--limit", "host*", **ALL)
-        cut = sorted(file.stem for file in lost.glob("*.lost"))
-        assert (run.status != 0) == bool(cut) and run.summary["states"].get("unreachable", []) == cut, run.output
-        await_commands(lost)
-        for host in set(names) - set(cut):
-            assert differing(settled(hosts.tree(host)), bound) == [], host
-        forget(lost)
-        assert hosts.play("unbind", "--limit", ",".join(chance.sample(names, 3)), **ALL).status == 0
-    interrupt(hosts, chance.uniform(0.5, 1.5) * seconds)
-    await_commands(lost)
-    again = hosts.play("bind", **ALL)
-    assert again.status == 0, again.output
-    for host in names:
-        assert differing(settled(hosts.tree(host)), bound) == [], host
-    assert list(hosts.play("bind", **ALL).summary["states"]) == ["unchanged"]
-    assert hosts.play("unbind", **ALL).status == 0
-    for host in names:
-        assert differing(state(hosts.tree(host)), before) == [], host
-
-
-def settled(tree):
-    """What a tree holds after a bind, without the history, which has the time."""
-    return {path: found for path, found in state(tree).items() if not path.startswith(HISTORY)}
-
-
-def interrupt(hosts, seconds):
-    """Begin a bind of all hosts by the command itself, and press Ctrl-C after a time."""
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(hosts.inventory), "playbooks/bind.yml"]
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
-    process = subprocess.Popen(
-        [*command, "-e", json.dumps(ALL)],
-        cwd=REPOSITORY,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    time.sleep(seconds)
-    ended = process.poll() is not None
-    os.killpg(process.pid, signal.SIGINT)
-    output, _errors = process.communicate(timeout=120)
-    assert not ended and process.returncode != 0, output.decode()
-
-
-def await_commands(lost):
-    """Wait for commands whose connection was lost: they continue for a moment."""
-    until = time.monotonic() + 30
-    while any(environment_of(process).get("RUNS_FOR") == str(lost) for process in psutil.process_iter()):
-        assert time.monotonic() < until, "a command whose connection was lost did not end"
-        time.sleep(0.05)
-
-
-def environment_of(process):
-    try:
-        return process.environ()
-    except psutil.Error:
-        return {}

@@ -1,0 +1,148 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fleet whose controller has a bad day: connections are cut, disks are full, Ctrl-C, and two controllers at once.
+
+``CHAOS_HOSTS`` is the number of hosts and ``CHAOS_SEED`` the seed of all random moments.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.conftest import REPOSITORY
+from tests.integration.test_connections import ALL, calls, connect, forget
+from tests.integration.test_faults import HISTORY, differing, steps_of, stumbling
+from tests.integration.test_unbind import state
+
+HOSTS = int(os.environ.get("CHAOS_HOSTS", "6"))
+SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(1000))
+SHARE = 0.3
+"""Of the connections that are cut, and of the hosts whose disk is full."""
+
+
+@pytest.mark.long
+def test_the_next_run_completes_what_chaos_left(fleet, monkeypatch):
+    names = [f"host{number}" for number in range(HOSTS)]
+    hosts = fleet(straight="i310_pro", **dict.fromkeys(names, "i310_pro"))
+    before = state(hosts.tree("straight"))
+    chaos = Chaos(hosts, names, connect(hosts, monkeypatch))
+    print(f"CHAOS_SEED={SEED}")
+
+    full = chaos.chance.sample(names, max(1, round(SHARE * HOSTS)))
+    steps = {host: ("ENOSPC", [chaos.chance.randrange(1, chaos.steps // 3)]) for host in full}
+    chaos.cut([host for host in names if host not in full])
+    inventory, file, *_limit = stumbling(hosts, steps)
+    chaos.ended(hosts.play("bind", inventory, file, "--limit", "host*", **ALL))
+    chaos.cut()
+    both = [chaos.begin(), chaos.begin(npu_affinity_interval="1h")]
+    assert all("Traceback" not in process.communicate(timeout=600)[0] for process in both)
+    chaos.settle()
+    assert hosts.play("unbind", "--limit", ",".join(chaos.chance.sample(names, HOSTS // 2)), **ALL).status in (0, 2)
+    chaos.cut()
+    chaos.interrupt(chaos.begin())
+    chaos.settle()
+
+    again = hosts.play("bind", **ALL)
+    assert again.status == 0, again.output
+    for host in names:
+        assert differing(settled(hosts.tree(host)), chaos.bound) == [], host
+    assert list(hosts.play("bind", **ALL).summary["states"]) == ["unchanged"]
+    assert hosts.play("unbind", **ALL).status == 0
+    for host in names:
+        assert differing(state(hosts.tree(host)), before) == [], host
+    print(f"{HOSTS} hosts: {dict(chaos.tally)}")
+
+
+class Chaos:
+    """What goes wrong in runs over the hosts ``names``; ``bound`` is the state that a host has after a run without it."""
+
+    def __init__(self, hosts, names, lost):
+        self.hosts = hosts
+        self.names = names
+        self.lost = lost
+        self.chance = random.Random(SEED)
+        self.tally = collections.Counter()
+        started = time.monotonic()
+        assert hosts.play("bind", *stumbling(hosts, {"straight": ("", [])})).status == 0
+        self.seconds, self.calls = time.monotonic() - started, calls(lost, "straight")
+        forget(lost)
+        self.bound, self.steps = settled(hosts.tree("straight")), steps_of(hosts.tree("straight"))
+
+    def cut(self, hosts=None):
+        """Let a share of the connections of the next run be cut, before their commands begin or while they run."""
+        for host in self.names if hosts is None else hosts:
+            number = next((call for call in range(1, self.calls + 1) if self.chance.random() < SHARE), None)
+            if number:
+                moment = self.chance.choice(["-", str(round(self.chance.uniform(0, 0.5), 3))])
+                (self.lost / host).write_text(f"{number} {moment}")
+
+    def ended(self, run):
+        """Assert that the summary of a run names the hosts that were cut, and that all hosts whose run succeeded are bound."""
+        cut = sorted(file.stem for file in self.lost.glob("*.lost"))
+        states = run.summary["states"]
+        failed = [host for name, of in states.items() if name not in ("changed", "unchanged") for host in of]
+        assert states.get("unreachable", []) == cut and (run.status != 0) == bool(failed), run.output
+        self.settle()
+        for host in set(self.names) - set(failed):
+            assert differing(settled(self.hosts.tree(host)), self.bound) == [], host
+        self.tally["failed by a full disk"] += len(failed) - len(cut)
+        assert run.output.count("No space left on device") >= len(failed) - len(cut) > 0, run.output
+
+    def begin(self, **variables):
+        """Begin a bind of all hosts by the command itself."""
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.hosts.inventory), "playbooks/bind.yml"]
+        environment = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
+        return subprocess.Popen(
+            [*command, "-e", json.dumps({**ALL, **variables})],
+            cwd=REPOSITORY,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def interrupt(self, process):
+        """Press Ctrl-C in the middle of a run: a while after its first connection."""
+        while process.poll() is None and not list(self.lost.glob("*.calls")):
+            time.sleep(0.05)
+        time.sleep(self.chance.uniform(0, 0.3) * self.seconds)
+        assert process.poll() is None, process.communicate()[0]
+        os.killpg(process.pid, signal.SIGINT)
+        output, _errors = process.communicate(timeout=120)
+        assert process.returncode != 0, output
+
+    def settle(self):
+        """Wait for commands whose connection was lost, which continue for a moment, and cut no more."""
+        until = time.monotonic() + 30
+        while any(environment_of(process).get("RUNS_FOR") == str(self.lost) for process in psutil.process_iter()):
+            assert time.monotonic() < until, "a command whose connection was lost did not end"
+            time.sleep(0.05)
+        self.tally["connections"] += sum(len(file.read_text()) for file in self.lost.glob("*.calls"))
+        self.tally["cut"] += len(list(self.lost.glob("*.lost")))
+        forget(self.lost)
+
+
+def settled(tree):
+    """What a tree holds after a bind, without the history, which has the time."""
+    return {path: found for path, found in state(tree).items() if not path.startswith(HISTORY)}
+
+
+def environment_of(process):
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
