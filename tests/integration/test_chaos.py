@@ -24,7 +24,7 @@ import pytest
 from tests.integration.conftest import REPOSITORY
 from tests.integration.test_connections import ALL, calls, connect, forget
 from tests.integration.test_faults import HISTORY, differing, steps_of, stumbling
-from tests.integration.test_unbind import state
+from tests.fakes.changes import state
 
 HOSTS = int(os.environ.get("CHAOS_HOSTS", "6"))
 SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(1000))
