@@ -81,9 +81,10 @@ def _priced(rows: Iterable[Row]) -> Iterator[list[str]]:
         if row.ours is None:
             continue
         disjoint = {rule: score for rule, score in row.scores().items() if not score.overlapping}
+        first = {score: rule for rule, score in reversed(disjoint.items())}
         priced = [pair for pair in _ahead(row.ours, disjoint) if all(better(row.ours, score) for score in pair[1].values())]
         for best in dict.fromkeys(_best(ahead, name) for name, ahead in priced):
-            yield [_title(row), next(rule for rule, score in disjoint.items() if score == best), *_beside(row.ours, best)]
+            yield [_title(row), first[best], *_beside(row.ours, best)]
 
 
 def _ahead(ours: Score, scores: Mapping[str, Score]) -> Iterator[tuple[str, dict[str, Score]]]:

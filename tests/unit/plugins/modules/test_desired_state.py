@@ -32,13 +32,18 @@ APPLIED = [name for name in SETTINGS if name != "device_share"]
 """The features that module host_files applies by itself."""
 
 
+def made(folder):
+    """Make the simulated host in a folder, and return the folder."""
+    simulator.generate(MACHINE, folder)
+    (folder / TEXTFILE[1:]).parent.mkdir(parents=True)
+    (folder / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
+    (folder / "proc/sys/vm/swappiness").write_text("60\n")
+    return folder
+
+
 @pytest.fixture
 def root(tmp_path):
-    simulator.generate(MACHINE, tmp_path)
-    (tmp_path / TEXTFILE[1:]).parent.mkdir(parents=True)
-    (tmp_path / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
-    return tmp_path
+    return made(tmp_path)
 
 
 @pytest.fixture

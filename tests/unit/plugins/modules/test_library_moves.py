@@ -14,14 +14,19 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import installe
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import with_library  # noqa: E402
-from tests.unit.plugins.modules.test_desired_state import files_of, root, state_of  # noqa: E402, F401
+from tests.unit.plugins.modules.test_desired_state import files_of, made, state_of  # noqa: E402
 
 USUAL, OTHER, THIRD = installed.LIBRARY, "/var/lib/npu-affinity", "/opt/npu/code"
 RECORD = "/etc/npu-affinity/previous.json"
 
 
 @pytest.fixture
-def bind(run_module, root):  # noqa: F811
+def root(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture
+def bind(run_module, root):
     topology = gather(Host(str(root)))
 
     def run(library, *off, only=(), **options):
@@ -31,13 +36,13 @@ def bind(run_module, root):  # noqa: F811
     return run
 
 
-def naming(root, library):  # noqa: F811
+def naming(root, library):
     """The files that lie in a folder of the host code, or name it."""
     texts = {path: text for path, text in files_of(root).items() if text and path != RECORD and not path.endswith(".zip")}
     return {path for path, text in texts.items() if path.startswith(library + "/") or library.encode() in text}
 
 
-def test_all_files_name_the_folder_of_the_settings(bind, root, run_module):  # noqa: F811
+def test_all_files_name_the_folder_of_the_settings(bind, root, run_module):
     before = files_of(root)
     assert bind(OTHER)["changed"]
     found = files_of(root)
@@ -54,7 +59,7 @@ def test_all_files_name_the_folder_of_the_settings(bind, root, run_module):  # n
 
 
 @pytest.mark.parametrize(("first", "second"), [(USUAL, OTHER), (OTHER, USUAL), (OTHER, THIRD)])
-def test_a_changed_setting_moves_the_code(bind, root, run_module, first, second):  # noqa: F811
+def test_a_changed_setting_moves_the_code(bind, root, run_module, first, second):
     before = files_of(root)
     bind(first)
     predicted = bind(second, _ansible_check_mode=True)
@@ -68,7 +73,7 @@ def test_a_changed_setting_moves_the_code(bind, root, run_module, first, second)
     assert files_of(root) == before
 
 
-def test_an_undone_feature_leaves_nothing_in_the_folder(bind, root, run_module):  # noqa: F811
+def test_an_undone_feature_leaves_nothing_in_the_folder(bind, root, run_module):
     bind(OTHER, "nic")
     assert run_module("unbind", root=str(root), features=["irq"])["changed"]
     assert not (root / OTHER[1:] / "irqbalance-policy").exists() and (root / OTHER[1:] / "npu_affinity.zip").exists()
@@ -77,7 +82,7 @@ def test_an_undone_feature_leaves_nothing_in_the_folder(bind, root, run_module):
     assert not (root / OTHER[1:] / "irqbalance-policy").exists()
 
 
-def test_one_feature_does_not_take_the_code_from_others(bind, root):  # noqa: F811
+def test_one_feature_does_not_take_the_code_from_others(bind, root):
     bind(USUAL)
     before = files_of(root)
     result = bind(OTHER, only=["tuning"])
@@ -85,7 +90,7 @@ def test_one_feature_does_not_take_the_code_from_others(bind, root):  # noqa: F8
     assert files_of(root) == before
 
 
-def test_a_folder_that_every_user_can_write_is_refused(bind, root):  # noqa: F811
+def test_a_folder_that_every_user_can_write_is_refused(bind, root):
     (root / OTHER[1:]).mkdir(parents=True)
     (root / OTHER[1:]).chmod(0o1777)
     result = bind(OTHER)
