@@ -227,7 +227,9 @@ def in_time(request):
 def pytest_configure(config):
     config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines")
     config.addinivalue_line("markers", "aarch64: what make arm runs on one of them")
-    config.addinivalue_line("markers", "elsewhere: what another part of make test-all runs on another release of Debian")
+    config.addinivalue_line(
+        "markers", "elsewhere: what another part of make test-all shows, on another release of Debian or on simulated hosts"
+    )
 
 
 def pytest_addoption(parser):
