@@ -78,6 +78,7 @@ _raw:
     - With O(features=true), a dictionary with the settings of role C(plan) and of each feature, named as the variables without
       C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_interval), and with
       the same C(remarks) and C(applied). C(profile) is a sentence with the profile and the settings that replace those of it.
+      C(of_profile) has the variables whose values are those of the profile.
       P(npu.affinity.desired_state#filter) takes it.
     - With O(role), a dictionary of the settings of that role, named in the same way.
     - With O(playbooks=true), a dictionary of these settings without C(npu_affinity_), such as C(batches), null where one is not given and
@@ -147,7 +148,7 @@ class LookupModule(LookupBase):
         if kwargs.get("features"):
             overriding = self._templated(of_task, chosen.settings.keys() - added.keys())
             said = profile.sentence(chosen, overriding)
-            return {**self._converted(of_task, added, features.names()), **judged, "profile": said}
+            return {**self._converted(of_task, added, features.names()), **judged, "profile": said, "of_profile": sorted(added)}
         host = of_task.get("inventory_hostname", "localhost")
         return {
             "refusals": [f"Host {host}: {refusal}" for refusal in refusals],

@@ -67,17 +67,22 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     return {**service, "environment": {**service["environment"], **values}, "comments": comments}
 
 
-def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which variables are left as a unit has them, and what has no effect on this host."""
+def remarks(
+    topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any], asked: bool = True
+) -> Iterator[str]:
+    """Yield which variables are left as a unit has them, and what has no effect on this host, where somebody asked for it.
+
+    ``asked``: a profile asks for it on every host, whether services are named there or not.
+    """
     if not any(on for name, on in switches.items() if name != "visible_devices"):
         return
     units = list(_of_units(topology, plan, services, workloads, switches))
-    if not units:
+    if not units and asked:
         yield (
             f"{SETTING} has no effect on this host: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
             "npu_affinity_workloads."
         )
-    elif switches.get("allocator") and not topology.get("allocator"):
+    elif units and switches.get("allocator") and not topology.get("allocator"):
         yield (
             f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "
             "or jemalloc), and bind again."

@@ -86,17 +86,17 @@ def desired_state(
     """Return the desired state of the host with its sentences.
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, ``applied``, those that
-    change what a bind does, and ``profile``, a sentence on where they are from. A host that cannot be bound has ``refusals``, and its
-    document has no feature, so it changes nothing. ``shown``: the plan is only shown: CPUs that pods hold now do not refuse it, and
-    interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of one that is made; an empty one takes
-    everything off. ``in_force``: what module topology_facts found of the state in force. Raises ``ValueError`` for what cannot be made of
-    that.
+    change what a bind does, ``profile``, a sentence on where they are from, and ``of_profile``, the variables with its values. A host that
+    cannot be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown: CPUs that
+    pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of one that
+    is made; an empty one takes everything off. ``in_force``: what module topology_facts found of the state in force. Raises ``ValueError``
+    for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan next to the one in
     force), ``digest`` (that of the state in force after a bind, '' where it is refused), ``converged`` (whether the host is in that state
-    already, so a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs on other CPUs than theirs), ``settings``
-    (those applied), ``profile`` and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
+    already, so a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs on other CPUs than theirs), ``settings`` (those
+    applied), ``profile`` and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
     """
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
@@ -215,7 +215,8 @@ def _said(
     except ValueError as error:
         found.append(str(error))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
-    found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
+    asked = environment.SETTING not in settings.get("of_profile", ())
+    found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"], asked) if on else []
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     found += neighbours.remarks(topology, plan) if shown else []

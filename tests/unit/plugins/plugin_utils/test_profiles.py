@@ -148,6 +148,9 @@ def test_variables_that_somebody_set_replace_those_of_the_profile(task, host, th
     assert found["tuning"]["tuning"] == {"governor": "performance", "numa_balancing": "0", "swappiness": "0"}
     assert sorted(re.split(r"[ ,.]+", found["profile"])) == sorted(re.split(r"[ ,.]+", f"latency, which includes throughput{said}"))
     assert looked_up(variables, role="threads") == found["threads"]
+    assert "npu_affinity_environment" in found["of_profile"] and ("npu_affinity_nic" in found["of_profile"]) is (
+        "npu_affinity_nic" not in task
+    )
     kept = looked_up(variables)
     assert kept["applied"] == found["applied"] and kept["refusals"] == found["remarks"] == []
     assert kept["given"]["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept["given"]
