@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.filter.fleet_table import fleet_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import FORMATS
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, now, record
 
-TABLES = ("csv", "json")
 ELSEWHERE = Typed(options=("-i", "INVENTORY"))
 """How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
 
@@ -40,9 +40,19 @@ class ActionModule(HostAction):
             names, records = [path.stem for path in saved], [_content(path) for path in saved]
         else:
             records = [record(name, variables["hostvars"][name]) for name in names]
+        kinds = {path: Path(path).suffix.removeprefix(".") for path in own["report"]}
+        pages = [path for path, kind in kinds.items() if kind not in FORMATS]
+        texts = {path: fleet_table(records, kind) for path, kind in kinds.items() if kind in FORMATS}
+        if pages:
+            texts |= dict.fromkeys(pages, self._page(names, records, own, variables))
+        save.write(texts)
+        self.say([f"The page is {path}" for path in pages])
+        return result | {"pages": pages}
+
+    def _page(self, names: list[str], records: list[Any], own: Mapping[str, Any], variables: dict[str, Any]) -> str:
         measures = self.settings(variables, playbooks=True)["measures"]
         runs = [{"name": Path(folder).name, "records": list(map(_content, _files([folder])))} for folder in own["runs"]]
-        page = report_html(
+        return report_html(
             records,
             generated=now("%Y-%m-%d %H:%M UTC"),
             earlier=list(map(_content, _files(own["runs"][-1:]))),
@@ -51,11 +61,6 @@ class ActionModule(HostAction):
             strategies=own["strategies"],
             typed=ELSEWHERE if own["from"] or variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
         )
-        kinds = {path: Path(path).suffix.removeprefix(".") for path in own["report"]}
-        save.write({path: fleet_table(records, kind) if kind in TABLES else page for path, kind in kinds.items()})
-        pages = [path for path, kind in kinds.items() if kind not in TABLES]
-        self.say([f"The page is {path}" for path in pages])
-        return result | {"pages": pages}
 
 
 def _files(folders: Iterable[str]) -> list[Path]:

@@ -62,8 +62,10 @@ DROPPED = frozenset(
         "kubelet_policy",
         "measure_against",
         "nvidia_smi",
+        "plan_enabled",
+        "report_title",
+        "threads_timer",
     )
-    + ("plan_enabled", "report_title", "threads_timer")
 )
 """Settings that have no replacement."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
