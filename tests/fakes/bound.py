@@ -13,16 +13,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 simulator = pytest.importorskip("tests.simulator.generate")
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
-    },
-}
+from tests.fakes.two_cards import two_cards  # noqa: E402
+
+MACHINE = two_cards(0, 1)
 PYTHON = "/usr/bin/python3"
 TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
 HISTORY = "/etc/npu-affinity/history"

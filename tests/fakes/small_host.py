@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import subprocess
 
+from tests.fakes.two_cards import two_cards
+
 UNITS = "/etc/systemd/system/"
 MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 1}, {"npu": 1, "bdf": "0000:01:00.0", "node": 0}],
-    },
+    **two_cards(1, 0),
     "irqbalance": {"installed": True, "active": False, "unit": "debian", "options": ""},
 }
 VARIABLES = {

@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 1}, {"npu": 1, "bdf": "0000:01:00.0", "node": 0}],
-    },
-}
+from tests.fakes.two_cards import two_cards
+
+MACHINE = two_cards(1, 0)
 VENDOR = ("/simulator", "/var/log", "/run", "/etc/device_share.cfg", "/proc", "/sys")
 
 

@@ -27,17 +27,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 simulator = pytest.importorskip("tests.simulator.generate")
+from tests.fakes.two_cards import two_cards  # noqa: E402
 
-SMALL = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
-    },
-}
+SMALL = two_cards(0, 1)
 QUESTIONS = {"units": ["vllm@0.service", "irqbalance.service"]}
 
 

@@ -17,18 +17,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.findings impor
 from ansible_collections.npu.affinity.plugins.modules import binding_info
 
 simulator = pytest.importorskip("tests.simulator.generate")
+from tests.fakes.two_cards import two_cards  # noqa: E402
 from tests.simulator.reboot import reboot  # noqa: E402
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
-    },
-}
+MACHINE = two_cards(0, 1)
 PLAN = {
     "npus": [
         {"id": 0, "pci": "0000:c1:00.0", "pool": "0-15", "irq": "0-1", "mems": "0", "slice": "npu-0.slice"},

@@ -22,18 +22,13 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 simulator = pytest.importorskip("tests.simulator.generate")
+from tests.fakes.two_cards import two_cards  # noqa: E402
 
 SECRET = "sk-%03d-5ecre7"
 """The secret of a shape by its number."""
 MACHINE = {
+    **two_cards(0, 1),
     "cpus": {"per_node": 8},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
-    },
     "irqbalance": {"installed": True, "active": False, "unit": "debian", "options": "--interval=30"},
 }
 UNIT = "vllm@0.service"

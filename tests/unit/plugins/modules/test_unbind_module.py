@@ -12,18 +12,11 @@ import pytest
 from tests.fakes.states import a_state  # noqa: E402
 
 simulator = pytest.importorskip("tests.simulator.generate")
+from tests.fakes.two_cards import two_cards  # noqa: E402
+
 faults = pytest.importorskip("tests.simulator.faults")
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": "0000:c1:00.0", "node": 0}, {"npu": 1, "bdf": "0000:01:00.0", "node": 1}],
-    },
-}
+MACHINE = two_cards(0, 1)
 PLAN = {
     "npus": [
         {"id": 0, "pci": "0000:c1:00.0", "pool": "0-7", "irq": "0-1"},
