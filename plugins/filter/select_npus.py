@@ -87,7 +87,7 @@ options:
     default: chip
     choices: [chip, card, distributed]
   allocatable:
-    description: Number of healthy chips of the host, free or not, for the score. The default is all of the topology or product.
+    description: Number of healthy chips of the host, whether free or not. The score uses it. The default is all of the topology or product.
     type: int
   share:
     description:

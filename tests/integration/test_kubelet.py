@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node of Kubernetes is bound: the kubelet is changed on the user's word only, verified, and put back."""
+"""A node of Kubernetes is bound: the kubelet is changed only if the user allows it, verified, and restored."""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ def test_a_lost_card_and_an_offline_cpu_in_its_pool_do_not_block_a_bind(fleet):
 def test_workers_get_interrupts_by_the_published_pools_or_are_told_that_nobody_binds_them(fleet):
     hosts = fleet(ring="a2_4x48", x86={**MACHINE, "architecture": "x86_64"}, container=MACHINE)
     hosts.give({"container": {"npu_affinity_visible_npus": [0]}})
-    beside = {"npu_affinity_bound_by": "workers", "npu_affinity_batches": ["100%"]}
-    run = hosts.play("bind", **beside)
+    workers = {"npu_affinity_bound_by": "workers", "npu_affinity_batches": ["100%"]}
+    run = hosts.play("bind", **workers)
     assert run.status == 0, run.output
     ring, x86 = (json.loads((hosts.tree(host) / "etc/npu-affinity/plan.json").read_text()) for host in ("ring", "x86"))
     assert ring["repaired"] == [] and not ring["quality"]["disjoint"]
@@ -222,5 +222,5 @@ def test_workers_get_interrupts_by_the_published_pools_or_are_told_that_nobody_b
     (alone,) = json.loads((hosts.tree("container") / "etc/npu-affinity/plan.json").read_text())["npus"]
     assert alone["pool"] == "0-31", "the CPUs of two nodes, which a worker that sees NPU 1 as well would share with it"
     assert slices(hosts.tree("container")) == {"npu.slice": ("0-63", "0-3")}, "all nodes are in one socket"
-    verified = hosts.play("verify", "--limit", "container", **beside)
+    verified = hosts.play("verify", "--limit", "container", **workers)
     assert verified.status == 0, "the NPUs that these workers do not see are no new cards: " + verified.output

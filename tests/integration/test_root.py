@@ -26,7 +26,7 @@ def test_absolute_links_of_an_image_lead_nowhere_else(fleet, tmp_path):
         (tree / place).parent.mkdir(parents=True, exist_ok=True)
         (tree / place).symlink_to(outside / place)
     (tree / "opt").symlink_to("/srv/npu-affinity-test")
-    before, beside = hosts.snapshot("image"), set(outside.rglob("*"))
+    before, outside_before = hosts.snapshot("image"), set(outside.rglob("*"))
     limiter = Path(__file__).read_bytes()
     variables = {
         "npu_affinity_vnpu_enabled": True,
@@ -35,7 +35,7 @@ def test_absolute_links_of_an_image_lead_nowhere_else(fleet, tmp_path):
     }
     bound = hosts.play("bind", **variables)
     assert bound.status == 0, bound.output
-    assert set(outside.rglob("*")) == beside
+    assert set(outside.rglob("*")) == outside_before
     inside = tree / str(outside)[1:]
     assert (inside / "etc/systemd/system/npu-0.slice").exists() and (inside / "etc/npu-affinity/plan.json").exists()
     assert (tree / "srv/npu-affinity-test/hami-vnpu-core/limiter").read_bytes() == limiter
@@ -45,7 +45,7 @@ def test_absolute_links_of_an_image_lead_nowhere_else(fleet, tmp_path):
     verified = hosts.play("verify", **variables)
     assert verified.status == 0, verified.output
     assert hosts.play("unbind").status == 0
-    assert set(outside.rglob("*")) == beside
+    assert set(outside.rglob("*")) == outside_before
     assert {path for path in touched(before, hosts.snapshot("image")) if path.startswith(("/etc", "/usr", "/srv", str(outside)))} == set()
 
 

@@ -196,4 +196,4 @@ def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(flee
     assert shared(tree) == ["0:0"]
     assert hosts.play("bind", **{**SHARED, "npu_affinity_device_share_enabled": False}).status == 0
     assert shared(tree) == []
-    assert boot(tree) == {}, "nothing is shared, so that nothing is to be set at boot"
+    assert boot(tree) == {}, "nothing is shared, and nothing has to be set at boot"

@@ -160,7 +160,7 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     in_their_pools(claims, machine, {**held, LATE: 0}, "after one was restarted and one has started later")
     released = given_back(claims, lab, machine, [*held, LATE], everything)
     kept = {name for name in held if released[name][0] == before[name][0]}
-    claims.equal("what still runs, but for the service that was restarted", kept, set(held) - {"by-service"})
+    claims.equal("what still runs, except for the service that was restarted", kept, set(held) - {"by-service"})
     if CONTAINERS:
         inspect = "docker inspect --format {{.HostConfig.CpusetCpus}} by-docker"
         claims.equal("CPU set in docker's record", numbers(machine.run(inspect).strip()), everything)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
 ENVIRONMENT = f"Environment=PYTHONPATH={ARCHIVE} PYTHONDONTWRITEBYTECODE=1\n"
-"""Where the host code lies, for the units that run it."""
+"""The environment in which units find the host code."""
 
 
 @dataclasses.dataclass(frozen=True)

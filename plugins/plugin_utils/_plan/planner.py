@@ -50,7 +50,7 @@ class Division(NamedTuple):
 
 
 def plan(topology: Topology, *args: Any, **options: Any) -> Plan:
-    """Return the plan of a host, for the fact ``npu_affinity_plan``. The arguments are the fields of :class:`Given`.
+    """Return the plan of a host: the fact ``npu_affinity_plan``. The arguments are the fields of :class:`Given`.
 
     With workers that bind themselves (``bound_by``), the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
     sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is

@@ -116,7 +116,7 @@ class Adoption:
             units[unit].text = why
 
     def _give_back(self) -> None:
-        """Restore the CPUs of work that has left the plan. What fails stays in the record, for the next run or an unbind."""
+        """Restore the CPUs of work that has left the plan. What fails stays in the record until the next run or an unbind."""
         self.leaving.release()
         if not self.leaving.outcome.failed:
             self.record.drop(self.leaving.keys)

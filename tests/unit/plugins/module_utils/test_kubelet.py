@@ -226,7 +226,7 @@ def test_cpus_that_containers_of_a_pod_share_are_taken():
         (STATES[5][0], "1.36.0", "version 3, which kubelets before 1.36 take for corrupted: for a downgrade drain the node"),
         (STATES[5][0], None, "version 3, which kubelets before 1.36"),
         (STATES[8][0], "1.36.1", "version 4, which kubelet 1.36.1 takes for corrupted"),
-        (STATES[10][0], "1.29.0", None),  # version 2 stands beside it
+        (STATES[10][0], "1.29.0", None),  # next to version 2
         (STATES[4][0], "1.29.0", None),
     ],
 )
