@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, kubelet_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import NOT_GATHERED, HostAction, comparison_options, kubelet_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
 
 STATE = "npu_affinity_state"
+TOPOLOGY = "npu_affinity_topology"
 LISTS = ("files", "removed")
 WITHOUT_PLAN = (
     "Role npu.affinity.{0} applies the plan of a host, and host {1} has none: run role npu.affinity.plan before it in the same play, as "
@@ -59,8 +60,14 @@ class ActionModule(HostAction):
             "irq_failure": settings["irq"]["failure"],
             "move_memory": settings["slices"]["move_memory"],
             "npu_smi": settings["plan"]["npu_smi"] or None,
+            "compare": None if feature else self._comparison(settings["plan"]["timeout"], variables),
             **kubelet_options(settings, self._task.args.get("drained", False)),
         }
+
+    def _comparison(self, timeout: int, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of the comparison after a change, which may have moved what uses NPUs."""
+        known = {key: value for key, value in (self.known(TOPOLOGY, variables) or NOT_GATHERED).items() if key != "users"}
+        return comparison_options(self.settings(variables, role="verify"), timeout, known)
 
     def _applied(self, options: Mapping[str, Any], settings: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Run module host_files. Where files of the soft split are missing, it changes nothing: copy them to the host, and run it again."""

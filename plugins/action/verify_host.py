@@ -8,18 +8,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail
 
 from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, lost
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, record, sentences, summary, unmuted
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 
-CHANGED = "The host is changed, but was not compared with its plan. Run verify when it answers"
-NOT_GATHERED = {"npus": [], "problems": ["not gathered"]}
 
 
 class ActionModule(HostAction):
@@ -36,12 +34,8 @@ class ActionModule(HostAction):
         except ValueError as error:
             return refused(result | {"msg": str(error)})
         variables |= {name: self.known(name, variables) for name in ("npu_affinity_topology", "npu_affinity_state") if name in variables}
-        try:
-            result |= self._compared(variables, own, purpose == "bind")
-        except AnsibleConnectionFailure as error:
-            if purpose != "bind":
-                raise
-            return lost(error, CHANGED)
+        found = variables["__npu_affinity_host_result"]["compared"] if purpose == "bind" else self._compared(variables, own)
+        result |= found
         result |= {"muted": muted, "remarks": [*result.get("remarks", ()), *expired]}
         known = variables | {"__npu_affinity_verified": result}
         if own["reports"]:
@@ -55,19 +49,15 @@ class ActionModule(HostAction):
         why = "" if purpose == "compare" else _failure(result, purpose == "bind")
         return refused(result | {"msg": why}) if why else result
 
-    def _compared(self, variables: dict[str, Any], own: Mapping[str, Any], after_bind: bool) -> dict[str, Any]:
+    def _compared(self, variables: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         """Return what module binding_info found, or its message where it failed."""
         settings = self.settings(variables, gather=True)
-        topology = variables.get("npu_affinity_topology") or NOT_GATHERED
         is_refused = (variables.get("__npu_affinity_gathered") or {}).get("refusals")
-        users = {} if after_bind or topology.get("users") is None else {"users": topology["users"]}
         options = {
             "root": own["root"],
             "desired": None if is_refused else variables.get("npu_affinity_state"),
-            "topology": {"npus": topology["npus"], **users},
-            "must_be_bound": "unbound" in own["fail_on"] and bool(topology["npus"] or topology["problems"]),
             "npu_smi": settings["npu_smi"] or None,
-            "timeout": 2 * settings["timeout"],
+            **comparison_options(own, settings["timeout"], variables.get("npu_affinity_topology")),
         }
         found = self.attempt("binding_info", options, variables)
         return {"msg": found["msg"]} if found.get("failed") else found

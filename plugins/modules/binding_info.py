@@ -231,15 +231,9 @@ remarks:
 
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, drift_of
-from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes
+from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
-from ansible_collections.npu.affinity.plugins.module_utils._users.pools import sentence
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 
 
 def argument_spec() -> dict[str, Any]:
@@ -257,24 +251,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     try:
-        host = host_at(params["root"], params["timeout"])
-        compared = compare(host, params["topology"], params["npu_smi"], params["must_be_bound"], runtime.files_of)
-        leave_out_unknown(host, compared.findings)
-        desired = params["desired"] and applied(params["desired"])
+        found = comparison(params["root"], params, params["npu_smi"], params["desired"])
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
-    findings, known = compared.findings, compared.known
-    module.exit_json(
-        changed=False,
-        bound=compared.bound,
-        changes=changes(known.state, desired),
-        drift=drift_of(host, compared),
-        checked=findings.checked,
-        outside=findings.outside,
-        outside_sentence=sentence(findings.outside),
-        remarks=findings.remarks,
-        last_change=known.entries[-1].header() if known.state else None,
-    )
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,21 @@ options:
     description: Paths on the managed host of the files to place for the soft split of O(state), by their SHA-256.
     type: dict
     default: {}
+  compare:
+    description: After a change, compare the host with its state in force, like module P(npu.affinity.binding_info#module).
+    type: dict
+    suboptions:
+      topology:
+        description: As O(npu.affinity.binding_info#module:topology).
+        type: dict
+      must_be_bound:
+        description: As O(npu.affinity.binding_info#module:must_be_bound).
+        type: bool
+        default: false
+      timeout:
+        description: Seconds that each command of the comparison may take.
+        type: int
+        default: 60
 extends_documentation_fragment:
   - npu.affinity._attributes
 author:
@@ -108,6 +123,10 @@ EXAMPLES = r"""
     irq_failure: warn
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"
     reason: More memory bandwidth for the second service
+    compare:
+      topology: "{{ ansible_facts['npu_affinity_topology'] }}"
+      must_be_bound: true
+      timeout: 30
 
 - name: Go back to an older state, in the tree of an image
   npu.affinity.host_files:
@@ -216,6 +235,13 @@ remarks:
   type: list
   elements: str
   sample: []
+compared:
+  description:
+    - The comparison after a change, as module P(npu.affinity.binding_info#module) returns it, or its C(msg) if the host could not be compared.
+    - Null without O(compare), in check mode, and if nothing changed.
+  returned: success
+  type: dict
+  sample: {bound: true, drift: [], changes: [], outside: [], remarks: []}
 """
 
 from typing import Any
@@ -225,7 +251,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import A
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 
 
 def argument_spec() -> dict[str, Any]:
@@ -242,7 +268,25 @@ def argument_spec() -> dict[str, Any]:
         "kubelet_wait": {"type": "int"},
         "waits_for": {"type": "list", "elements": "str", "choices": ["kubelet", "vnpu"], "default": []},
         "staged": {"type": "dict", "default": {}},
+        "compare": {
+            "type": "dict",
+            "options": {
+                "topology": {"type": "dict"},
+                "must_be_bound": {"type": "bool", "default": False},
+                "timeout": {"type": "int", "default": 60},
+            },
+        },
     }
+
+
+def compared(params: dict[str, Any]) -> dict[str, Any]:
+    """Return how the host compares with what was applied. A change that was made is not failed by this."""
+    from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison  # a host that is as wanted needs none
+
+    try:
+        return comparison(params["root"], params["compare"], params["npu_smi"], params["state"] if params["action"] == "bind" else None)
+    except (OSError, ValueError, CommandError) as error:
+        return {"msg": str(error)}
 
 
 def main() -> None:
@@ -259,7 +303,8 @@ def main() -> None:
         module.warn(sentence)
     if applied.failure:
         module.fail_json(msg=applied.failure, **applied.result())
-    module.exit_json(diff=applied.diff().document(), **applied.result())
+    wanted = params["compare"] and applied.changed and not module.check_mode
+    module.exit_json(diff=applied.diff().document(), compared=compared(params) if wanted else None, **applied.result())
 
 
 if __name__ == "__main__":

@@ -599,17 +599,16 @@ def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
 
 def in_force(module: AnsibleModule) -> dict[str, Any] | None:
     """Return the state in force, and what applying it once more would change. Its warnings are those of the module."""
-    from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import (
-        Application,
-    )  # what it imports costs more than the topology
-    from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
 
     host = Host(module.params["root"], 90)
     known = newest(host)
     if known is None:
         return None
+    from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application  # its imports cost more than the topology
+    from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+
     again = Application(host, known.state, Choices(npu_smi=module.params["npu_smi"]), check=True).carry_out()
     for sentence in again.sentences():
         module.warn(sentence)

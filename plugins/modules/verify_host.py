@@ -17,7 +17,8 @@ options:
   purpose:
     description:
       - Purpose of the comparison.
-      - After a V(bind), services that wait for a restart do not fail the host, and a host without differences prints nothing.
+      - After a V(bind), it takes the comparison that was part of the change. Services that wait for a restart do not fail the host, and a
+        host without differences prints nothing.
       - With V(compare), the module does not fail the host. The summary of the playbook does.
     type: str
     choices: [bind, compare, role]

@@ -16,6 +16,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 
+NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
 _LISTS = ("actions", "files", "removed")
 """What was done until a module failed, hundreds of lines that callbacks would print with the sentence; -vv shows them."""
@@ -50,6 +51,18 @@ def kubelet_options(settings: Mapping[str, Any], drained: bool) -> dict[str, Any
     if drained:
         return {"kubelet_wait": 2 * settings["kubelet"]["wait"], "waits_for": []}
     return {"kubelet_wait": None, "waits_for": ["kubelet"] if settings["kubelet"]["restart"] else []}
+
+
+def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of a comparison that depend on what was gathered. ``own``: the settings of role verify, ``timeout``: that of
+    gathering."""
+    known = topology or NOT_GATHERED
+    users = {} if known.get("users") is None else {"users": known["users"]}
+    return {
+        "topology": {"npus": known["npus"], **users},
+        "must_be_bound": "unbound" in own["fail_on"] and bool(known["npus"] or known["problems"]),
+        "timeout": 2 * timeout,
+    }
 
 
 class HostAction(ActionBase):

@@ -1,0 +1,41 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host has, compared with its state in force, as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping
+
+from . import runtime
+from .._drift.in_force import compare, drift_of
+from .._drift.unknown import leave_out_unknown
+from .._features.parts import applied
+from .._host.recorded import host_at
+from .._state.history.difference import changes
+from .._users.pools import sentence
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState
+
+
+def comparison(root: str, asked: Mapping[str, Any], npu_smi: str | None, desired: AppliedState | None) -> dict[str, Any]:
+    """Return what module ``binding_info`` returns. ``asked``: its options ``topology``, ``must_be_bound`` and ``timeout``; ``desired``: the
+    state whose changes it lists.
+
+    Raises ``OSError``, ``ValueError`` or ``CommandError`` for what could not be compared.
+    """
+    host = host_at(root, asked["timeout"])
+    compared = compare(host, asked["topology"], npu_smi, asked["must_be_bound"], runtime.files_of)
+    leave_out_unknown(host, compared.findings)
+    findings, known = compared.findings, compared.known
+    return {
+        "bound": compared.bound,
+        "changes": changes(known.state, desired and applied(desired)),
+        "drift": drift_of(host, compared),
+        "checked": findings.checked,
+        "outside": findings.outside,
+        "outside_sentence": sentence(findings.outside),
+        "remarks": findings.remarks,
+        "last_change": known.entries[-1].header() if known.state else None,
+    }
