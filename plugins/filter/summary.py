@@ -72,6 +72,7 @@ from ansible import context
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.variables import ReadOnce
 
 STOPPED = "__npu_affinity_stopped"
 """What approve_batch.yml sets."""
@@ -87,7 +88,7 @@ def summary(
     lost: Collection[str] = (),
 ) -> dict[str, Any]:
     typed = commands.typed(context.CLIARGS, os.environ)
-    hosts = {name: variables[name] for name in names}
+    hosts = {name: ReadOnce(variables[name]) for name in names}
     why = stopped or next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
     found = _summary.summary(hosts, playbook, check, why, typed, lost)
     return found | {"lines": summary_text.lines(found)}

@@ -20,6 +20,10 @@ description:
 options:
   _terms:
     description: The pattern of the user. The default is the variable C(npu_affinity_hosts), if it is set.
+  waiting:
+    description: Only the hosts for which the run has something left to do, after role P(npu.affinity.plan#role) has run on all of them.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -29,6 +33,12 @@ EXAMPLES = r"""
   gather_facts: false
   roles:
     - role: npu.affinity.plan
+
+- name: Change those that are not as wanted
+  hosts: "{{ query('npu.affinity.hosts', waiting=true) }}"
+  gather_facts: false
+  roles:
+    - role: npu.affinity.slices
 """
 
 RETURN = r"""
@@ -65,6 +75,8 @@ PLANNING = (
 """What is loaded here once, in the process that starts the workers, and not again in every worker."""
 for name in PLANNING:
     importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
+NOBODY = "!all"
+"""A pattern that matches no host, and of which Ansible does not say that it matches none."""
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -104,7 +116,16 @@ class LookupModule(LookupBase):
                 f"{count(len(groups['all']), 'host')}. Put the hosts with NPUs "
                 "into that group, or name them with -e npu_affinity_hosts=…; to use all hosts, pass -e npu_affinity_hosts=all."
             )
+        if kwargs.get("waiting"):
+            return [host for host in self._named(wanted, variables) if self._waits(variables["hostvars"][host])] or [NOBODY]
         return [wanted]
+
+    @staticmethod
+    def _waits(host: Mapping[str, Any]) -> bool:
+        """Whether a bind or a rollback has something to do on a host: change it, fail it, or run the check of its health."""
+        known = host.get("__npu_affinity_gathered") or {}
+        converged = (known.get("state") or {}).get("converged") and not known.get("refusals")
+        return bool(known.get("ready") or known.get("outside") or (converged and host.get("npu_affinity_health")))
 
     def _pattern(self, variables: Mapping[str, Any]) -> Any:
         templar: Any = self._templar

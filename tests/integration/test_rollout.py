@@ -50,6 +50,10 @@ def test_a_later_batch_that_fails_says_which_hosts_are_bound_and_which_were_refu
     run = hosts.play("bind", npu_affinity_batches=[1])
     assert run.status != 0
     assert run.summary["states"] == {"changed": ["a1", "a2"], "refused": ["a0"], "failed": ["a3"], "untouched": ["a4"]}
+    (hosts.tree("a3") / SLICE).rmdir()
+    resumed = hosts.play("bind", npu_affinity_batches=[1])
+    assert resumed.summary["states"] == {"changed": ["a3", "a4"], "unchanged": ["a1", "a2"], "refused": ["a0"]}
+    assert "batch 2 of 2, 2 of 2 hosts: 2 changed\n" in resumed.output, "batches are of hosts that change"
 
 
 def test_hosts_in_use_can_be_left_for_later(fleet):

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import STATES, summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import STATES, judged
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.variables import ReadOnce
 
 
 def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:
@@ -31,11 +33,6 @@ def progress(hosts: Sequence[str], batch: Iterable[str], batches: Sequence[int |
     return {"batch": number, "batches": len(found), "begun": begun, "done": found[number - 1], "hosts": len(hosts)}
 
 
-def together(before: Mapping[str, int], now: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return how many hosts are in each state, in the order of states: those of earlier batches and of this one."""
-    return {state: number for state in STATES if (number := before.get(state, 0) + len(now.get(state, ())))}
-
-
 def line(at: Mapping[str, Any], states: Mapping[str, int]) -> str:
     """Return it as a line, with the states of the hosts so far."""
     so_far = ", ".join(f"{number} {state}" for state, number in states.items())
@@ -53,7 +50,8 @@ def after_batch(
     playbook, before = given["playbook"], given.get("before") or {}
     at = {"playbook": playbook, **progress(names, batch, given["batches"])}
     follows = before and all(before[key] == at[key] for key in ("playbook", "hosts", "batches")) and before["done"] == at["begun"]
-    found = summary({name: variables[name] for name in names[at["begun"] if follows else 0 : at["done"]]}, playbook, check)
-    states = together(before["states"] if follows else {}, found["states"])
-    changed = {"changed", "unbound"} & {found["hosts"][name]["state"] for name in batch}
+    now = {name: judged(ReadOnce(variables[name]), playbook, check)[0] for name in names[at["begun"] if follows else 0 : at["done"]]}
+    found = Counter(before["states"] if follows else {}) + Counter(now.values())
+    states = {state: found[state] for state in STATES if state in found}
+    changed = {"changed", "unbound"} & {now[name] for name in batch}
     return at | {"states": states, "changed": bool(changed), "line": line(at, states)}

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 RESULTS = ("__npu_affinity_host_result",)
 """What the tasks of a bind register."""
-MAY_LOSE = ("__npu_affinity_host_result", "__npu_affinity_unbound", "__npu_affinity_verified")
+MAY_LOSE = ("__npu_affinity_host_result", "__npu_affinity_unbound")
 """What the tasks of a batch register that can lose the connection to a host."""
 GIVEN_UP = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
-TURN = "__npu_affinity_turn"
-"""What the task registers that changes a host, or finds that there is nothing to change."""
 BACK_AND_FORTH = ("bind", "rollback")
 OUTSIDE = "bound, workloads not"
 """The host is as bound, and what uses its NPUs runs on other CPUs."""
@@ -120,8 +118,13 @@ def summary(
     return found
 
 
+def judged(host: Host, playbook: str, check: bool) -> Judged:
+    """Return the state of a host with its reasons."""
+    return _noted(host, playbook) or JUDGES[playbook](host, check)
+
+
 def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> SummaryOfHost:
-    state, reasons = _noted(host, playbook) or JUDGES[playbook](host, check)
+    state, reasons = judged(host, playbook, check)
     if lost and state not in FAILURES:
         state, reasons = "unreachable", [GIVEN_UP]
     verified = host.get("__npu_affinity_verified") or {}
@@ -169,7 +172,7 @@ def _notes(host: Host) -> list[str]:
     if "remarks" in result and not result.get("failed"):
         follow = ("slices", "irq") if result.get("changed") or result.get("restart_needed") else ("irq",)
         return [sentence for feature in follow for sentence in notes.get(feature, ())] + list(result["remarks"])
-    if TURN in host and desired.get("converged"):
+    if desired.get("converged"):
         in_force = (host.get("__npu_affinity_gathered") or {}).get("in_force") or {}
         return [*notes.get("irq", ()), *in_force.get("remarks", ())]
     return []
@@ -280,11 +283,11 @@ def _bound(host: Host, check: bool) -> Judged:
         return _lost(host)
     if not (host.get("npu_affinity_plan") or {}).get("npus", True):
         return "nothing to bind", []
-    if TURN in host and (host.get("npu_affinity_state") or {}).get("converged"):
+    if (host.get("npu_affinity_state") or {}).get("converged"):
         return "unchanged", []
-    if TURN in host:
-        return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]
-    return "untouched", []
+    if (host.get("__npu_affinity_gathered") or {}).get("ready"):
+        return "untouched", []
+    return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]
 
 
 def _rolled_back(host: Host, check: bool) -> Judged:

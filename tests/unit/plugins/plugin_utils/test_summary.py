@@ -33,7 +33,8 @@ PLAN = {
 PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": None}, "npu_affinity_plan": PLAN}
 IN_FORCE = {"npu_affinity_topology": {"applied": PLAN}}
 RESULT = "__npu_affinity_host_result"
-HAD_TURN = {summary.TURN: {"skipped": True}, "__npu_affinity_gathered": {"in_force": {"remarks": ["X moves IRQ 3."]}}}
+GATHERED = "__npu_affinity_gathered"
+AS_WANTED = {GATHERED: {"ready": False, "in_force": {"remarks": ["X moves IRQ 3."]}}}
 CHOSEN = {"__npu_affinity_gathered": {"entry": {"id": 1}}}
 VERIFIED = "__npu_affinity_verified"
 DRIFT = [
@@ -120,15 +121,15 @@ def test_hosts_that_failed_have_adopted_nothing():
         ("bind", False, {**PLANNED, RESULT: {"changed": True}}, "changed", [], False),
         ("bind", True, {**PLANNED, RESULT: {"changed": True}}, "would change", [], False),
         ("bind", False, {**PLANNED, RESULT: {"changed": False}}, "unchanged", [], False),
-        ("bind", False, PLANNED, "untouched", [], False),
-        ("bind", False, {**PLANNED, "npu_affinity_state": {"converged": True}, **HAD_TURN}, "unchanged", [], False),
+        ("bind", False, {**PLANNED, GATHERED: {"ready": True}}, "untouched", [], False),
+        ("bind", False, {**PLANNED, "npu_affinity_state": {"converged": True}, **AS_WANTED}, "unchanged", [], False),
         ("bind", False, {**PLANNED, "npu_affinity_plan": {**PLAN, "npus": []}}, "nothing to bind", [], False),
         ("bind", False, {}, "unreachable", ["it did not answer"], True),
         ("bind", False, {**PLANNED, RESULT: {"unreachable": True}}, "unreachable", ["it did not answer"], True),
         (
             "bind",
             False,
-            {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, summary.TURN: {"skipped": True}},
+            {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, GATHERED: {"ready": False}},
             "skipped",
             ["processes use NPU 3"],
             False,
@@ -294,7 +295,7 @@ NOTES = {"slices": ["By slices."], "irq": ["Others move interrupts."]}
         ({RESULT: {"changed": False, "remarks": ["IRQ 3 stays."]}}, ["Others move interrupts.", "IRQ 3 stays."]),
         ({RESULT: {"changed": False, "restart_needed": ["a"], "remarks": []}}, ["By slices.", "Others move interrupts."]),
         ({RESULT: {"failed": True, "remarks": ["IRQ 3 stays."]}}, []),
-        ({"npu_affinity_state": {"notes": NOTES, "converged": True}, **HAD_TURN}, ["Others move interrupts.", "X moves IRQ 3."]),
+        ({"npu_affinity_state": {"notes": NOTES, "converged": True}, **AS_WANTED}, ["Others move interrupts.", "X moves IRQ 3."]),
         ({"npu_affinity_plan": {**PLAN, "npus": [], "warnings": []}}, ["By slices.", "Others move interrupts."]),
         ({}, []),
     ],
@@ -316,7 +317,7 @@ LOST = {"__npu_affinity_unbound": {"lost": True}}
         ("bind", "refused", {}, ("refused", ["No space."])),
         ("collect", "failed", {}, ("failed", ["No space."])),
         ("unbind", "failed", LOST, ("unreachable", ["No space."])),
-        ("bind", "failed", {VERIFIED: {"lost": True}}, ("unreachable", ["Write files: No space."])),
+        ("bind", "failed", {RESULT: {"lost": True}}, ("unreachable", ["Write files: No space."])),
         ("inspect", "refused", {VERIFIED: {"drift": [], "bound": True}}, ("as bound", [])),
     ],
 )
