@@ -19,7 +19,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 
 
-
 class ActionModule(HostAction):
     """Compares a host, says what differs, keeps the reports, and fails the host, in one task."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class ReadOnce(Mapping[str, Any]):
-    """The variables of a host, of which ``hostvars`` is asked once each: it walks the whole of a fact whenever that is read."""
+    """The variables of a host. Each is read from ``hostvars`` once, which walks through all of a fact at every access."""
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self._variables = variables

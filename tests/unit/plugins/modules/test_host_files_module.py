@@ -70,6 +70,17 @@ def test_a_setting_that_is_refused_leaves_the_files_as_they_were(run_module, roo
     assert (root / SLICE["path"][1:]).read_text() == SLICE["content"] and (root / SWAPPINESS).read_text() == "0\n"
 
 
+def test_a_change_is_compared_within_the_same_call(run_module, root):
+    asked = {"root": str(root), "state": a_state(live={"tuning": {"swappiness": 0}}, plan={"schema": 1, "npus": []}), "compare": {}}
+    assert run_module("host_files", _ansible_check_mode=True, **asked)["compared"] is None
+    changed = run_module("host_files", **asked)
+    alone = run_module("binding_info", root=str(root), desired=asked["state"])
+    assert changed["changed"] and changed["compared"] == {key: alone[key] for key in changed["compared"]}
+    assert changed["compared"]["bound"]
+    again = run_module("host_files", **asked)
+    assert not again["changed"] and again["compared"] is None
+
+
 def test_what_units_read_and_run_is_there_before_them(run_module, root):
     unit = {"path": UNITS + "npu-affinity-irq.service", "content": MARK + "[Service]\nExecStart=/bin/true\n"}
     plan = {"schema": 1, "npus": [{"id": 0, "pool": "0"}]}
