@@ -211,7 +211,7 @@ class Workqueue(Target):
     def elsewhere(self, effective: str | None) -> tuple[str, str]:
         text = (
             "runs on CPUs %s all the same: the kernel keeps unbound workqueues on these (%s), because the others are isolated (isolcpus, "
-            "nohz_full). Plan IRQ CPUs that are not isolated (npu_affinity_exclude_isolated), or add them to that mask"
+            "nohz_full). Plan IRQ CPUs that are not isolated (npu_affinity_isolation: exclude), or add them to that mask"
         )
         return "replaced", text % (effective, UNBOUND_CPUS)
 

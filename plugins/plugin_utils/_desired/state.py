@@ -56,7 +56,6 @@ PLANNED = (
     "smt",
     "min_cpus",
     "roles",
-    "exclude_isolated",
     "repair",
     "replan",
     "bound_by",
@@ -141,7 +140,8 @@ def _completed(
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
     """Return the plan of a host by the settings of role plan. Raises ``ValueError`` with a sentence if there is none."""
-    return planner.plan(topology, **{name: settings[name] for name in PLANNED}, **{name: settings[name] or None for name in UNLESS_EMPTY})
+    given = {name: settings[name] for name in PLANNED} | {name: settings[name] or None for name in UNLESS_EMPTY}
+    return planner.plan(topology, exclude_isolated=settings["isolation"] == "exclude", **given)
 
 
 def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[str]:

@@ -137,7 +137,7 @@ def checked(strategies: Iterable[str], given: Given) -> Options:
         repair=flag("npu_affinity_repair", given.repair),
         replan=flag("npu_affinity_replan", given.replan),
         roles=roles,
-        exclude_isolated=flag("npu_affinity_exclude_isolated", given.exclude_isolated),
+        exclude_isolated=flag("exclude_isolated", given.exclude_isolated),
         bound_by=_choice("npu_affinity_bound_by", given.bound_by, BOUND_BY),
         visible_npus=None if given.visible_npus is None else _ids("npu_affinity_visible_npus", given.visible_npus),
         workloads=_of_workloads(given.workloads, roles),

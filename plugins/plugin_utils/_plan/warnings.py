@@ -32,12 +32,12 @@ def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
         cpus = text_of(union(pools.values()) & machine.isolated)
         yield (
             f"CPUs {cpus} are isolated from the scheduler and in pools of {cards_named(cards)}, where threads do not spread over them by "
-            "themselves; npu_affinity_exclude_isolated: true leaves them out."
+            "themselves; npu_affinity_isolation: exclude leaves them out."
         )
     if kept := machine.housekeeping & machine.isolated:
         yield (
             f"CPUs {text_of(kept)} are isolated from the scheduler and kept for the system, whose processes do not spread over them by "
-            "themselves; name others with npu_affinity_housekeeping, or use npu_affinity_exclude_isolated: true."
+            "themselves; name others with npu_affinity_housekeeping, or use npu_affinity_isolation: exclude."
         )
 
 
@@ -48,7 +48,7 @@ def workqueues(machine: Machine, irqs: Mapping[Card, str]) -> Iterator[str]:
     if cards := [card for card, cpus in irqs.items() if cpus and not 1 << expand(cpus)[0] & machine.workqueues]:
         yield (
             f"The first IRQ CPU of {cards_named(cards)} is isolated (isolcpus, nohz_full): the kernel keeps the driver's send workqueue "
-            f"off it, on CPUs {text_of(machine.workqueues)}. Use npu_affinity_exclude_isolated: true, name other CPUs, or add it to "
+            f"off it, on CPUs {text_of(machine.workqueues)}. Use npu_affinity_isolation: exclude, name other CPUs, or add it to "
             "/sys/devices/virtual/workqueue/cpumask."
         )
 

@@ -12,8 +12,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
 
-LEFT_OUT = {PREFIX + name for name in ("root", "isolation", "profile")}
-"""Which tree a host is, what a plan shows, and where settings come from, but not what the host becomes."""
+LEFT_OUT = {PREFIX + name for name in ("root", "profile")}
+"""Which tree a host is, and where settings come from, but not what the host becomes."""
+SHOWN = (PREFIX + "isolation", "explain")
+"""A value that only changes what a plan shows."""
 
 
 def applied(given: Mapping[str, Any], off: Container[str], specs: Specs) -> dict[str, Any]:
@@ -26,6 +28,6 @@ def applied(given: Mapping[str, Any], off: Container[str], specs: Specs) -> dict
     for name, option in {name: option for options in on for name, option in options.items()}.items():
         if name in given and name not in LEFT_OUT:
             value, default = (validated(name, option, of).validated_parameters.get(name) for of in ({name: given[name]}, {}))
-            if value != default:
+            if value != default and (name, value) != SHOWN:
                 found[name] = value
     return dict(sorted(found.items()))

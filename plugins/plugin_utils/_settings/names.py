@@ -19,6 +19,7 @@ REPLACED = {
     "device_share_timeout": "npu_affinity_timeout",
     "device_share_wait": "npu_affinity_wait",
     "drift_fails": "npu_affinity_fail_on",
+    "exclude_isolated": "npu_affinity_isolation, with the value exclude",
     "governor": "npu_affinity_tuning",
     "irq_interval": "npu_affinity_interval",
     "irq_rebind_limit": "npu_affinity_rebind_limit",

@@ -366,7 +366,7 @@ def test_a_workqueue_whose_cpus_are_isolated_is_said_to_run_elsewhere(kernel):
         assert (entry["after"], entry["state"]) == ("24", "replaced")
         (sentence,) = report.unchangeable
         assert sentence.startswith("NPU 0 (%s): workqueue dev0_sq_send_wq runs on CPUs 0-23 all the same: the kernel keeps" % FIRST)
-        assert "npu_affinity_exclude_isolated" in sentence
+        assert "npu_affinity_isolation: exclude" in sentence
         assert report.failed == []
 
 

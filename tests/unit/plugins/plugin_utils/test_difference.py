@@ -10,6 +10,7 @@ import json
 import pytest
 from planner_hosts import host
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
@@ -162,6 +163,15 @@ def test_the_plan_says_what_runs_elsewhere_than_it_would():
         for line in plan_tables({"a": shown(topology, FIRST, outside=state["outside"])})
     )
     assert desired_state(FRESH, of_features({"npu_affinity_irq_enabled": False}))["outside"] == []
+
+
+@pytest.mark.parametrize("isolation", ["off", "exclude", "explain"])
+def test_isolated_cpus_are_in_pools_unless_excluded(isolation):
+    last = str(max(expand(FRESH["cpus"]["online"])))
+    topology = {**FRESH, "cpus": {**FRESH["cpus"], "isolated": last}}
+    plan = desired_state(topology, of_features({"npu_affinity_isolation": isolation, "npu_affinity_irq_enabled": False}))["plan"]
+    divided = {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
+    assert (int(last) in divided) == (isolation != "exclude")
 
 
 def test_housekeeping_would_confine_what_uses_npus_elsewhere():

@@ -163,6 +163,7 @@ SAME = [
     ({"npu_affinity_wait": "90"}, {"npu_affinity_wait": 90}, []),
     ({"npu_affinity_threads_memory_limit": 7}, {}, ["threads"]),
     ({"npu_affinity_isolation": "explain"}, {}, []),
+    ({"npu_affinity_isolation": "off"}, {}, []),
 ]
 
 
