@@ -9,7 +9,6 @@ where the group around has none of it. So every thread is read afterwards, and w
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
@@ -21,18 +20,10 @@ from ..._state.systemd import Systemd
 from . import engines, services, tasks
 from .choosing import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target, targets
 from .leaving import Leaving
-from .record import Record, identity
+from .record import Record
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
-
-KEEPS_MASKS = (6, 2)
-"""The first Linux that gives threads what they had asked for when their cpuset widens (user_cpus_ptr, :mod:`_kernel.masks`)."""
-
-
-def keeps_masks(host: Host) -> bool:
-    found = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease") or "0.0")
-    return found is not None and tuple(map(int, found.groups())) >= KEEPS_MASKS
 
 
 def _used(host: Host, targets: Sequence[Target]) -> set[str]:
@@ -68,8 +59,6 @@ class Adoption:
         self.record = Record(host)
         self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
-        self.masks: dict[int, tasks.Masks] = {}
-        self.former: dict[int, set[int]] = {}
         self.refreshed = _stale(self.record, self.targets, plan)
         self.leaving = Leaving(host, plan, _used(host, self.targets))
         self.leaving.look()
@@ -94,7 +83,7 @@ class Adoption:
             self._attempt(target, engines.update, target.user["engine"], target.user["container"], compress(target.wanted))
         for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
             for pid in target.pids(self.host):
-                self._attempt(target, tasks.confine, pid, target.wanted, self.former.get(pid, set()))
+                self._attempt(target, tasks.confine, pid, target.wanted, self.record.former(pid))
         for target in self.adopted:
             self._read_back(target)
         if self.leaving.changed:
@@ -130,8 +119,8 @@ class Adoption:
     def _read_back(self, target: Target) -> None:
         """Give threads again what they had asked for within the new set, as far as the kernel forgot it, and see that all are inside."""
         for pid in target.pids(self.host):
-            asked = {name: set(expand(cpus)) for name, cpus in self.masks.get(pid, {}).items()}
-            own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.former.get(pid)}
+            asked = {name: set(expand(cpus)) for name, cpus in self.record.masks.get(pid, {}).items()}
+            own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.record.former(pid)}
             tasks.restore(self.host, pid, own)
         found = {cpu for pid in target.pids(self.host) for cpus in tasks.masks(self.host, pid).values() for cpu in expand(cpus)}
         granted = self._granted(target)
@@ -143,9 +132,7 @@ class Adoption:
 
     def _granted(self, target: Target) -> set[int]:
         """Return what the kernel grants to new threads of a target that was confined by its group; none where threads alone are."""
-        if target.way == THREADS or (target.way == SERVICE and not self.follow):
-            return set()
-        return {cpu for pid in target.pids(self.host) for cpu in cpuset(self.host, pid) or ()}
+        return {cpu for pid in target.pids(self.host) for cpu in cpuset(self.host, pid) or ()} if self._by_group(target) else set()
 
     def _take_back(self, target: Target) -> None:
         """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
@@ -160,34 +147,21 @@ class Adoption:
     def _note(self) -> None:
         """Note in the record what there is now."""
         self.record.forget_ended()
-        for unit in self.refreshed:
-            self.record.services[unit] = dict(self.record.services[unit], cpus=self.refreshed[unit])
+        for unit, cpus in self.refreshed.items():
+            self.record.services[unit] = dict(self.record.services[unit], cpus=cpus)
         for target in self.adopted:
-            npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
-            cpus = compress(target.wanted)
+            written = {"npus": [[Device.of(npu).kind, npu["id"]] for npu in target.npus], "cpus": compress(target.wanted)}
             if target.way == SERVICE:
-                known = self.record.services.get(target.unit, {"folders": services.folders(self.host, target.unit)})
-                self.record.services[target.unit] = dict(known, npus=npus, cpus=cpus)
+                self.record.note_service(target.unit, written)
             elif target.way == CONTAINER:
-                container = target.user["container"] or ""
-                first = {
-                    "engine": target.user["engine"],
-                    "name": target.user["name"],
-                    "before": target.engine_before,
-                    "group": target.user["group"],
-                }
-                self.record.containers[container] = dict(self.record.containers.get(container, first), npus=npus, cpus=cpus)
-            by_threads = target.way == THREADS or (target.way == SERVICE and not self.follow)
-            for pid in target.pids(self.host) if by_threads or not keeps_masks(self.host) else ():
-                self._note_process(target, pid, cpus if by_threads else "")
+                self.record.note_container(target.user, target.engine_before, written)
+            by_threads = not self._by_group(target)
+            for pid in target.pids(self.host) if by_threads or not tasks.are_remembered(self.host) else ():
+                self.record.note_process(pid, target.title, written if by_threads else dict(written, cpus=""))
 
-    def _note_process(self, target: Target, pid: int, cpus: str) -> None:
-        started, self.masks[pid] = identity(self.host, pid), tasks.asked_for(self.host, pid)
-        if started:
-            self.former[pid] = set(expand(self.record.processes.get(str(pid), {}).get("cpus", "")))
-            first = {"start": started[0], "boot": started[1], "title": target.title, "threads": self.masks[pid]}
-            npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
-            self.record.processes[str(pid)] = dict(self.record.processes.get(str(pid), first), npus=npus, cpus=cpus)
+    def _by_group(self, target: Target) -> bool:
+        """Whether the group of a target confines it, and not the masks of its threads alone."""
+        return target.way == CONTAINER or (target.way == SERVICE and self.follow)
 
     def _forget(self, target: Target) -> None:
         """Record of a user that was not adopted in the end what was recorded before."""
@@ -217,17 +191,9 @@ class Adoption:
 
     def _undo(self, target: Target) -> None:
         if target.way == SERVICE and target.unit in self.drop_ins:
-            self._undo_service(target.unit)
+            services.put_back(self.host, target.unit, self.drop_ins.pop(target.unit), self.record.services[target.unit]["folders"])
         elif target.way == CONTAINER:
             engines.update(self.host, target.user["engine"], target.user["container"] or "", target.engine_before)
         for pid in target.pids(self.host):
-            if pid in self.masks:
-                tasks.restore(self.host, pid, self.masks[pid], self.masks[pid].get(str(pid)))
-
-    def _undo_service(self, unit: str) -> None:
-        before = self.drop_ins.pop(unit)
-        if before.text is None:
-            services.take_away(self.host, {unit: self.record.services[unit]["folders"]})
-        else:
-            said = before.text.rstrip("\n").rpartition("=")[2]
-            services.write(self.host, {unit: said})
+            masks = self.record.masks.get(pid, {})
+            tasks.restore(self.host, pid, masks, masks.get(str(pid)))

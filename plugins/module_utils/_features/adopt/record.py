@@ -10,20 +10,28 @@ process whose ``cpus`` are empty was confined by its group alone, on a kernel th
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping
 
+from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._kernel.processes import BOOT, START, stat_fields
 from ..._state import previous
-from . import engines
+from . import engines, services, tasks
 from .feature import SECTION
+
+if TYPE_CHECKING:
+    from ..._base.documents import NpuUser
 
 KINDS = ("services", "containers", "processes")
 Entries = Dict[str, Dict[str, Any]]
 
 
 class Record:
-    """The section of a host; :meth:`store` writes it to the disk."""
+    """The section of a host; :meth:`store` writes it to the disk.
+
+    What is noted of work that was adopted before replaces what was ``written``, its NPUs and CPUs, and nothing else. ``masks`` has what the
+    threads of the processes that were noted had asked for then.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -31,6 +39,28 @@ class Record:
         self.services: Entries = dict(found.get("services", {}))
         self.containers: Entries = dict(found.get("containers", {}))
         self.processes: Entries = dict(found.get("processes", {}))
+        self.masks: Dict[int, tasks.Masks] = {}
+
+    def note_service(self, unit: str, written: Mapping[str, Any]) -> None:
+        known = self.services.get(unit) or {"folders": services.folders(self.host, unit)}
+        self.services[unit] = dict(known, **written)
+
+    def note_container(self, user: NpuUser, before: str, written: Mapping[str, Any]) -> None:
+        key = user["container"] or ""
+        first = {"engine": user["engine"], "name": user["name"], "before": before, "group": user["group"]}
+        self.containers[key] = dict(self.containers.get(key, first), **written)
+
+    def note_process(self, pid: int, title: str, written: Mapping[str, Any]) -> None:
+        started, self.masks[pid] = identity(self.host, pid), tasks.asked_for(self.host, pid)
+        if started:
+            first = {"start": started[0], "boot": started[1], "title": title, "threads": self.masks[pid]}
+            self.processes[str(pid)] = dict(self.processes.get(str(pid), first), **written)
+
+    def former(self, pid: int) -> set[int]:
+        """Return the CPUs on which a process was kept when the section was read; none where it was not."""
+        before, now = (entries.get(str(pid), {}) for entries in (self._before.get("processes", {}), self.processes))
+        is_same = all(before.get(key) == now.get(key) for key in ("start", "boot"))
+        return set(expand(before.get("cpus", ""))) if is_same else set()
 
     def drop(self, keys: Mapping[str, Iterable[str]]) -> None:
         """Remove entries, ``{kind: keys}``, and store the rest."""

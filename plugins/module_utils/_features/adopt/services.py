@@ -132,6 +132,16 @@ def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
     _raise(failed)
 
 
+def put_back(host: Host, unit: str, before: FileState, made: list[str]) -> None:
+    """Give a service what its drop-in said before. Raises ``ValueError``."""
+    if before.text is None:
+        take_away(host, {unit: made})
+    else:
+        before.put(host, drop_in(unit))
+        load(host, [unit])
+        _raise(follow(host, {unit: said(host, unit) or ""}))
+
+
 def forget(host: Host, unit: str, made: list[str]) -> None:
     """Remove the drop-in of a service if npu.affinity manages it. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))

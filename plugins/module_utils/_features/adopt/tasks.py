@@ -10,6 +10,7 @@ passes are repeated until one of them finds nothing to set.
 from __future__ import annotations
 
 import errno
+import re
 from typing import Dict, Mapping
 
 from ..._base.cpulist import compress, expand
@@ -19,6 +20,13 @@ from ..._kernel.interrupts import Thread
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""
 _PASSES = 10
+_REMEMBERED = (6, 2)
+
+
+def are_remembered(host: Host) -> bool:
+    """Whether Linux gives threads what they had asked for when their cpuset widens (user_cpus_ptr, :mod:`_kernel.masks`)."""
+    found = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease") or "0.0")
+    return found is not None and tuple(map(int, found.groups())) >= _REMEMBERED
 
 
 def masks(host: Host, pid: int) -> Masks:
