@@ -72,7 +72,7 @@ class Application:
         return self
 
     def _apply(self, check: bool) -> None:
-        self._refuse_parted_code()
+        refuse_parted_code(self.host, self.state)
         off = switched_off(self.host, self.state, self.choices)
         made = {name: feature.step(self.host, self.state, self.choices) for name, feature in FEATURES.items() if feature.step}
         steps = {name: step for name, step in made.items() if step}
@@ -87,16 +87,6 @@ class Application:
             raise
         self._off, self._report = off, report
         self._warnings = (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
-
-    def _refuse_parted_code(self) -> None:
-        """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
-        last = newest(self.host)
-        before, after = (parts.library_of(state) for state in (last and last.state, self.state))
-        if last and before != after:
-            left = [name for name, there in last.state["features"].items() if there == "present" and name not in self.state["features"]]
-            if left:
-                text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
-                raise ValueError(text % (after, before, ", ".join(left)))
 
     @property
     def _steps(self) -> list[LiveStep]:
@@ -188,6 +178,17 @@ class Application:
         """Say in the journal of the host what was changed, or that a change was taken back."""
         choices = self.choices
         log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self._report.history)
+
+
+def refuse_parted_code(host: Host, state: AppliedState) -> None:
+    """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
+    last = newest(host)
+    before, after = (parts.library_of(found) for found in (last and last.state, state))
+    if last and before != after:
+        left = [name for name, there in last.state["features"].items() if there == "present" and name not in state["features"]]
+        if left:
+            text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
+            raise ValueError(text % (after, before, ", ".join(left)))
 
 
 def switched_off(host: Host, state: AppliedState, choices: Choices) -> SwitchedOff | None:
