@@ -49,7 +49,7 @@ options:
   boot_unit:
     description:
       - The text of C(npu-affinity-device-share.service), which enables device share at boot. The module writes and enables the unit and its
-        host code, but does not start it.
+        host code, in the folder that its C(PYTHONPATH) names, but does not start it.
       - An empty text removes the unit. Without this option, the unit does not change.
     type: str
   min_driver:
@@ -232,8 +232,8 @@ def write_unit(host: Host, text: str | None, check: bool) -> Files:
     path = "%s/%s" % (UNIT_FOLDER, UNIT)
     if not text:
         return apply(host, Request(owned=[] if text is None else [path]), check)
-    files = [runtime.archive_file(), {"path": path, "content": text}]
-    return apply(host, Request(files=files, owned=installed.OWNED, enabled=[UNIT]), check)
+    files = [runtime.archive_file(installed.library_in(text)), {"path": path, "content": text}]
+    return apply(host, Request(files=files, owned=installed.FORMER_FILES, enabled=[UNIT]), check)
 
 
 def main() -> None:

@@ -16,11 +16,13 @@ ARCHIVE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
 LIBRARY = posixpath.dirname(ARCHIVE)
 FORMER = LIBRARY + "/npu_affinity"
 """Where earlier versions installed one file per source; the next bind removes them."""
-OWNED = (ARCHIVE, FORMER + "/*.py", FORMER + "/*/*.py")
+FORMER_FILES = (FORMER + "/*.py", FORMER + "/*/*.py")
+OWNED = (ARCHIVE, *FORMER_FILES)
 COMMAND = "/usr/local/bin/npu-affinity"
 UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
 _PLACED = {COMMAND: "/npu-affinity", COMPLETION: "/npu-affinity.bash"}
+_NAMED = re.compile(r"(/[^\s:=]*)/%s" % re.escape(posixpath.basename(ARCHIVE)))
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 
 
@@ -31,6 +33,12 @@ def placed(path: str, library: str) -> str:
     if path.startswith(LIBRARY + "/"):
         return library + path[len(LIBRARY) :]
     return library + _PLACED[path] if path in _PLACED else path
+
+
+def library_in(text: str) -> str:
+    """Return the folder of the host code that the text of a unit names, or the usual one."""
+    found = _NAMED.search(text)
+    return found.group(1) if found else LIBRARY
 
 
 def everywhere(paths: Iterable[str], libraries: Iterable[str]) -> list[str]:

@@ -150,6 +150,16 @@ def test_the_boot_unit_comes_with_the_code_that_it_runs_and_goes_alone(run, root
     assert (root / "usr/local/lib/npu-affinity/npu_affinity.zip").is_file()
 
 
+def test_the_code_lies_where_the_boot_unit_looks_for_it(run, run_module, root):
+    usual, other = "/usr/local/lib/npu-affinity/npu_affinity.zip", "/var/lib/npu-affinity/npu_affinity.zip"
+    environment = f"[Service]\nEnvironment=PYTHONPATH={other} PYTHONDONTWRITEBYTECODE=1\n"
+    assert run(root, enabled=True, boot_unit=TEXT.replace("[Service]\n", environment))["files"] == [other, UNIT]
+    assert run(root, enabled=True, boot_unit=TEXT)["files"] == [usual, UNIT]
+    assert (root / other[1:]).is_file(), "units of roles may run the one that was there"
+    run_module("unbind", root=str(root))
+    assert [(root / path[1:]).parent.exists() for path in (usual, other)] == [False, False]
+
+
 def test_the_boot_unit_is_written_even_where_a_card_is_busy_and_not_where_the_request_is_wrong(run, root):
     set_faults(root, busy=[2])
     assert run(root, enabled=True, boot_unit=TEXT)["failed"]
