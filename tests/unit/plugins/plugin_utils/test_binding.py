@@ -92,7 +92,7 @@ DRIVERS = [
 
 
 @pytest.mark.parametrize("version, sentence", DRIVERS)
-def test_an_old_driver_is_refused_before_anything_is_touched_where_device_share_is_wanted(version, sentence):
+def test_device_share_refuses_an_old_driver_before_any_write(version, sentence):
     said = driver_refusals(changed(TOPOLOGY, driver={"version": version}))
     assert said == [] if sentence is None else sentence in said[0]
     assert driver_refusals({"npus": [{"kind": "gpu"}], "driver": {"version": None}}) == []
@@ -319,7 +319,7 @@ def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
     assert said.startswith("vllm@0.service is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
 
 
-def test_a_service_of_a_lost_npu_whose_pool_was_given_away_has_no_limit_of_its_own():
+def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
     gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems"), "")}
     result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, [ONE, BOTH], "host")
     assert [service["settings"] for service in result["services"]] == [
@@ -437,7 +437,7 @@ def test_what_is_refused(plan, services, bound_by, sentence):
         binding(TOPOLOGY, plan, services, bound_by)
 
 
-def test_a_host_without_npus_is_refused_only_when_something_went_wrong():
+def test_host_without_npus_is_refused_only_if_something_failed():
     nothing = changed(PLAN, npus=[])
     assert refusals(TOPOLOGY, nothing, [], "host") == []
     assert binding(TOPOLOGY, nothing, [], "host")["method"] == "none"

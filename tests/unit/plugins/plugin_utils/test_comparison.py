@@ -253,7 +253,7 @@ def test_rules_with_the_same_pools_share_a_letter():
     assert found["table"][-3:] == [f"repair of {name}: nothing to repair in the pools" for name in ("auto", "topo_affinity", "even_split")]
 
 
-def test_a_rule_that_refuses_says_why_and_the_others_are_compared():
+def test_a_refusing_rule_says_why_and_others_are_compared():
     offline = copy.deepcopy(STOCK)
     offline["cpus"]["offline"] = "192"
     found = compare(offline, "auto")
@@ -281,7 +281,7 @@ def test_options_reach_every_rule_and_the_measures():
     assert len(compare(STOCK, cpus="0-95")["rules"]) == 4
 
 
-def test_the_plan_in_force_does_not_matter_and_nothing_is_changed():
+def test_comparing_ignores_the_plan_in_force_and_changes_nothing():
     left = {**RING, "npus": RING["npus"][1:], "applied": plan(RING)}
     before = copy.deepcopy(left)
     assert compare(left)["rules"] == compare({**left, "applied": None})["rules"]

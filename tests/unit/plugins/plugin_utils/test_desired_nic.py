@@ -125,7 +125,7 @@ def test_an_irqbalance_that_is_not_told_is_said(active, enabled, is_said):
 
 
 @pytest.mark.parametrize("has_irq_cpus", [True, False])
-def test_irqbalance_leaves_network_functions_alone_while_the_feature_is_on(tmp_path, has_irq_cpus):
+def test_irqbalance_spares_network_functions_while_nic_is_on(tmp_path, has_irq_cpus):
     host, planned = topology(function()), plan("0-5", irq_cpus=has_irq_cpus)
     settings = of_features({"npu_affinity_nic": "near"})
     file, functions = nic.left_alone(host, planned, settings["nic"])

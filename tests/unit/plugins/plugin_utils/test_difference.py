@@ -69,7 +69,7 @@ def test_other_pools_are_beside_those_in_force():
     assert again["in_force"] and not any(row["sentence"] for row in again["npus"])
 
 
-def test_a_lost_card_is_in_both_and_one_that_is_planned_without_it_goes():
+def test_a_lost_card_stays_in_the_table_until_planned_without_it():
     topology = bound()
     left = [{**npu, "id": number} for number, npu in enumerate(npu for npu in topology["npus"] if npu["id"] != 3)]
     topology = {**topology, "npus": left}
@@ -107,7 +107,7 @@ def shown(topology, made, **others):
     return {"plan": made, "topology": topology, "summary": "", "remarks": [], "difference": difference(topology, made), **others}
 
 
-def test_hosts_with_one_table_share_it_and_sentences_name_those_for_which_they_hold():
+def test_equal_tables_are_shared_and_sentences_name_their_hosts():
     topology = bound()
     other = plan(topology, housekeeping="1")
     moved = [row["sentence"] for row in difference(topology, other)["npus"]]

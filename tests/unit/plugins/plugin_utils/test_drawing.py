@@ -238,7 +238,7 @@ def test_every_npu_has_its_number_name_function_and_pool(machine):
 
 
 @every_machine
-def test_the_number_of_the_npu_stands_where_a_run_of_its_cpus_starts(machine):
+def test_each_run_of_an_npus_cpus_starts_with_its_number(machine):
     picture = Picture(*machine())
     for line in picture.lines().values():
         previous = None
@@ -331,7 +331,7 @@ def test_the_header_says_how_and_how_good():
     assert "1 broken invariant: NPU 0 and NPU 1 share CPUs 8-9." in words
 
 
-def test_a_pool_of_many_parts_is_printed_completely_within_its_box():
+def test_a_pool_of_many_ranges_is_printed_in_full_within_its_box():
     pool = compress(range(0, 192, 2))
     plan, topology = host({node: f"{24 * node}-{24 * node + 23}" for node in range(8)}, [0], [pool])
     group = Picture(plan, topology).groups[0]
@@ -382,7 +382,7 @@ def test_dark_is_a_scheme_of_its_own():
 HOSTILE = "<script>&\"'\x00\x1b[1m\udcff]]>\ufffe π"
 
 
-def test_network_adapters_stand_on_their_node_with_their_distances():
+def test_network_adapters_are_drawn_on_their_node_with_distances():
     plan, topology = eight_nodes()
     picture = plan_svg(plan, topology)
     assert ">Network: eth0, 0000:7d:00.1<" in picture
@@ -405,7 +405,7 @@ def test_names_cannot_break_the_picture():
 
 
 @every_machine
-def test_the_same_plan_gives_the_same_picture_and_stays_as_it_was(machine):
+def test_drawing_is_repeatable_and_leaves_the_plan_unchanged(machine):
     plan, topology = machine()
     before = copy.deepcopy((plan, topology))
     assert plan_svg(plan, topology, "x") == plan_svg(*machine(), "x")

@@ -23,7 +23,7 @@ POOLS = [(0, "0-23", "0-1"), (1, "24-47", "24-25")]
 OWN = [("0-23", 0), ("24-47,72-95", 2)]
 
 
-def test_hints_follow_the_text_of_a_cpulist_and_then_the_pci_function():
+def test_hints_follow_the_cpulist_text_then_the_pci_function():
     host = topology(("0-23", 0), ("24-47,72-95", 0), ("24-47", 2), ("0-23,24-47", None), (None, None), (None, 0))
     assert hints(host) == {0: 0, 1: 2, 2: 2, 3: None, 4: None, 5: 0}
 

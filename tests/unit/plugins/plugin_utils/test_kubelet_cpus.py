@@ -178,7 +178,7 @@ def machines(draw):
 
 @settings(deadline=None)
 @given(data=st.data(), machine=machines())
-def test_the_size_is_right_nothing_is_invented_and_no_core_is_split_without_need(data, machine):
+def test_the_count_is_exact_and_cores_are_split_only_if_needed(data, machine):
     available = mask_of(data.draw(st.sets(st.sampled_from(cpus_of(machine.cpus)))))
     count = data.draw(st.integers(0, available.bit_count()))
     threads = machine.threads_per_core
@@ -197,7 +197,7 @@ def test_the_size_is_right_nothing_is_invented_and_no_core_is_split_without_need
 
 @settings(deadline=None, max_examples=50)
 @given(data=st.data(), machine=machines())
-def test_distributing_takes_no_more_nodes_than_it_must_and_gives_equal_parts(data, machine):
+def test_distributing_uses_the_fewest_nodes_in_equal_parts(data, machine):
     """On an idle machine: the parts of the nodes taken differ by one group at most, and one node less would be too small."""
     threads = machine.threads_per_core
     count = data.draw(st.integers(1, len(machine.of["cores"]))) * threads

@@ -73,7 +73,7 @@ def test_settings_with_which_no_kubelet_starts(topology, options, words):
     assert words in str(refused.value)
 
 
-def test_gpus_alone_reserve_what_is_named_and_policy_none_needs_nothing():
+def test_gpu_hosts_reserve_named_cpus_and_policy_none_no_cpus():
     assert yaml.safe_load(kubelet_drop_in(plan(GPUS), GPUS, reserved=[0, 1]))["reservedSystemCPUs"] == "0-1"
     assert "reservedSystemCPUs" not in kubelet_drop_in(plan(GPUS), GPUS, policy="none")
 

@@ -45,14 +45,14 @@ def test_too_few_cores_are_told_in_the_kubelets_words():
         plan(SMT, strategy="packed", cpus="0,8", repair=False, min_cpus=1)
 
 
-def test_five_of_eight_cards_get_120_and_120_or_192_and_48_where_144_and_96_were_wanted():
+def test_five_of_eight_cards_get_120_and_120_cpus_or_192_and_48():
     units = units_of(L40S)
     for choose, counts in ((distributed, [120, 120]), (packed, [192, 48])):
         taken = choose(units, units.cpus, 240)
         assert [(taken & cpus).bit_count() for cpus in units.of["nodes"].values()] == counts
 
 
-def test_sockets_of_the_facts_count_and_align_by_socket_takes_all_of_one():
+def test_sockets_come_from_facts_and_align_by_socket_fills_one():
     topology = {**host([0, 1, 2, 3], nodes=4, cores=4), "kubelet": None}
     topology["cpus"] = {**topology["cpus"], "sockets": ["0-7", "8-15"]}
     units = units_of(topology)

@@ -185,7 +185,7 @@ ON_HOST = [
 
 
 @pytest.mark.parametrize("entry, options, variables", [row[1:] for row in ON_HOST], ids=[row[0] for row in ON_HOST])
-def test_programs_of_the_host_see_their_devices_by_the_ids_of_the_host(entry, options, variables):
+def test_host_programs_see_their_devices_by_host_ids(entry, options, variables):
     for form in ("taskset", "numactl", "systemd_run"):
         text = launch(entry, form, command=["printenv"], **options)
         (program,) = (line for line in text.splitlines() if not line.startswith("#"))
@@ -217,7 +217,7 @@ def test_a_privileged_container_sees_the_devices_of_the_host():
         assert f"--env={variable}" in words(entry, "docker", arguments=["--privileged"])
 
 
-def test_a_container_whose_devices_are_the_users_gets_no_variable():
+def test_no_variable_for_a_container_whose_user_sets_the_devices():
     assert not any(word.startswith("--env=") for word in words(ENTRY, "docker", devices=False))
 
 
@@ -416,7 +416,7 @@ NUMACTL = [
 
 
 @pytest.mark.parametrize("allowed, arguments", NUMACTL)
-def test_numactl_binds_memory_only_where_no_other_node_is_allowed(allowed, arguments):
+def test_numactl_binds_memory_only_if_no_other_node_is_allowed(allowed, arguments):
     entry = {key: value for key, value in {**ENTRY, "memory_nodes": allowed}.items() if value is not None}
     written = words(entry, "numactl", command="run", visible_devices=False)
     assert written == ["numactl", "--physcpubind=16-31", *arguments, "--", "run"]
@@ -508,11 +508,11 @@ CORES = [
 
 
 @pytest.mark.parametrize("entry, topology, version, cores", [case[1:] for case in CORES], ids=[case[0] for case in CORES])
-def test_slurm_takes_whole_numa_nodes_since_it_drains_nodes_with_less(entry, topology, version, cores):
+def test_slurm_gets_whole_numa_nodes_as_it_drains_smaller_ones(entry, topology, version, cores):
     assert slurm_lines(entry, topology, slurm_version=version) == [f"Name=npu File=/dev/davinci4 Cores={cores}"]
 
 
-def test_slurm_has_the_line_of_the_node_that_fits_and_says_what_is_shared():
+def test_slurm_shows_a_matching_node_line_and_names_shared_cpus():
     """Cores 0-7 are CPUs 0-7 with 8-15, cores 8-15 are CPUs 16-23 with 24-31."""
     text = launch(PART, "slurm", topology=SMT, name="node1")
     assert (
@@ -524,7 +524,7 @@ def test_slurm_has_the_line_of_the_node_that_fits_and_says_what_is_shared():
     assert "CPUs 19-20 are left out" in old and "numa_node_as_socket" not in old
 
 
-def test_slurm_numbers_cores_by_numa_node_where_the_kernel_does_not():
+def test_slurm_numbers_cores_by_numa_node_unlike_the_kernel():
     interleaved = changed(numa=[{"id": 0, "cpus": compress(range(0, 32, 2))}, {"id": 1, "cpus": compress(range(1, 32, 2))}])
     assert slurm_lines({**ENTRY, "pool": compress(range(1, 32, 2))}, interleaved) == ["Name=npu File=/dev/davinci4 Cores=16-31"]
 
@@ -707,7 +707,7 @@ def test_what_to_switch_off_stands_above(entry, form, options, sentence):
 
 
 @pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].OPTIONS))
-def test_every_form_that_starts_a_program_switches_its_binding_off(form):
+def test_every_form_that_starts_a_program_disables_its_binding(form):
     off = "SGLANG_SET_CPU_AFFINITY"
     plain, told = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))
     assert off not in plain
@@ -755,7 +755,7 @@ def test_variables_fit_a_program_to_its_cpus(form, entry, options, expected, not
     assert (note is None) == ("LD_PRELOAD is not set" not in text) and (note or "") in text
 
 
-def test_gpus_and_host_files_say_nothing_about_in_process_binding():
+def test_gpus_and_host_files_do_not_mention_in_process_binding():
     assert "enable_cpu_binding" not in launch(GPU, "docker")
     assert "enable_cpu_binding" not in launch(ENTRY, "kubelet") + launch(ENTRY, "slurm", topology=TOPOLOGY)
 
@@ -874,7 +874,7 @@ def claimed(claim, online, reserved):
 
 
 @pytest.mark.parametrize("topology", [TOPOLOGY, SMT, ROOMY], ids=["two nodes", "two threads a core", "one node"])
-def test_a_claim_has_the_cpus_of_the_plan_for_the_cpu_driver_of_dra(topology):
+def test_a_claim_has_the_plans_cpus_for_the_dra_cpu_driver(topology):
     made = plan(topology, strategy="even_split", housekeeping=1)
     found = objects(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
     text = launch(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
@@ -887,7 +887,7 @@ def test_a_claim_has_the_cpus_of_the_plan_for_the_cpu_driver_of_dra(topology):
     assert found["Pod"]["spec"]["resourceClaims"] == [{"name": "cpus", "resourceClaimName": found["ResourceClaim"]["metadata"]["name"]}]
 
 
-def test_a_claim_has_a_request_for_every_npu_with_cpus_of_its_own():
+def test_a_claim_has_a_request_for_each_npu_with_its_own_cpus():
     found = claimed(objects(PAIR, "dra", topology=TOPOLOGY, plan=PLAN, **NODE)["ResourceClaim"], set(range(32)), set())
     assert {name: compress(cpus) for name, cpus in found.items()} == {"npu-0": "18-31", "npu-1": "2-15"}
     shared = claimed(objects({**ALL_IN_ONE, "name": "tp2"}, "dra", **NODE)["ResourceClaim"], set(range(32)), set())
@@ -940,7 +940,7 @@ def test_balloons_lie_close_to_the_npu_that_the_pod_gets(topology, reserved, cpu
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": cpus, "memory": "64Gi", "huawei.com/Ascend910": "1"}
 
 
-def test_the_policy_of_a_node_is_short_and_the_same_for_each_of_its_npus():
+def test_a_nodes_policy_is_short_and_the_same_for_all_its_npus():
     texts = {
         launch(entry, "balloons", topology=TOPOLOGY, plan=PLAN, notes=False, **NODE).split("---")[0] for entry in (*PLAN["npus"], PAIR)
     }
@@ -958,7 +958,7 @@ def test_balloons_of_npus_without_interrupts_claim_none():
     assert "npu_affinity_irq_enabled" not in launch(made["npus"][0], "balloons", topology=host, plan=made, **NODE)
 
 
-def test_balloons_say_what_the_policy_takes_over_and_what_it_is_not_told():
+def test_balloons_explain_what_the_policy_replaces_and_lacks():
     text = launch(ENTRY, "balloons", topology=TOPOLOGY, plan=PLAN, **NODE)
     assert "moves the interrupts of all NPUs to CPUs 0-1,16-17" in text and "set npu_affinity_irq_enabled: false" in text
     assert "14 CPUs close to its NPU, not the set of the plan" in text and "MindCluster's has none" not in text
@@ -978,7 +978,7 @@ RESOURCES = [
 
 
 @pytest.mark.parametrize("family, name", RESOURCES)
-def test_pods_ask_for_npus_by_the_name_that_mindcluster_gives_their_family(family, name):
+def test_pods_request_npus_by_the_mindcluster_name_of_the_family(family, name):
     host = changed(npus=[{**npu, "family": family} for npu in TOPOLOGY["npus"]])
     for form in ("dra", "balloons"):
         found = objects(ENTRY, form, topology=host, **NODE)
@@ -990,7 +990,7 @@ def test_pods_ask_for_npus_by_the_name_that_mindcluster_gives_their_family(famil
 
 
 @pytest.mark.parametrize("form", ["kubernetes", "dra", "balloons"])
-def test_a_resource_that_is_not_known_is_nothing_that_kubernetes_accepts(form):
+def test_an_unknown_resource_is_written_as_an_invalid_name(form):
     text = launch(ENTRY, form)
     assert "RESOURCE: '1'" in text and "Give topology, or resource" in text and "Ascend910" not in text
     told = launch(ENTRY, form, resource="huawei.com/Ascend910B3")

@@ -106,7 +106,7 @@ def test_a_dollar_survives_make():
     assert typed.line("bind") == """make bind ARGS='-e '"'"'npu_affinity_reason=$$x'"'"''"""
 
 
-def test_hosts_and_settings_of_a_step_come_before_those_of_the_run():
+def test_a_steps_hosts_and_settings_override_those_of_the_run():
     typed = started("ansible-playbook npu.affinity.bind --limit npu_a -e npu_affinity_reviewed=old.json")
     assert typed.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == (
         "ansible-playbook npu.affinity.rollback --limit a1,a2 -e npu_affinity_to=-1"

@@ -76,7 +76,7 @@ def test_the_scores_of_cce():
     assert [numa_score(0, 0, weight) for weight in (1, 10)] == [100, 1000]
 
 
-def test_a_task_that_uses_no_numa_node_anywhere_scores_all_hosts_alike():
+def test_a_task_without_numa_nodes_scores_all_hosts_alike():
     nowhere = {"npus": [{**npu, "numa": None} for npu in a2()["npus"]]}
     found = place({"one": {**a2(), **nowhere}, "two": {**a2(), **nowhere}}, {"npus": 1, "policy": "best-effort"})
     assert [entry["scores"]["numa"] for entry in found["hosts"]] == [100, 100]
@@ -101,7 +101,7 @@ MODES = [
 
 
 @pytest.mark.parametrize("request_, names", MODES)
-def test_a_mode_is_one_of_inference_cards_and_a_family_names_its_own(request_, names):
+def test_modes_select_inference_cards_and_a_family_its_own_hosts(request_, names):
     found = place({"a2": a2(), "duo": duo()}, request_)
     assert {entry["host"] for entry in found["hosts"]} == names, found["table"]
 
@@ -155,7 +155,7 @@ def test_chips_cpus_and_numa_nodes_of_a_host_belong_together():
     assert entry["scores"] == {"numa": 0, "npu": 794, "affinity": 0}
 
 
-def test_chips_that_the_rule_chooses_far_apart_are_refused_by_name():
+def test_distant_chips_chosen_by_the_rule_are_refused_by_name():
     told = reasons(place({"a2": a2(busy=(0, 2))}, {"npus": 2, "cpus": 20, "policy": "single-numa-node"}))
     assert told["a2"] == "single-numa-node: NPUs 1, 3 are on NUMA nodes 4, 6, and fewer nodes could hold 2"
     found = place({"a2": a2(busy=(0, 2))}, {"npus": 2, "cpus": 20, "policy": "best-effort"})
@@ -167,7 +167,7 @@ def test_cpus_that_do_not_fit_beside_the_chips():
     assert "NPUs 0-1 are on NUMA node 6, and 30 CPUs do not fit exactly there" in told["a2"]
 
 
-def test_a_static_kubelet_gives_its_shared_cpus_without_the_reserved_ones():
+def test_a_static_kubelet_offers_shared_cpus_minus_reserved_ones():
     shared = a2(kubelet=kubelet("restricted", "0-7,144-190", reserved_cpus="0-1,144-147"))
     found = place({"a2": shared}, {"npus": 1, "cpus": 20, "policy": "restricted"})
     assert found["hosts"][0]["cpus"] == "148-167"
@@ -220,7 +220,7 @@ def fleet(count, per_switch=4, per_superpod=6, busy=()):
     }
 
 
-def test_switches_come_from_the_labels_and_only_hosts_that_fit_count():
+def test_switches_come_from_labels_and_only_fitting_hosts_count():
     request = {"npus": 8, "replicas": 4, "switch": {"version": "1.0", "schema": "large-model-schema"}}
     found = place(fleet(12, busy=(1, 2)), request)
     assert [task["host"] for task in found["tasks"]] == ["h04", "h05", "h06", "h07"]
@@ -254,7 +254,7 @@ def a5(title, name="Ascend950DT", busy=(), **labels):
     return {"topology": topology, "labels": labels}
 
 
-def test_an_assumption_about_a_product_is_told_for_its_hosts_and_ends_when_the_product_is_named():
+def test_an_assumed_product_is_reported_until_it_is_named():
     hosts = {
         "pod": a5("Atlas 950 SuperPoD"),
         "x1": a5("Server X", "Ascend950PR"),
@@ -281,7 +281,7 @@ def test_a_refusal_that_rests_on_an_assumption_says_so():
     assert "npu_affinity_labels.product is 'a3'; a host with 8 chips of the family a5 can be" in reasons(wrong)["x"]
 
 
-def test_tasks_of_a_job_in_a_superpod_of_ascend_950_have_whole_hosts():
+def test_job_tasks_in_an_ascend_950_superpod_get_whole_hosts():
     hosts = {f"h{number}": a5("Atlas 950 SuperPoD", superpod=number // 3) for number in range(6)}
     found = place(hosts, {"npus": 4, "replicas": 2})
     assert "a task of a job with several tasks on Atlas 950 SuperPoD cannot have 4 NPUs; ask for 8" in reasons(found)["h0"]
@@ -292,7 +292,7 @@ def test_tasks_of_a_job_in_a_superpod_of_ascend_950_have_whole_hosts():
         place(hosts, {"npus": 3, "family": "atlas850_superpod", "superpod": {}})
 
 
-def test_a_single_task_fills_a_host_in_use_before_it_looks_at_superpods():
+def test_a_single_task_fills_a_used_host_before_any_superpod():
     hosts = {"a1": a5("Atlas 950 SuperPoD", superpod=0)}
     hosts |= {f"b{number}": a5("Atlas 950 SuperPoD", busy=range(4) if number == 2 else (), superpod=1) for number in range(3)}
     assert [task["host"] for task in place(hosts, {"npus": 4, "superpod": {}})["tasks"]] == ["b2"]
@@ -319,7 +319,7 @@ def test_requests_that_make_no_sense(request_, words):
     assert words in str(refused.value)
 
 
-def test_hosts_that_cannot_be_read_are_refused_and_the_others_go_on():
+def test_unreadable_hosts_are_refused_and_the_others_continue():
     found = place({"good": a2(), "odd": 7, "bad": {"cpus": {"online": "0-x"}, "npus": []}, "gpu": host([0], family="gpu")}, {"npus": 1})
     assert hosts_of(found).keys() == {"good"}
     assert "expected the fact npu_affinity_topology" in reasons(found)["odd"]

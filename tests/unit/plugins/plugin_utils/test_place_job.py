@@ -239,7 +239,7 @@ SHAPE = st.fixed_dictionaries(
     busy=st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=1, max_size=3),
     order=st.randoms(use_true_random=False),
 )
-def test_no_npu_and_no_cpu_is_given_twice_all_or_nothing_and_always_the_same(tasks, busy, order):
+def test_jobs_are_placed_whole_or_not_at_all_without_sharing(tasks, busy, order):
     hosts = {f"h{number}": a2(taken) for number, taken in enumerate(busy)}
     before = copy.deepcopy(hosts)
     found = place(hosts, {"tasks": tasks})

@@ -132,7 +132,7 @@ def hosts(draw):
 
 @given(hosts())
 @settings(max_examples=400, deadline=None)
-def test_a_choice_obeys_the_rule_and_is_as_good_as_the_best_of_all_sets(host):
+def test_a_choice_obeys_the_rule_and_matches_the_best_set(host):
     family, free, count, multi = host
     allowed = [chosen for chosen in combinations(free, count) if _obeys(family, free, chosen, multi)]
     best = min((_cost(family, free, chosen) for chosen in allowed), default=None)
@@ -224,7 +224,7 @@ def test_sizes_of_the_products_with_ascend_950(family, single, distributed):
     assert [compress(RULES[family].sizes(multi)) for multi in (False, True)] == [single, distributed]
 
 
-def test_a_size_that_meshes_do_not_fit_is_said_to_have_no_guarantee():
+def test_a_size_that_no_mesh_fits_is_reported_as_not_guaranteed():
     assert compress(RULES["mesh4_8"].loose) == "5-7"
     assert compress(RULES["mesh4"].loose) == "5-7,9-11,13-15"
     assert "guarantees no affinity for 5 chips" in select.select_npus("0-7", 5, "mesh4_8")["reason"]
@@ -251,7 +251,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("product", "count", "name", "labels", "wanted", "rule"), KNOWN)
-def test_a_product_with_ascend_950_is_told_by_facts_labels_or_the_request(product, count, name, labels, wanted, rule):
+def test_ascend_950_products_come_from_facts_labels_or_request(product, count, name, labels, wanted, rule):
     assert product_of(_of_950(count, product, name), "chip", labels, wanted) == (rule, "")
 
 
@@ -307,7 +307,7 @@ def test_a_selection_says_what_it_assumes():
     assert select.select_npus(_topology("a2", 8), 1)["assumed"] == ""
 
 
-def test_a_topology_gives_its_idle_npus_as_logic_ids_though_rules_go_by_physical_ids():
+def test_idle_npus_are_logic_ids_while_rules_use_physical_ids():
     topology = _topology("a3", 16, chips_per_card=2)
     topology["npus"] = [dict(npu, id=npu["id"] - 2) for npu in topology["npus"][2:]]  # card 0 dropped off the bus
     topology["npus"][0]["busy"] = True

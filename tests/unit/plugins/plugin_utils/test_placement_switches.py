@@ -84,7 +84,7 @@ def test_refusals(story, version, schema, free, replicas, words):
     assert words in str(refused.value), story
 
 
-def test_rule_2_takes_exclusive_unhealthy_shared_and_free_switches_in_this_order():
+def test_rule_2_takes_exclusive_unhealthy_shared_free_in_order():
     free = "a012 b012 c012 d0123"
     states = {"a": {}, "b": {"shared": SHARED}, "c": {"shared": SHARED, "unhealthy": 1}, "d": {"shared": EXCLUSIVE}}
     taken = []
@@ -94,7 +94,7 @@ def test_rule_2_takes_exclusive_unhealthy_shared_and_free_switches_in_this_order
     assert taken == ["d", "c", "b", "a"]
 
 
-def test_the_rest_of_a_large_job_goes_to_the_smallest_shared_switches_that_are_enough():
+def test_rest_of_a_large_job_takes_smallest_sufficient_switches():
     states = {"b": {"shared": SHARED}, "c": {"shared": SHARED}, "d": {"shared": SHARED}}
     assert select(switches("a0123 b01 c012 d0123", **states), 6, "2.0", LARGE, 4) == ["a0", "a1", "a2", "a3", "b0", "b1"]
     assert select(switches("a0123 b0 c01 d012", **states), 9, "2.0", LARGE, 4)[4:] == ["c0", "c1", "d0", "d1", "d2"]

@@ -42,7 +42,7 @@ def with_ids(topology, *ids):
 RING = host([0, 0, 1, 1, 2, 2, 3, 3], nodes=4, cores=48)
 
 
-def test_beside_workers_the_pools_are_as_published_and_what_is_wrong_with_them_is_said():
+def test_pools_for_workers_are_as_published_and_defects_reported():
     published, repaired = plan(RING, repair=False), plan(RING)
     made = plan(RING, bound_by="workers")
     assert repaired["repaired"] and pools(made) == pools(published) != pools(repaired)
@@ -171,7 +171,7 @@ SWAPPED_A2 = host([1, 0], nodes=2, cores=16)
 
 
 @pytest.mark.parametrize("topology, published", [(FAR_A3, "global_slice"), (SWAPPED_A2, "topo_affinity")], ids=["A3", "A2"])
-def test_auto_takes_near_cpus_where_the_published_ones_are_remote(topology, published):
+def test_auto_takes_near_cpus_if_the_published_ones_are_remote(topology, published):
     remote, near = plan(topology, strategy=published), plan(topology)
     assert (remote["quality"]["local"], near["quality"]["local"]) == (0.0, 1.0)
     assert (near["strategy"], near["violations"], near["warnings"]) == (published, [], [])
@@ -224,7 +224,7 @@ def test_published_pools_are_kept_with_a_warning_that_counts(options):
     ]
 
 
-def test_a_repair_of_slices_does_not_shrink_the_smallest_more_than_whole_cores_need():
+def test_repairing_slices_keeps_the_smallest_within_whole_cores():
     topology = host([0] * 5 + [1] * 3, nodes=2, cores=32, threads=2, numbering="far", family="a3")
     made = plan(topology)
     assert (made["quality"]["smallest"], made["quality"]["balance"], made["quality"]["local"]) == (16, 0, 0.875)
@@ -296,7 +296,7 @@ def test_a3_without_smt_keeps_its_slices_and_roles():
     assert made["repaired"] == []
 
 
-def test_a3_with_siblings_side_by_side_keeps_its_slices_but_not_roles_on_one_core():
+def test_a3_with_adjacent_siblings_keeps_slices_but_splits_roles():
     made = plan(a3())
     assert pools(made) == {number: f"{40 * number}-{40 * number + 39}" for number in range(16)}
     assert roles(made["npus"][0]) == "0,2 1,3-36,38 37 39"
@@ -517,11 +517,11 @@ def test_an_a5_has_no_roles_and_eight_cores():
         ([0, 3], {}),
     ],
 )
-def test_the_poll_threads_of_an_a5_have_the_node_with_id_0_if_there_is_one(ids, pools_of_two):
+def test_a5_poll_threads_use_the_node_with_id_0_if_present(ids, pools_of_two):
     assert pools(plan(host(ids, nodes=ids, cores=8, family="a5"), repair=False)) == pools_of_two
 
 
-def test_the_poll_threads_of_an_a5_get_what_the_pools_leave_of_node_0():
+def test_a5_poll_threads_get_what_the_pools_leave_of_node_0():
     published = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"))
     assert published["poll"] == "1-47"
     repaired = plan(host([0, 1], nodes=2, cores=24, threads=2, family="a5"))
@@ -536,7 +536,7 @@ def test_one_node_alone_belongs_to_the_poll_threads_of_an_a5():
     assert pools(plan(host([0], nodes=1, cores=24, family="a5"), repair=False)) == {}
 
 
-def test_an_a5_that_the_published_rule_leaves_unbound_keeps_eight_cores():
+def test_an_a5_left_unbound_by_the_published_rule_keeps_8_cores():
     made = plan(host([0, 0, 1, 1], nodes=2, cores=32, family="a5"))
     assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "32-39", "40-47"]
     assert made["warnings"] == [
@@ -555,7 +555,7 @@ SMALLEST_SLICES = [
 
 
 @pytest.mark.parametrize(("family", "cpus", "expected"), SMALLEST_SLICES)
-def test_the_smallest_slices_and_two_less_where_no_cpu_is_kept_for_interrupts(family, cpus, expected):
+def test_smallest_slices_need_two_less_without_interrupt_cpus(family, cpus, expected):
     topology = host([0, 1], nodes=2, cores=8, family=family)
     if isinstance(expected, dict):
         assert pools(plan(topology, strategy="global_slice", repair=False, cpus=cpus)) == expected
@@ -564,7 +564,7 @@ def test_the_smallest_slices_and_two_less_where_no_cpu_is_kept_for_interrupts(fa
             plan(topology, strategy="global_slice", repair=False, cpus=cpus)
 
 
-def test_an_affinity_with_a_cpu_of_no_node_stops_the_published_rule():
+def test_an_affinity_cpu_outside_all_nodes_stops_published_rules():
     topology = host([0], nodes=1, cores=8)
     topology["numa"][0]["cpus"] = "0-5"
     with pytest.raises(ValueError, match=r"CPU 6 of the affinity is on no NUMA node \(0 are known\)"):
@@ -636,7 +636,7 @@ def test_isolated_cpus_are_used_and_pointed_out():
     assert plan(topology, cpus="0-5,8-15", strategy="even_split")["warnings"] == []
 
 
-def test_a_workqueue_that_the_kernel_keeps_off_its_cpu_is_pointed_out():
+def test_a_workqueue_kept_off_its_cpu_by_the_kernel_is_reported():
     topology = host([0, 1], nodes=2, cores=8)
     topology["cpus"]["workqueues"] = "1-15"
     (warning,) = plan(topology)["warnings"]
@@ -663,7 +663,7 @@ def test_cards_of_another_socket_take_no_part_in_what_is_allowed():
     assert len(plan(host(A2), cpus="144-191", strategy="global_slice")["npus"]) == 8
 
 
-def test_a_hidden_npu_with_too_few_cpus_does_not_starve_the_others():
+def test_a_hidden_npu_with_too_few_cpus_does_not_starve_others():
     assert pools(plan(host([0, 1], nodes=2, cores=8), cpus="0-10", npus=[0], strategy="even_split")) == {0: "0-7"}
 
 
@@ -727,7 +727,7 @@ def test_a_host_without_numa_has_no_memory_nodes():
     assert [(entry["pool"], entry["mems"]) for entry in made["npus"]] == [("0-7", ""), ("8-15", "")]
 
 
-def test_distances_may_have_numbers_or_texts_for_keys_or_be_missing():
+def test_distance_keys_may_be_numbers_or_texts_or_be_missing():
     expected = plan(host([0, 3], nodes=4, cores=8, affinity=["", ""]))["npus"]
     numbers = host([0, 3], nodes=4, cores=8, affinity=["", ""])
     for node in numbers["numa"]:
@@ -744,7 +744,7 @@ def test_a_host_without_cards_has_an_empty_plan():
     assert made["reason"] == "The host has no NPU and no GPU."
 
 
-def test_small_pools_share_cpus_between_roles_where_that_is_allowed():
+def test_small_pools_share_cpus_between_roles_if_allowed():
     found = {size: roles(plan(host([0], nodes=1, cores=size), min_cpus=1)["npus"][0]) for size in range(1, 6)}
     assert found == {1: "0 0 0 0", 2: "0 1 1 1", 3: "0 1 2 2", 4: "0 1 2 3", 5: "0-1 2 3 4"}
 
@@ -947,7 +947,7 @@ KV = [
 
 
 @pytest.mark.parametrize("options, expected", [row[1:] for row in KV], ids=[row[0] for row in KV])
-def test_kv_transfer_has_cpus_between_main_and_acl_where_asked_for(options, expected):
+def test_kv_transfer_gets_cpus_between_main_and_acl_on_request(options, expected):
     made = plan(host(A2), **options)
     assert pools(made) == STOCK
     assert [roles(made["npus"][number]) for number in (0, 4)] == expected
@@ -1025,12 +1025,12 @@ def test_cards_with_too_few_near_cpus_borrow_cores(topology, options, expected):
     assert defects(topology, made, **options) == []
 
 
-def test_a_node_at_the_same_distance_to_several_serves_who_has_least():
+def test_a_node_equally_far_from_several_serves_the_neediest():
     made = plan(host([0, 0, 0, 2], nodes=4, cores=24, nodes_per_socket=4, family="a3"))
     assert [len(expand(entry["pool"])) for entry in made["npus"]] == [24, 24, 24, 24]
 
 
-def test_cards_whose_node_is_kept_for_the_system_take_cores_of_others():
+def test_cards_whose_node_is_reserved_take_cores_of_others():
     topology, options = host([0, 1], nodes=2, cores=8), {"housekeeping": "8-15", "min_cpus": 4}
     made = plan(topology, **options)
     assert pools(made) == {0: "0-3", 1: "4-7"}
@@ -1045,7 +1045,7 @@ def test_advice_is_given_only_where_it_helps():
         plan(host([0, 0, 0, 1], nodes=2, cores=[8, 24]), strategy="even_split")
 
 
-def test_a_rule_without_neighbours_never_borrows_where_it_is_named():
+def test_a_named_rule_without_neighbours_never_borrows():
     topology = host([0, 0, 1], nodes=2, cores=[6, 12], family="gpu")
     with pytest.raises(ValueError, match="NUMA node 0 has 6 usable CPUs for GPUs 0-1: 0-5"):
         plan(topology, strategy="even_split")

@@ -69,7 +69,7 @@ def test_a_new_plan_would_have_moved_somebody():
     assert after["lost"] == after["warnings"] == []
 
 
-def test_a_second_card_is_lost_after_the_first_and_one_comes_back():
+def test_a_second_card_is_lost_and_then_one_comes_back():
     before = plan(host(NODES))
     first = plan(without([3], before))
     second = plan(without([0, 3], first))
@@ -150,7 +150,7 @@ ANEW = [
 
 
 @pytest.mark.parametrize("change, options, why", [row[1:] for row in ANEW], ids=[row[0] for row in ANEW])
-def test_where_pools_cannot_be_kept_the_host_is_planned_anew_and_told_why(change, options, why):
+def test_a_host_whose_pools_cannot_stay_is_replanned_with_reason(change, options, why):
     topology = without([3], plan(host(NODES)))
     change(topology["applied"], topology)
     after = plan(topology, **options)
@@ -165,7 +165,7 @@ def test_where_pools_cannot_be_kept_the_host_is_planned_anew_and_told_why(change
     assert again == after, "the second run has nothing to change"
 
 
-def test_cpus_of_a_kept_pool_that_are_isolated_since_and_left_out():
+def test_a_kept_pool_whose_cpus_became_isolated_is_replanned():
     topology = without([3], plan(host(NODES), exclude_isolated=True))
     topology["cpus"]["isolated"] = "150-151"
     assert "planned again: CPUs 150-151 of NPU 0 can no longer be used" in plan(topology, exclude_isolated=True)["warnings"][0]
@@ -177,7 +177,7 @@ def test_options_that_say_the_same_in_other_words_are_the_same():
     assert plan(without([3], applied), housekeeping="1", cpus="0-95,96-191", min_cpus=6)["lost"]
 
 
-def test_cards_without_pci_function_cannot_be_told_and_are_planned_anew():
+def test_cards_without_pci_function_are_indistinct_and_replanned():
     topology = host(NODES)
     for card in topology["npus"]:
         card["pci"] = None
@@ -246,7 +246,7 @@ def test_all_cpus_of_a_lost_card_are_offline():
     assert "npu-3.slice are offline; it has no limit of its own" in after["warnings"][1]
 
 
-def test_workers_that_start_anew_beside_a_lost_card_divide_otherwise():
+def test_workers_restarted_with_a_lost_card_divide_differently():
     before = plan(host(NODES), bound_by="workers")
     after = plan(without([3], before), bound_by="workers")
     assert pools(after) == {entry["id"] - (entry["id"] > 3): entry["pool"] for entry in before["npus"] if entry["id"] != 3}

@@ -129,6 +129,6 @@ def test_a_smallest_pool_below_the_published_one_is_a_gap(topology, cpulists, fl
     assert (found["optimal"], found["gap"]) == expected
 
 
-def test_a_plan_of_unlike_cores_is_known_to_be_the_best_where_nothing_is_remote_that_could_be_near():
+def test_uneven_plan_is_optimal_if_no_remote_cpu_could_be_near():
     made = planner.plan(host([0, 1], nodes=2, cores=[6, 1], threads=2, numbering="far", family="310p"), cpus="0,3-5,7-10,12-13")
     assert (made["quality"]["local"], made["quality"]["optimal"]) == (0.6, True)

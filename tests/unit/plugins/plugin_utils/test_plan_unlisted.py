@@ -58,7 +58,7 @@ HOSTS = [
 
 
 @pytest.mark.parametrize("topology, ids", [row[1:] for row in HOSTS], ids=[row[0] for row in HOSTS])
-def test_the_others_have_the_cpus_that_they_have_on_the_whole_host(topology, ids):
+def test_other_cards_keep_the_cpus_they_have_on_the_whole_host(topology, ids):
     whole, first = plan(topology), plan(unlisted(topology, *ids))
     gone = {(npu["pci"], npu["chip"]) for npu in topology["npus"] if npu["id"] in ids}
     assert pools(first) == {key: pool for key, pool in pools(whole).items() if key not in gone}
@@ -83,14 +83,14 @@ def test_it_is_named_with_the_cpus_that_are_kept_for_it():
     assert cpus["npu-7.slice"] == "120-143"
 
 
-def test_numbers_with_gaps_do_not_tell_its_place_and_it_comes_last():
+def test_gaps_in_the_numbers_hide_its_place_and_put_it_last():
     cards = [{**npu, "card": 2 * npu["id"] + 1} for npu in A2["npus"]]
     first = plan(unlisted({**A2, "npus": cards}, 0))
     assert {entry["pool"].count("-") for entry in first["npus"]} == {1}
     assert (first["lost"][0]["pci"], first["lost"][0]["pool"]) == ("0000:01:00.0", "168-191")
 
 
-def test_a_host_that_is_bound_without_it_does_not_move_until_it_is_planned_anew():
+def test_a_host_bound_without_it_does_not_move_until_replanned():
     topology = unlisted(A2, 3)
     before = plan({**topology, "unlisted": []})
     bound = {**topology, "applied": applied(before)}
@@ -100,7 +100,7 @@ def test_a_host_that_is_bound_without_it_does_not_move_until_it_is_planned_anew(
     assert again["npus"] == plan(topology)["npus"]
 
 
-def test_one_that_was_listed_is_lost_and_one_that_leaves_the_bus_is_lost():
+def test_a_listed_card_is_lost_and_so_is_one_that_leaves_the_bus():
     whole = plan(A2)
     lost = plan(unlisted(A2, 3, applied=applied(whole)))
     assert lost["lost"] == [whole["npus"][3]] and "of the plan in force cannot be found" in lost["warnings"][0]
@@ -151,7 +151,7 @@ def test_a_host_of_which_nothing_is_listed_has_no_plan():
 
 @settings(max_examples=60, deadline=None)
 @given(topology=st.sampled_from([A2, ADJACENT, A3, DUO]), data=st.data())
-def test_whichever_cards_are_not_listed_pools_are_disjoint_and_stay(topology, data):
+def test_pools_stay_disjoint_whichever_cards_are_unlisted(topology, data):
     cards = sorted({npu["card"] for npu in topology["npus"]})
     gone = data.draw(st.sets(st.sampled_from(cards), min_size=1, max_size=len(cards) - 1))
     ids = [npu["id"] for npu in topology["npus"] if npu["card"] in gone]

@@ -75,7 +75,7 @@ def test_a_refusal_names_the_pods_and_what_they_hold(exclusive, policy, words):
     assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made)) == bool(words)
 
 
-def test_pods_that_got_cpus_of_the_plan_in_force_refuse_nothing_and_are_told():
+def test_pods_on_cpus_of_the_plan_in_force_are_only_reported():
     made = plan(with_kubelet({}))
     topology = with_kubelet({"p/c": "8-9"}, applied=json.loads(json.dumps(made)))
     again = plan(topology)

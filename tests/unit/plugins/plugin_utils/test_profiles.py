@@ -141,7 +141,7 @@ WON = [
 
 
 @pytest.mark.parametrize("task, host, threads, nic, said", [row[1:] for row in WON], ids=[row[0] for row in WON])
-def test_variables_that_somebody_set_replace_those_of_the_profile(task, host, threads, nic, said):
+def test_variables_set_by_users_override_those_of_the_profile(task, host, threads, nic, said):
     variables = {"npu_affinity_profile": "latency", **task, "inventory_hostname": "a", "hostvars": {"a": host}}
     found = looked_up(variables, features=True)
     assert (found["threads"]["enabled"], found["nic"]["nic"]) == (threads, nic)

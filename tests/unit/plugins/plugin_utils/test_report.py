@@ -212,7 +212,7 @@ def test_states(given, state, why, labels):
     assert any("NPU 9" in remark for remark in host["remarks"]) == (state == "bound" and bool(given.get("refused")))
 
 
-def test_what_runs_outside_its_pool_is_on_the_page_with_what_puts_it_there():
+def test_work_outside_its_pool_is_on_the_page_with_its_cause():
     (host,) = fleet([record(outside=AWAY, drift=[MOVED])])["hosts"]
     (user,) = host["holders"]
     assert user == {**{key: AWAY[0][key] for key in AWAY[0] if key != "pids"}, "outside": True}
@@ -242,7 +242,7 @@ def test_users_inside_their_pools_follow_those_outside():
     assert host["holders"][1] | {"cpus": "0-3,16-17", "pool": "0-31", "next": ""} == host["holders"][1]
 
 
-def test_other_strategies_and_an_earlier_run_can_be_compared_with():
+def test_other_strategies_and_an_earlier_run_can_be_compared():
     now, earlier = record(), record()
     earlier["topology"]["applied"]["npus"] = earlier["topology"]["applied"]["npus"][:1]
     _host, views, _machine = only([now], earlier=[earlier], strategies=["topo_affinity", "cluster"])
@@ -334,7 +334,7 @@ def test_wrong_records_are_named(records, options, error):
         report_html(records, **options)
 
 
-def test_memory_of_processes_comes_from_the_record_and_from_measurements():
+def test_process_memory_comes_from_the_record_and_measurements():
     given = record(processes=[{"pid": 1, "name": "a", "npu": 1, "memory": {0: 5}}])
     entries = [{"pid": 2, "name": "b", "npus": [0, 1], "wanted": "0-1", "mib": {"1": 7.26}, "remote_mib": 0.0}]
     measures = [
@@ -412,7 +412,7 @@ def test_no_text_of_a_host_can_become_markup(name, title, cause, process):
     assert data["hosts"][0]["npus"][0]["name"] == cause
 
 
-def test_the_policy_allows_this_style_and_this_script_and_nothing_else():
+def test_the_policy_allows_only_this_style_and_this_script():
     policy = next(attributes["content"] for attributes in PLAIN.attributes if attributes.get("http-equiv") == "Content-Security-Policy")
     for tag, number, directive in (("style", 0, "style-src"), ("script", 1, "script-src")):
         digest = base64.b64encode(hashlib.sha256(PLAIN.text(tag, number)[0].encode()).digest()).decode()
@@ -421,7 +421,7 @@ def test_the_policy_allows_this_style_and_this_script_and_nothing_else():
     assert "unsafe" not in policy
 
 
-def test_the_page_loads_nothing_and_its_script_makes_no_markup_of_texts():
+def test_the_page_loads_nothing_and_its_script_creates_no_markup():
     page = report_html([record()])
     assert re.findall(r"""(?:src|href)\s*=\s*["']?(?!#)\w+:""", page) == []
     assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", page) == []
@@ -441,7 +441,7 @@ def test_the_page_loads_nothing_and_its_script_makes_no_markup_of_texts():
     assert not re.search(r"@import|url\((?!#)", PLAIN.text("style")[0])
 
 
-def test_a_host_of_640_cpus_and_16_npus_is_below_300_kb_with_everything():
+def test_a_full_page_of_640_cpus_and_16_npus_is_below_300_kb():
     drift = [
         differs("interrupts", f"NPU {npu} {name}", Value(cpus="1"), Value(cpus="3", irqs="7"), npu=npu)
         for npu in range(16)

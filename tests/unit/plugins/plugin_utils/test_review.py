@@ -77,7 +77,7 @@ def refusals(then, now, file=FILE):
     return review_refusals({"node1": now}, {file: review_file({"node1": then}, ["node1"])["json"]})
 
 
-def test_an_unchanged_fleet_gives_the_same_texts_and_holds_what_is_alike_once():
+def test_an_unchanged_fleet_gives_the_same_texts_without_repeats():
     hosts = {f"node{number}": variables() for number in (10, 9, 1)}
     texts = review_file(hosts, hosts)
     assert texts == review_file(copy.deepcopy(dict(reversed(hosts.items()))), reversed(hosts))

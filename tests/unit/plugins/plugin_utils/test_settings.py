@@ -62,7 +62,7 @@ def test_tags_that_the_playbooks_do_not_have(tags, skipped, option):
     assert found.startswith(option) and bool(found) is bool(option)
 
 
-def test_every_variable_that_roles_and_playbooks_read_is_a_known_name():
+def test_every_variable_of_roles_and_playbooks_is_a_known_name():
     files = [
         path for folder in ("roles", "playbooks") for path in (ROLES_FOLDER.parent / folder).glob("**/*") if path.suffix in (".yml", ".j2")
     ]
@@ -148,7 +148,7 @@ def another(option):
     return OTHER.get(kind, lambda _default: "another")(default)
 
 
-def test_every_setting_of_the_roles_that_bind_belongs_to_what_is_reviewed():
+def test_every_setting_of_the_binding_roles_is_reviewed():
     options = {name: option for role in applied.FEATURES for name, option in specs.options()[role].items()}
     given = {name: value for name, option in options.items() if name not in applied.LEFT_OUT and (value := another(option)) is not None}
     assert len(given) > 35

@@ -194,14 +194,14 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
     assert found["states"] == {state: ["a"]}
 
 
-def test_what_runs_elsewhere_is_a_remark_where_the_state_does_not_say_so():
+def test_work_elsewhere_is_a_remark_unless_the_state_shows_it():
     bound = summary.summary({"a": {**PLANNED, RESULT: {"changed": True}, VERIFIED: AWAY}}, "bind")
     assert "1 runs elsewhere" in bound["hosts"]["a"]["remarks"]
     assert summary.summary({"a": {VERIFIED: AWAY}}, "verify")["hosts"]["a"]["remarks"] == []
 
 
 @pytest.mark.parametrize(("host", "steps"), [(PLANNED, ["bind", "measure"]), (IN_FORCE, ["measure"])])
-def test_a_host_that_is_bound_is_not_to_be_bound_after_a_measurement(host, steps):
+def test_a_bound_host_need_not_be_bound_after_a_measurement(host, steps):
     found = summary.summary({"a": {**host, "__npu_affinity_measured": {"workloads": []}}}, "measure")
     assert [step["command"].rpartition(".")[2] for step in found["next"]] == steps
 
@@ -280,7 +280,7 @@ def test_parts_of_a_fleet_with_limits_of_their_own_keep_them():
     assert [step["command"].rpartition(" ")[2] for step in merge_summaries(parts)["next"]] == ["a", "b"]
 
 
-def test_units_that_wait_for_a_restart_are_those_of_a_bind_a_comparison_and_an_unbind():
+def test_units_to_restart_come_from_bind_comparison_and_unbind():
     left = {RESULT: {"changed": True, "restart_needed": ["b.service"]}, VERIFIED: {"drift": WAITING}}
     assert summary.summary({"a": {**PLANNED, **left}}, "bind")["hosts"]["a"]["restart"] == ["b.service", "vllm@0.service"]
 
@@ -406,7 +406,7 @@ def test_where_batches_end(hosts, batches, ends):
     assert progress.ends(hosts, batches) == ends
 
 
-def test_a_batch_of_which_hosts_are_lost_is_known_by_those_that_are_left():
+def test_a_batch_with_lost_hosts_is_known_by_the_remaining_ones():
     names = [f"h{number}" for number in range(200)]
     at = progress.progress(names, names[3:7], [1, "5%", "25%", "100%"])
     assert at == {"batch": 2, "batches": 4, "begun": 1, "done": 11, "hosts": 200}

@@ -40,12 +40,12 @@ OBSTACLES = [
 
 
 @pytest.mark.parametrize("device, rules, word", [row[1:] for row in OBSTACLES], ids=[row[0] for row in OBSTACLES])
-def test_the_first_obstacle_in_the_order_of_hami_is_told_for_the_card_and_counted(device, rules, word):
+def test_first_obstacle_in_hamis_order_is_reported_and_counted(device, rules, word):
     result = fit([device], ask(), rules)
     assert (result.devices, result.reason, result.reasons) == (None, f"1/1 {word}", {"a": word})
 
 
-def test_all_of_a_card_wants_it_unused_and_none_of_it_wants_it_not_full():
+def test_a_whole_card_must_be_unused_and_a_zero_share_not_full():
     assert fit([card("a", used_slots=1)], ask(core=100), SOFT).reason == "1/1 ExclusiveDeviceAllocateConflict"
     assert fit([card("a", used_core=100, used_slots=3)], ask(core=0), SOFT).reason == "1/1 CardComputeUnitsExhausted"
     assert fit([card("a", used_core=99, used_slots=3)], ask(core=0), SOFT).devices == ["a"]
@@ -57,14 +57,14 @@ def test_a_soft_request_needs_a_soft_node():
     assert (result.reason, result.reasons) == ("1/2 ModeNotFit", {"a": "ModeNotFit", "b": "ModeNotFit"})
 
 
-def test_reasons_of_several_cards_are_counted_together_with_what_was_found():
+def test_reasons_of_several_cards_are_counted_together():
     cards = [card("a"), card("b", used_core=100), card("c", used_core=95), card("d", healthy=False)]
     result = fit(cards, ask(cards=2), SOFT)
     assert result.reason == "1/4 AllocatedCardsInsufficientRequest, 1/4 CardNotHealth, 2/4 CardInsufficientCore"
     assert result.reasons == {"b": "CardInsufficientCore", "c": "CardInsufficientCore", "d": "CardNotHealth"}
 
 
-def test_the_last_card_goes_first_and_all_of_its_memory_is_taken_where_none_is_named():
+def test_the_last_card_is_first_and_gives_all_memory_by_default():
     result = fit([card("a"), card("b"), card("c", healthy=False)], ask(memory_mb=0), SOFT)
     assert (result.devices, result.taken[0]["memory_mb"]) == (["b"], 1000)
 

@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.requests import
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
-def test_every_template_of_a_chip_is_what_its_own_memory_is_rounded_to_and_one_more_mb_gets_the_next(chip):
+def test_memory_above_a_template_is_rounded_up_to_the_next_one(chip):
     steps = [(template.memory, template.name) for template in chip.templates] + [(chip.allocatable, None)]
     for (memory, name), following in zip(steps, steps[1:], strict=False):
         assert rounded(chip, memory) == (memory, name)
@@ -22,7 +22,7 @@ def test_every_template_of_a_chip_is_what_its_own_memory_is_rounded_to_and_one_m
         rounded(chip, chip.capacity + 1)
 
 
-def test_chips_are_known_by_the_name_of_npu_smi_and_by_the_word_of_hami():
+def test_chips_are_known_by_their_npu_smi_name_and_hamis_word():
     assert chip_of("310P3") is chip_of("Ascend310P")
     with pytest.raises(ValueError, match=r"no templates and resources for 'Ascend950DT'; it knows 910A \(Ascend910A\), .*310P3"):
         chip_of("Ascend950DT")
@@ -81,11 +81,11 @@ def test_what_is_no_request_is_said(asked, sentence):
         parse(*asked)
 
 
-def test_a_request_goes_from_the_values_of_a_container_to_what_cards_are_asked():
+def test_a_request_turns_container_values_into_card_demands():
     asked = request(chip_of("910B3"), "1", "28672", "20", "hami-core")
     assert asked == {"cards": 1, "memory_mb": 28672, "memory_percent": 0, "core": 20, "type": "Ascend910B3", "template": None}
     assert request(chip_of("910B3"), 1, 20000)["template"] == "vir10_3c_32g"
 
 
-def test_slots_are_the_count_of_the_node_else_what_the_smallest_template_gives():
+def test_slots_are_the_nodes_count_or_fit_the_smallest_template():
     assert [slots(65536, (16384, 32768)), slots(21527, (3072,)), slots(65536, (16384,), 20), slots(65536, ())] == [4, 7, 20, 1]

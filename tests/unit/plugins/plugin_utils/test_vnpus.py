@@ -73,7 +73,7 @@ def test_one_more_at_the_end_moves_nobody():
     assert vnpus(TOPOLOGY, PLAN, [A, B, {"name": "c", "npu": 0, "memory_mib": 1024, "core": 40}])[:2] == first
 
 
-def test_slices_are_inside_that_of_the_npu_and_the_unit_waits_for_its_limiter():
+def test_slices_lie_inside_the_npus_and_units_wait_for_limiters():
     result = binding(TOPOLOGY, PLAN, [], "host", (), [A, B])
     assert result["summary"].endswith(
         " vNPU a: 28672 MiB and 20 percent of NPU 0, CPUs 2-5. vNPU b-2: 28672 MiB and 40 percent of NPU 0, CPUs 6-14."
@@ -99,7 +99,7 @@ def test_slices_are_inside_that_of_the_npu_and_the_unit_waits_for_its_limiter():
     assert [vnpu["settings"] for vnpu in result["vnpus"]] == [{"Slice": "npu-0-a.slice"}, {"Slice": "npu-0-b_2.slice"}]
 
 
-def test_where_slices_hold_no_cpus_the_limiter_and_the_unit_get_affinity_and_beside_a_kubelet_nothing():
+def test_vnpus_without_slices_get_affinity_except_with_kubelet():
     old = {**TOPOLOGY, "machine": {**TOPOLOGY["machine"], "cgroup": "v1"}}
     result = binding(old, PLAN, [], "host", (), [A])
     assert result["services"][0]["settings"] == {"CPUAffinity": "2-5", "NUMAPolicy": "bind", "NUMAMask": "0"}
@@ -142,7 +142,7 @@ def test_what_does_not_add_up_is_refused_with_numbers(wanted, sentence):
     assert re.search(re.escape(sentence).replace(re.escape(".*"), ".*"), said), said
 
 
-def test_a_shared_npu_is_not_used_as_a_whole_by_somebody_else_and_needs_a_driver_and_slices_of_its_own():
+def test_shared_npu_needs_its_driver_and_slice_and_no_full_user():
     said = refusals(TOPOLOGY, PLAN, [{"unit": "big.service", "npus": [0, 1]}], "host", [{"name": "llm", "npus": [0]}], [A])
     assert "npu_affinity_vnpus: NPU 0 is shared, and big.service uses all of it; move one of them." in said
     assert "npu_affinity_vnpus: NPU 0 is shared, and llm uses all of it; move one of them." in said
@@ -200,7 +200,7 @@ quotas = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40000), st.integer
 
 @settings(deadline=None)
 @given(quotas)
-def test_what_is_accepted_never_exceeds_an_npu_and_never_shares_a_core(drawn):
+def test_accepted_vnpus_never_exceed_an_npu_or_share_a_core(drawn):
     wanted = [{"name": f"v{place}", "npu": npu, "memory_mib": memory, "core": core} for place, (npu, memory, core) in enumerate(drawn)]
     before = copy.deepcopy(wanted)
     said = refusals(TOPOLOGY, PLAN, [], "host", (), wanted)
@@ -231,7 +231,7 @@ def words(form, **options):
 
 
 @pytest.mark.parametrize("form", ["docker", "podman", "nerdctl"])
-def test_a_container_gets_its_quotas_its_mounts_its_device_and_its_slice(form):
+def test_a_container_gets_its_quotas_mounts_device_and_slice(form):
     found = words(form)
     assert found[:2] == [form, "run"]
     assert {"--cgroup-parent=npu-0-b_2.slice", "--cpuset-cpus=6-14", "--cpuset-mems=0", "--device=/dev/davinci2"} <= set(found)
@@ -247,7 +247,7 @@ def test_a_container_gets_its_quotas_its_mounts_its_device_and_its_slice(form):
     ]
 
 
-def test_the_runtime_of_ascend_takes_the_place_of_devices_and_not_of_quotas():
+def test_the_ascend_runtime_replaces_devices_but_not_quotas():
     found = words("docker", ascend_runtime=True)
     assert "--env=ASCEND_VISIBLE_DEVICES=2" in found and "--env=NPU_PRIORITY=40" in found
     assert not any(word.startswith("--device") for word in found)

@@ -224,7 +224,7 @@ def test_the_numatopology_of_a_node():
     ]
 
 
-def test_threads_of_a_core_have_the_same_number_and_sockets_are_those_of_the_facts():
+def test_threads_of_a_core_share_a_number_and_sockets_are_facts():
     topology = copy.deepcopy(SMT)
     topology["cpus"]["sockets"] = ["0-15"]
     (made,) = volcano({"smt": topology})["numatopologies"]
