@@ -23,7 +23,7 @@ NAMED = 1
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.md")
 
-SHOWN = ("smallest", "imbalance", "remote", "split")
+SHOWN = ("smallest", "imbalance", "remote")
 """The measures of rules with disjoint pools, in the order of their columns."""
 
 UNITS = {"remote": " (%)"}
@@ -46,7 +46,6 @@ def text(rows: Sequence[Row], date: str) -> str:
             ["rule", "divided", "overlapping pools", "split cores", "all CPUs local", "remote CPUs (%)", "smallest pool (%)", "imbalance"],
             [_summary(rows, rule) for rule in RULES],
         ),
-        sources=_table(["rule", "runs as", "source"], [(rule.name, rule.how, rule.source) for rule in RULES.values()]),
         unknown=sum(outcome.state == UNKNOWN for row in rows for outcome in row.outcomes.values()),
     )
 

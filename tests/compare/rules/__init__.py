@@ -22,6 +22,4 @@ class Rule(NamedTuple):
     """A rule by its name on the page. ``divide`` raises ``ValueError`` for a machine that it refuses, or :class:`NotExpressed`."""
 
     name: str
-    source: str
-    how: str
     divide: Divide

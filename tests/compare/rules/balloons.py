@@ -102,4 +102,4 @@ def divide(subject: Subject) -> Mapping[Card, int]:
     return pools
 
 
-RULES = (Rule("nri-plugins, balloons", "containers/nri-plugins@0705acc8, cputree.go, ResizeCpus", "restated in part", divide),)
+RULES = (Rule("nri-plugins, balloons", divide),)

@@ -75,4 +75,4 @@ def _mask(text: str) -> int:
     return sum(int(group or "0", 16) << 32 * place for place, group in enumerate(reversed(text.split(","))))
 
 
-RULES = (Rule(TOOL, "hwloc, hwloc-distrib --restrict", "the program", divide),)
+RULES = (Rule(TOOL, divide),)

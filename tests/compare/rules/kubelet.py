@@ -20,8 +20,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from tests.compare.rules import Rule
 from tests.compare.subject import Subject
 
-SOURCE = "kubernetes/kubernetes@b0d609f0, cpu_assignment.go, takeByTopologyNUMA{}"
-HOW = "`plugin_utils/_kubelet/cpus.py`"
 PACKED = PolicyOptions(full_pcpus_only=True)
 DISTRIBUTED = PolicyOptions(full_pcpus_only=True, distribute_cpus_across_numa=True)
 
@@ -39,7 +37,7 @@ def divide(subject: Subject, options: PolicyOptions, hints: bool = False) -> Map
 
 
 RULES = (
-    Rule("kubelet, packed", SOURCE.format("Packed"), HOW, partial(divide, options=PACKED)),
-    Rule("kubelet, distributed", SOURCE.format("Distributed"), HOW, partial(divide, options=DISTRIBUTED)),
-    Rule("kubelet, aligned", SOURCE.format("Packed"), HOW, partial(divide, options=PACKED, hints=True)),
+    Rule("kubelet, packed", partial(divide, options=PACKED)),
+    Rule("kubelet, distributed", partial(divide, options=DISTRIBUTED)),
+    Rule("kubelet, aligned", partial(divide, options=PACKED, hints=True)),
 )

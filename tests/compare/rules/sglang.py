@@ -36,4 +36,4 @@ def divide(subject: Subject) -> Mapping[Card, int]:
     return {card: cpus & machine.usable for card, cpus in zip(subject.cards, made, strict=True)}
 
 
-RULES = (Rule("SGLang, slices", "sgl-project/sglang@004f0c7a, common.py, set_gpu_proc_affinity", "restated", divide),)
+RULES = (Rule("SGLang, slices", divide),)

@@ -37,4 +37,4 @@ def divide(subject: Subject) -> Mapping[Card, int]:
     return pools
 
 
-RULES = (Rule("Slurm, Cores= of gres.conf", "SchedMD/slurm@284c3b95, gres.c, _check_core_range_matches_sock", "restated", divide),)
+RULES = (Rule("Slurm, Cores= of gres.conf", divide),)

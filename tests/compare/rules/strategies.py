@@ -18,7 +18,6 @@ from tests.compare.rules import Rule
 from tests.compare.subject import Subject
 
 OURS = "npu.affinity"
-SOURCE = "vllm-project/vllm-ascend@182b75ea, cpu_binding.py"
 
 
 def by_plan(subject: Subject, strategy: str, repair: bool) -> Mapping[Card, int]:
@@ -34,11 +33,10 @@ def ours(subject: Subject) -> Mapping[Card, int]:
 
 
 def _published(strategy: str) -> Rule:
-    how = f"filter `plan`, `strategy='{strategy}', repair=false`"
-    return Rule(f"vLLM-Ascend, {strategy}", SOURCE, how, lambda subject: by_plan(subject, strategy, repair=False))
+    return Rule(f"vLLM-Ascend, {strategy}", lambda subject: by_plan(subject, strategy, repair=False))
 
 
 RULES = (
-    Rule(OURS, "filter `npu.affinity.plan`", "defaults: `strategy='auto', repair=true`", ours),
+    Rule(OURS, ours),
     *map(_published, ("global_slice", "topo_affinity", "cluster")),
 )

@@ -34,4 +34,4 @@ def divide(subject: Subject) -> Mapping[Card, int]:
     return dict(zip(subject.cards, made, strict=True))
 
 
-RULES = (Rule("torch_npu, default", "Ascend/pytorch@9e73e708, NPUAffinityController.cpp, getNPUDefaultCores", "restated", divide),)
+RULES = (Rule("torch_npu, default", divide),)
