@@ -214,7 +214,7 @@ outside:
       pids: [21418]
       cpus: 0-191
       pool: 24-47
-      next: "add {unit: vllm.service, npus: [1]} to npu_affinity_services, bind, and run systemctl restart vllm.service"
+      next: "bind with npu_affinity_adopt: now, or add {unit: vllm.service, npus: [1]} to npu_affinity_services, bind and restart it"
       command: ""
 outside_sentence:
   description: RV(outside) in one sentence, empty where there is nothing.

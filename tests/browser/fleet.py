@@ -114,7 +114,7 @@ def users(record: dict) -> dict:
         return {"title": f"{title} (pid {pid}, NPU 0)", "pids": [pid], "cpus": cpus, "pool": pools[0], "command": "", **what}
 
     update = f"docker update --cpuset-cpus {pools[0]} serve"
-    start = "add {unit: vllm.service, npus: [0]} to npu_affinity_services, bind, and run systemctl restart vllm.service"
+    start = "bind with npu_affinity_adopt: now, or add {unit: vllm.service, npus: [0]} to npu_affinity_services, bind and restart it"
     outside = [away("vllm.service", 70, "0-3", next=start), away("container serve", 73, "0-191", next=update, command=update)]
     found = [user(service, 0, [70], "0-3"), user(container, 1, [71, 72], pools[1])]
     return {

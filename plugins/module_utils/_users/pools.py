@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 8
 _MIB = 1 << 20
+_ADOPT = "bind with npu_affinity_adopt: now"
 _PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
 
 _OTHER_POOL = (
@@ -149,13 +150,13 @@ def _next(user: NpuUser) -> str:
     """Return what moves a user to its CPUs that no command alone can move."""
     first = "%(kind)s-%(id)d" % user["npus"][0]
     if _in_user_slice(user):
-        return "set npu_affinity_adopt: now and bind (a rootless container cannot start in %s.slice)" % first
+        return "%s (a rootless container cannot start in %s.slice)" % (_ADOPT, first)
     if _is_service(user):
         npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
         entry = "{unit: %s, npus: [%s]}" % (user["unit"], npus)
-        return "add %s to npu_affinity_services, bind, and run systemctl restart %s" % (entry, user["unit"])
+        return "%s, or add %s to npu_affinity_services, bind and restart it" % (_ADOPT, entry)
     if user["container"]:
         return "start it again with --cgroup-parent=%s.slice" % first
     if user["kind"] == "other" and not user["unit"]:
-        return "start it again in %s.slice (filter npu.affinity.launch)" % first
-    return "start it again: npu-affinity run %s -- COMMAND" % first
+        return "%s, or start it again in %s.slice (filter npu.affinity.launch)" % (_ADOPT, first)
+    return "%s, or start it again: npu-affinity run %s -- COMMAND" % (_ADOPT, first)

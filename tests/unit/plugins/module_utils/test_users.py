@@ -354,26 +354,30 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
     assert sentence([]) == "" and lines(placed([], PLAN)) == []
 
 
+ADOPT = "bind with npu_affinity_adopt: now"
 NEXT = [
     (
         user([N0], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
         "docker update --cpuset-cpus 0-3 serve",
     ),
-    (user([N1, G0], "0"), "add {unit: v.service, npus: [1, gpu-0]} to npu_affinity_services, bind, and run systemctl restart v.service"),
-    (user([N1], "0", kind="session", unit="session-3.scope"), "start it again: npu-affinity run npu-1 -- COMMAND"),
+    (user([N1, G0], "0"), f"{ADOPT}, or add {{unit: v.service, npus: [1, gpu-0]}} to npu_affinity_services, bind and restart it"),
+    (user([N1], "0", kind="session", unit="session-3.scope"), f"{ADOPT}, or start it again: npu-affinity run npu-1 -- COMMAND"),
     (
         user([N0], "9", engine="podman", container=ID, kind="container"),  # Quadlet starts it as a part of its service
-        "add {unit: v.service, npus: [0]} to npu_affinity_services, bind, and run systemctl restart v.service",
+        f"{ADOPT}, or add {{unit: v.service, npus: [0]}} to npu_affinity_services, bind and restart it",
     ),
     (
         user([N0], "9", engine="podman", container=ID, kind="container", group=USER, unit="user@1.service"),
-        "set npu_affinity_adopt: now and bind (a rootless container cannot start in npu-0.slice)",
+        f"{ADOPT} (a rootless container cannot start in npu-0.slice)",
     ),
     (
         user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
         "start it again with --cgroup-parent=gpu-0.slice",
     ),
-    (user([N1], "0", kind="other", unit=None, group="/default/serve"), "start it again in npu-1.slice (filter npu.affinity.launch)"),
+    (
+        user([N1], "0", kind="other", unit=None, group="/default/serve"),
+        f"{ADOPT}, or start it again in npu-1.slice (filter npu.affinity.launch)",
+    ),
 ]
 
 
