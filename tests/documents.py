@@ -191,8 +191,8 @@ def profiles_table() -> str:
 
 def metrics_table() -> str:
     """Return the rows of all metrics."""
-    rows = [(metric.name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help) for metric in METRICS]
-    return "".join(f"| `{name}` | {kind} | {labels} | {meaning} |\n" for name, kind, labels, meaning in rows)
+    rows = [(metric.name, ", ".join(f"`{label}`" for label in metric.labels), metric.help) for metric in METRICS]
+    return "".join(f"| `{name}` | {labels} | {meaning} |\n" for name, labels, meaning in rows)
 
 
 def alerts_table() -> str:
@@ -213,7 +213,7 @@ def documents() -> Iterator[tuple[str, str]]:
     part = r"(?<=^\| profile \| for \| sets \|\n\|---\|---\|---\|\n).*?(?=^\n)"
     yield "docs/whole-machine.md", _with("docs/whole-machine.md", part, profiles_table())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
-    part = r"(?<=^\| metric \| type \| labels \| meaning \|\n\|---\|---\|---\|---\|\n).*?(?=^\n)"
+    part = r"(?<=^\| metric \| labels \| meaning \|\n\|---\|---\|---\|\n).*?(?=^\n)"
     text = _with("docs/metrics.md", part, metrics_table())
     part = r"(?<=^\| alert \| severity \| after \|\n\|---\|---\|---\|\n).*?(?=^\n)"
     yield "docs/metrics.md", re.sub(part, lambda _match: alerts_table(), text, count=1, flags=re.DOTALL | re.MULTILINE)
