@@ -43,7 +43,7 @@ def text(rows: Sequence[Row], date: str) -> str:
         priced=_table(["machine", "rule", *measures], priced),
         refused=_table(["machine", "reason", "rule", *measures], refused),
         summary=_table(
-            ["rule", "divided", "overlapping pools", "split cores", "all CPUs local", "remote CPUs (%)", "smallest pool (%)", "imbalance"],
+            ["rule", "divided", "remote CPUs (%)", "smallest pool (%)", "imbalance"],
             [_summary(rows, rule) for rule in RULES],
         ),
         unknown=sum(outcome.state == UNKNOWN for row in rows for outcome in row.outcomes.values()),
@@ -131,14 +131,11 @@ def _better(rows: Sequence[Row], free: Sequence[list[str]], priced: Sequence[lis
 def _summary(rows: Sequence[Row], rule: str) -> list[str]:
     divided = _divided(rows, rule)
     if not divided:
-        return [rule, "0", *["–"] * 6]
+        return [rule, "0", *["–"] * 3]
     scores = [score for _row, score in divided]
     return [
         rule,
         str(len(divided)),
-        str(sum(score.overlapping > 0 for score in scores)),
-        str(sum(score.split > 0 for score in scores)),
-        str(sum(score.remote == 0 for score in scores)),
         f"{statistics.mean(score.remote for score in scores) / 10:.0f}",
         f"{statistics.mean(_of_equal_share(*pair) for pair in divided) * 100:.0f}",
         f"{statistics.mean(score.imbalance for score in scores):.1f}",
