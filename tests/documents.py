@@ -195,13 +195,6 @@ def metrics_table() -> str:
     return "".join(f"| `{name}` | {labels} | {meaning} |\n" for name, labels, meaning in rows)
 
 
-def alerts_table() -> str:
-    """Return the rows of all alerts that are shipped."""
-    groups = yaml.safe_load((REPOSITORY / "docs/examples/monitoring/rules.yml").read_text())["groups"]
-    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
-    return "".join(f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} |\n" for rule in alerts)
-
-
 def documents() -> Iterator[tuple[str, str]]:
     """Yield each document that has such a part, as ``(path, text that it should have)``."""
     for role in ROLES:
@@ -214,9 +207,7 @@ def documents() -> Iterator[tuple[str, str]]:
     yield "docs/whole-machine.md", _with("docs/whole-machine.md", part, profiles_table())
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
     part = r"(?<=^\| metric \| labels \| meaning \|\n\|---\|---\|---\|\n).*?(?=^\n)"
-    text = _with("docs/metrics.md", part, metrics_table())
-    part = r"(?<=^\| alert \| severity \| after \|\n\|---\|---\|---\|\n).*?(?=^\n)"
-    yield "docs/metrics.md", re.sub(part, lambda _match: alerts_table(), text, count=1, flags=re.DOTALL | re.MULTILINE)
+    yield "docs/metrics.md", _with("docs/metrics.md", part, metrics_table())
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables)
     yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
 
