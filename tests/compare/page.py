@@ -75,14 +75,16 @@ def _free(rows: Iterable[Row]) -> Iterator[list[str]]:
 
 
 def _priced(rows: Iterable[Row]) -> Iterator[list[str]]:
-    """Yield the machines on which a rule with disjoint pools is better in a measure, but none without being worse in another."""
+    """Yield the machines on which a rule with disjoint pools is better in a measure, but none without being worse in another: the rule with
+    the fewest split cores and remote CPUs."""
     for row in rows:
         if row.ours is None:
             continue
         disjoint = {rule: score for rule, score in row.scores().items() if not score.overlapping}
         first = {score: rule for rule, score in reversed(disjoint.items())}
         priced = [pair for pair in _ahead(row.ours, disjoint) if all(better(row.ours, score) for score in pair[1].values())]
-        for best in dict.fromkeys(_best(ahead, name) for name, ahead in priced):
+        if priced:
+            best = min((_best(ahead, name) for name, ahead in priced), key=_price)
             yield [_title(row), first[best], *_beside(row.ours, best)]
 
 
@@ -105,9 +107,13 @@ def _refused(rows: Iterable[Row]) -> Iterator[list[str]]:
     for row in rows:
         disjoint = {rule: score for rule, score in row.scores().items() if not score.overlapping}
         if row.ours is None and disjoint:
-            rule, best = min(disjoint.items(), key=lambda item: (item[1].split, item[1].remote, -item[1].smallest))
+            rule, best = min(disjoint.items(), key=lambda item: _price(item[1]))
             reason = re.split(r"[.:;] ", row.outcomes[OURS].reason)[0]
             yield [_title(row), reason, rule, *_beside(None, best)]
+
+
+def _price(score: Score) -> tuple[int, int, int]:
+    return score.split, score.remote, -score.smallest
 
 
 def _best(scores: Mapping[str, Score], name: str) -> Score:
