@@ -93,7 +93,7 @@ def test_a_container_that_has_opened_nothing_is_adopted_once(machine):
     assert (again.changed, states(again), compress(again.targets[0].before)) == (False, {"llm": "inside"}, "4-7")
 
 
-def test_processes_that_hold_nothing_are_judged_with_their_service(machine):
+def test_processes_without_devices_are_judged_with_their_service(machine):
     machine.process(100, SERVICE, ("4-7",))
     machine.process(110, SERVICE)
     assert states(adopt(machine, [user(machine, SERVICE, 1, pids=[100])])) == {"outside.service": "adopted"}
@@ -134,7 +134,7 @@ OWN_CPUS = [
 
 
 @pytest.mark.parametrize("files, text, warning", OWN_CPUS)
-def test_an_affinity_that_the_pool_lacks_does_not_stop_the_next_start(machine, monkeypatch, files, text, warning):
+def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypatch, files, text, warning):
     machine.process(100, SERVICE)
     for path, line in files.items():
         machine.put(path, "[Service]\n%s\n" % line)
@@ -171,7 +171,7 @@ def test_an_undone_run_leaves_what_was_there(machine):
     assert machine.engines == {ID: "0-7"}
 
 
-def test_another_plan_moves_what_was_adopted_and_unbind_still_knows_the_first_state(machine):
+def test_a_new_plan_moves_adopted_work_and_keeps_its_first_state(machine):
     found = everything(machine)
     before = all_cpus(machine)
     adopt(machine, found())
@@ -222,7 +222,7 @@ def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus):
     assert all_cpus(machine) == before
 
 
-def test_on_cgroup_v1_a_service_that_holds_no_npu_now_follows_a_new_plan(machine):
+def test_on_cgroup_v1_a_service_without_npus_follows_a_new_plan(machine):
     os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
     machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
     machine.process(100, SERVICE)
@@ -234,7 +234,7 @@ def test_on_cgroup_v1_a_service_that_holds_no_npu_now_follows_a_new_plan(machine
     assert machine.cpus(100) == "0-7"
 
 
-def test_a_service_that_does_not_run_gets_the_new_plan_at_its_next_start(machine):
+def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     found = everything(machine)
     adopt(machine, found())
     other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="6-7")]}
@@ -261,7 +261,7 @@ def test_work_that_is_only_reported(machine, values, wrong):
     assert machine.cpus(100) == "0-7" and not machine.exists(previous.PATH)
 
 
-def test_a_parent_that_does_not_grant_the_pool_is_named_with_the_way_out(machine):
+def test_a_parent_that_denies_the_pool_is_named_with_a_remedy(machine):
     machine.engines = {ID: ""}
     machine.confine("/system.slice", "0-3")
     machine.process(100, SERVICE)
@@ -282,7 +282,7 @@ def test_a_parent_that_does_not_grant_the_pool_is_named_with_the_way_out(machine
     ],
     ids=["Quadlet", "rootless"],
 )
-def test_a_container_without_a_scope_of_the_system_is_not_told_of_a_parent(machine, group, way):
+def test_a_container_without_system_scope_gets_no_parent_hint(machine, group, way):
     machine.confine(os.path.dirname(group), "0-3")
     machine.process(200, group)
     found = adopt(machine, [user(machine, group, 1, kind="container", engine="podman", container=ID)])
@@ -330,7 +330,7 @@ def test_a_transient_service_is_confined_and_leaves_no_drop_in(machine):
     assert (machine.cpus(300), machine.cpus(310)) == ("0-7", "0-7")
 
 
-def test_a_container_whose_engine_does_not_write_updates_down_is_given_back(machine):
+def test_a_container_is_restored_if_its_engine_skips_subgroups(machine):
     machine.engines, machine.writes_down = {ID: ""}, False
     machine.process(200, PODMAN, (None, "6"))
     before = all_cpus(machine)
@@ -357,7 +357,7 @@ def test_containers_that_were_removed_are_forgotten(machine):
     assert "containers" not in previous.recorded(machine)[SECTION]
 
 
-def test_an_engine_that_fails_leaves_the_record_of_the_first_adoption(machine):
+def test_a_failing_engine_keeps_the_record_of_the_first_adoption(machine):
     machine.engines = {ID: ""}
     machine.process(200, DOCKER)
     adopt(machine, [user(machine, DOCKER, 1)])
@@ -378,7 +378,7 @@ def test_a_container_with_a_set_of_its_own_is_left_alone(machine):
     assert machine.cpus(200) == "2-5"
 
 
-def test_a_container_that_asked_for_all_cpus_gets_its_own_set_back(machine):
+def test_a_container_that_requested_all_cpus_gets_its_set_back(machine):
     machine.engines = {ID: "0-7"}
     machine.process(200, PODMAN)
     adopt(machine, [user(machine, PODMAN, 1)])
@@ -387,7 +387,7 @@ def test_a_container_that_asked_for_all_cpus_gets_its_own_set_back(machine):
     assert (machine.cpus(200), machine.engines) == ("0-7", {ID: "0-7"})
 
 
-def test_an_engine_that_changes_nothing_is_reported_and_forgotten(machine):
+def test_an_ineffective_engine_is_reported_and_forgotten(machine):
     machine.deaf = True
     machine.engines = {ID: ""}
     machine.process(200, DOCKER)
@@ -457,7 +457,7 @@ def test_threads_that_start_during_a_pass_are_confined_too(machine, monkeypatch)
     assert [machine.cpus(tid) for tid in (300, 301, 302)] == ["0-1"] * 3
 
 
-def test_on_cgroup_v1_a_service_gets_masks_now_and_an_affinity_at_its_next_start(machine):
+def test_cgroup_v1_services_get_masks_now_and_affinity_at_start(machine):
     os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
     machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
     machine.process(100, SERVICE, (None, "6"))
@@ -610,7 +610,7 @@ def test_work_of_a_lost_card_keeps_its_reserved_pool(machine, monkeypatch):
     assert not changed and all_cpus(machine) == adopted and not adopting.changed
 
 
-def test_work_that_also_holds_an_npu_outside_the_plan_is_left_alone(machine):
+def test_work_that_also_holds_an_unplanned_npu_is_left_alone(machine):
     machine.process(100, SERVICE)
     part = {"npus": PLAN["npus"][1:]}
     found = adopt(machine, [user(machine, SERVICE, 1, devices=["davinci0", "davinci1"], unassigned=["davinci0"])], part)

@@ -56,7 +56,7 @@ def bind(machine, check=False, steps=()):
     return adopted, report
 
 
-def test_a_bind_adopts_and_a_second_one_changes_nothing_and_unbind_restores(machine, found):
+def test_a_rebind_changes_nothing_adopted_and_unbind_restores_it(machine, found):
     found.function = everything(machine)
     machine.put("/run/systemd/x", "")
     before, cpus = snapshot(machine.root), all_cpus(machine)
@@ -126,7 +126,7 @@ def watcher(machine):
     return Watcher(machine, PLAN_PATH, LIMIT)
 
 
-def test_work_that_starts_later_is_adopted_and_rest_takes_no_lock(machine, found, watcher, monkeypatch):
+def test_work_started_later_is_adopted_and_idling_takes_no_lock(machine, found, watcher, monkeypatch):
     held = []
     monkeypatch.setattr(watching, "changing", lambda host, program: held.append(program) or original(host, program))
     assert watcher.look() and held == []
@@ -163,7 +163,7 @@ def updates(machine):
     return len([call for call in machine.calls if call.startswith("docker update --cpuset-cpus 4-7")])
 
 
-def test_what_cannot_be_adopted_is_left_alone_after_as_many_tries(machine, found, watcher, capsys):
+def test_work_that_cannot_be_adopted_is_left_alone_at_the_limit(machine, found, watcher, capsys):
     machine.engines, machine.deaf = {ID: ""}, True
     machine.process(200, DOCKER)
     found.function = lambda: [user(machine, DOCKER, 1)]
@@ -204,7 +204,7 @@ def fails(_host):
     raise ValueError("no reload")
 
 
-def test_a_container_that_is_restarted_often_is_adopted_each_time(machine, found, watcher):
+def test_a_frequently_restarted_container_is_adopted_each_time(machine, found, watcher):
     machine.engines, machine.writes_down = {ID: ""}, False
     for start in range(LIMIT + 3):
         machine.process(200, DOCKER, start=start)
@@ -224,7 +224,7 @@ def test_without_a_limit_the_watcher_never_leaves_work_alone(machine, found, wat
     assert updates(machine) == LIMIT + 3
 
 
-def test_a_process_that_widens_itself_is_left_alone_whatever_starts_next_to_it(machine, found, watcher):
+def test_self_widening_processes_are_left_alone_despite_new_ones(machine, found, watcher):
     machine.process(300, SESSION)
     for number in range(LIMIT + 3):
         pids = [300, *range(310, 310 + number)]
@@ -258,7 +258,7 @@ def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watche
     assert machine.cpus(100) == "0-7" and not machine.exists(services.drop_in("outside.service"))
 
 
-def test_a_container_in_a_login_that_has_opened_nothing_is_left_alone(machine, found, watcher, capsys):
+def test_an_idle_container_in_a_login_session_is_left_alone(machine, found, watcher, capsys):
     group = "/user.slice/user-1.slice/docker-%s.scope" % ID
     machine.process(300, group)
     found.function = lambda: [user(machine, group, 1, kind="container", container=ID, engine="docker", witness="allowed", pids=[])]

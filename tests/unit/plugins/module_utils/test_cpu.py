@@ -136,7 +136,7 @@ def nodes_of(tree, online, listed, *files):
     return _cpus.nodes(tree.write(merged), online)
 
 
-def test_nodes_with_gaps_in_their_numbers_distances_in_the_order_of_the_list(tree):
+def test_distances_match_the_node_list_despite_gaps_in_numbers(tree):
     assert nodes_of(tree, set(range(8)), "0,8", node(0, "0-3", "10 40"), node(8, "4-7", "40 10", 524288)) == [
         {"id": 0, "cpus": "0-3", "memory_mib": 1024, "distances": {"0": 10, "8": 40}},
         {"id": 8, "cpus": "4-7", "memory_mib": 512, "distances": {"0": 40, "8": 10}},

@@ -34,7 +34,7 @@ SWITCHED_ON = [
 
 
 @pytest.mark.parametrize("kind, sets", SWITCHED_ON)
-def test_all_cards_are_switched_on_with_a_call_each_read_back_and_then_left_alone(box, kind, sets):
+def test_each_card_is_switched_on_once_read_back_and_left_alone(box, kind, sets):
     host = box(kind)
     report = host.switch(True)
     assert report.changed
@@ -58,14 +58,14 @@ def test_a_check_predicts_and_neither_sets_nor_records(box):
     assert previous.recorded(host.host) == {}
 
 
-def test_only_the_chosen_chip_changes_where_chips_can_be_told_apart(box):
+def test_only_the_chosen_chip_changes_if_chips_are_independent(box):
     host = box("310p")
     report = host.switch(True, {"card": 5, "chip": 1})
     assert host.sets == ["set -t device-share -i 5 -c 1 -d 1"]
     assert (host.shared, report.wanted) == (["5:1"], {5: {1: True}})
 
 
-def test_one_die_of_an_a3_card_is_refused_before_anything_is_changed(box):
+def test_one_die_of_an_a3_card_is_refused_before_any_change(box):
     host = box("a3")
     with pytest.raises(ValueError, match="card 4: its chips 0-1 change together"):
         host.switch(True, {"card": 4, "chip": 1})
@@ -95,7 +95,7 @@ def test_a_card_that_changed_half_way_is_reported_chip_by_chip(box):
     assert host.sets == ["set -t device-share -i 2 -c 1 -d 1"], "only what is still missing"
 
 
-def test_the_state_that_is_already_right_is_right_even_while_busy(box):
+def test_a_correct_state_is_accepted_even_while_the_card_is_busy(box):
     host = box("a2")
     host.switch(True)
     host.faults(busy=[0, 1, 2])
@@ -110,7 +110,7 @@ NOT_POSSIBLE = [
 
 
 @pytest.mark.parametrize("faults, text", NOT_POSSIBLE)
-def test_what_npu_smi_says_with_whatever_exit_status_is_told_for_every_card(box, faults, text):
+def test_npu_smi_errors_are_reported_per_card_at_any_exit_status(box, faults, text):
     host = box("a2")
     host.faults(**faults)
     report = host.switch(True)
@@ -119,7 +119,7 @@ def test_what_npu_smi_says_with_whatever_exit_status_is_told_for_every_card(box,
     assert not report.changed
 
 
-def test_a_product_that_cannot_share_fails_only_when_it_should_share(box):
+def test_an_unsupported_product_fails_only_if_it_should_share(box):
     host = box("910")
     assert "does not support querying device-share" in host.switch(True).failed[0]
     report = host.switch(False)
@@ -143,7 +143,7 @@ def test_a_card_that_does_not_answer_in_time_is_a_sentence(box):
     assert "did not answer within 0.5 s" in report.failed[1]
 
 
-def test_a_tool_that_hangs_is_asked_once_and_not_once_for_every_card(box):
+def test_a_hanging_tool_is_queried_once_and_not_once_per_card(box):
     host = box("a2 with 10 cards")
     host.faults(sleep=30)
     host.host.timeout = 0.5
@@ -193,7 +193,7 @@ def test_a_complaint_about_a_change_that_was_made_is_no_failure(box):
     assert (report.failed, report.changed) == ({}, True)
 
 
-def test_only_what_was_switched_on_here_is_switched_off_unless_told(box):
+def test_only_cards_switched_on_here_are_switched_off_by_default(box):
     host = box("a2")
     host.tool.change(switching.Recovery(host.host, host.tool, host.cards, host.switch(True, 0, check=True), None).plan()[0])
     host.switch(True, 2)
@@ -208,7 +208,7 @@ def test_only_what_was_switched_on_here_is_switched_off_unless_told(box):
     assert host.shared == []
 
 
-def test_a_host_on_which_nothing_was_recorded_has_nothing_of_ours_to_switch_off(box):
+def test_a_host_without_a_record_has_nothing_to_switch_off(box):
     host = box("a3")
     (host.root / "run/npu-smi/share.json").write_text(json.dumps(["0:0", "0:1"]))
     report = host.switch(False)
@@ -247,7 +247,7 @@ def lines(host):
     return [line for line in host.recovery_file.splitlines() if line.startswith("npu-smi")]
 
 
-def test_recovery_is_switched_on_before_the_cards_so_that_they_are_recorded(box):
+def test_recovery_is_enabled_before_the_cards_to_record_them(box):
     host = box("a2")
     host.switch(True, 1)
     report = host.switch(True, recover=True)
@@ -259,7 +259,7 @@ def test_recovery_is_switched_on_before_the_cards_so_that_they_are_recorded(box)
     assert (again.changed, host.sets) == (False, [])
 
 
-def test_a_change_with_recovery_on_records_everything_anew_and_keeps_the_file_whole(box):
+def test_changes_with_recovery_on_rerecord_all_and_keep_the_file(box):
     host = box("a2")
     host.switch(True, recover=True)
     report = host.switch(False, 1, recover=True)
@@ -282,7 +282,7 @@ def test_a_card_below_a_recorded_one_records_everything_anew_too(box):
     assert host.recovery_file.count("end]") == 1
 
 
-def test_leaving_recovery_alone_warns_before_its_file_is_damaged_and_afterwards(box):
+def test_leaving_recovery_alone_warns_of_file_damage_either_way(box):
     host = box("a2")
     host.switch(True, recover=True)
     report = host.switch(False, 0)
@@ -317,7 +317,7 @@ def test_what_recovery_will_not_restore_is_said(box, kind, warnings):
     assert box(kind).switch(True, recover=True).warnings == warnings
 
 
-def test_a_recovery_switch_that_cannot_be_read_fails_for_itself_only(box):
+def test_an_unreadable_recovery_switch_fails_only_for_itself(box):
     host = box("a5")
     report = host.switch(True, recover=True)
     assert list(report.failed) == [None]
@@ -343,7 +343,7 @@ def test_a_line_that_the_driver_did_not_write_is_found_out(box):
     ([{"card": None, "chip": None, "enabled": True}], 2, 1, {2: {1: True}}),
     ([{"card": 4, "chip": 0, "enabled": True}, {"card": 5, "chip": 0, "enabled": None}], None, None, {4: {0: True}, 5: {0: None}}),
 ])  # fmt: skip
-def test_an_answer_that_does_not_repeat_the_ids_is_about_what_was_asked(rows, card, chip, expected):
+def test_an_answer_without_ids_belongs_to_the_queried_chip(rows, card, chip, expected):
     assert states(rows, card, chip) == expected
 
 
@@ -389,7 +389,7 @@ def test_an_old_driver_is_refused(box, version, minimum, error):
     assert str(caught.value) == error
 
 
-def test_a_driver_of_unknown_version_is_refused_when_one_is_required(tmp_path):
+def test_an_unknown_driver_is_refused_if_a_version_is_required(tmp_path):
     with pytest.raises(ValueError, match="^the version of the Ascend driver is not known, and 25.5 or newer is required$"):
         require_driver(Host(str(tmp_path)), "25.5")
 
@@ -397,7 +397,7 @@ def test_a_driver_of_unknown_version_is_refused_when_one_is_required(tmp_path):
 # At boot
 
 
-def test_at_boot_the_chosen_cards_are_switched_on_and_each_is_a_line(box, capsys):
+def test_at_boot_the_chosen_cards_are_switched_on_and_listed(box, capsys):
     host = box("310p")
     assert main(["--root", host.host.root, "2", "5:1"]) == 0
     assert host.shared == ["2:0", "2:1", "5:1"]
@@ -408,7 +408,7 @@ def test_at_boot_the_chosen_cards_are_switched_on_and_each_is_a_line(box, capsys
     ]
 
 
-def test_at_boot_a_driver_that_is_still_loading_is_waited_for_within_bounds(box, capsys, monkeypatch):
+def test_at_boot_a_loading_driver_is_awaited_for_a_limited_time(box, capsys, monkeypatch):
     host = box("a2")
     host.faults(error=-8005)
     monkeypatch.setattr(switching, "_PAUSE", 0.01)
@@ -429,21 +429,21 @@ ENDINGS = [
 
 
 @pytest.mark.parametrize("faults, arguments, line", ENDINGS)
-def test_at_boot_what_could_not_be_switched_on_is_a_line_and_a_failure(box, capsys, faults, arguments, line):
+def test_at_boot_a_card_that_stays_off_is_reported_as_a_failure(box, capsys, faults, arguments, line):
     host = box("a2")
     host.faults(**faults)
     assert main(["--root", host.host.root] + arguments) == 1
     assert any(text.startswith(line) for text in capsys.readouterr().out.splitlines())
 
 
-def test_at_boot_a_card_that_is_gone_is_a_line_and_the_others_are_switched_on_all_the_same(box, capsys):
+def test_at_boot_a_missing_card_is_reported_and_others_are_on(box, capsys):
     host = box("a2")
     assert main(["--root", host.host.root, "2", "7"]) == 1
     assert host.shared == ["2:0"]
     assert capsys.readouterr().out.splitlines() == ["card 2 chip 0: device share is on", "there is no card 7; npu-smi knows cards 0-2"]
 
 
-def test_at_boot_cards_that_come_up_one_after_another_are_waited_for(box, capsys, monkeypatch):
+def test_at_boot_cards_that_appear_one_by_one_are_awaited(box, capsys, monkeypatch):
     host = box("a2")
     for chip in host.description["chips"]:
         folder = host.root / "sys/bus/pci/devices" / chip["bdf"]

@@ -109,7 +109,7 @@ def test_what_is_put_back_no_more_has_a_cause_of_its_own():
     assert said(cause) == "fought over: it was bound 4 times; bind when that is settled"
 
 
-def test_an_object_that_differs_counts_as_checked_and_belongs_to_the_npu_of_its_unit():
+def test_a_differing_object_counts_as_checked_for_its_units_npu():
     found = Findings()
     found.devices = {"npu-0.slice": FIRST}
     found.same("units", "a.timer at boot")

@@ -131,7 +131,7 @@ def test_a_root_that_names_no_directory_is_refused(root, sentence):
 
 
 @pytest.mark.parametrize("root", ["//", "///", "/.", "/usr/..", "{link}", "/proc/self/root"])
-def test_what_is_the_running_machine_by_another_name_is_the_running_machine(tmp_path, root):
+def test_the_running_machine_is_recognised_by_another_path(tmp_path, root):
     (tmp_path / "link").symlink_to("/")
     assert Host(root.format(link=tmp_path / "link")).live
 
@@ -197,7 +197,7 @@ def test_the_time_limit_holds_although_a_child_left_the_session():
     assert time.monotonic() - start < 4
 
 
-def test_a_process_that_cannot_be_killed_is_left_behind_with_a_sentence(monkeypatch):
+def test_an_unkillable_process_is_abandoned_with_a_message(monkeypatch):
     killed = []
     monkeypatch.setattr(os, "killpg", lambda pid, _signal: killed.append(pid))
     start = time.monotonic()
@@ -231,7 +231,7 @@ def silent_files(tmp_path):
     kernel.umount2(folder.encode(), 2)
 
 
-def test_a_process_that_waits_in_the_kernel_is_left_behind_in_time(silent_files):
+def test_a_process_stuck_in_the_kernel_is_abandoned_in_time(silent_files):
     folder, requests = silent_files
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         start = time.monotonic()
@@ -331,7 +331,7 @@ def test_a_long_answer_on_both_pipes_comes_whole():
     assert Host(timeout=20).run([sys.executable, "-c", program]).output == "o" * 300000 + "O" + "e" * 300000
 
 
-def test_a_command_that_ends_without_reading_its_answer_is_judged_all_the_same():
+def test_a_command_is_judged_even_if_it_never_reads_its_input():
     assert Host(timeout=20).run([sys.executable, "-c", "print(1)"], stdin="Y\n").output == "1\n"
 
 

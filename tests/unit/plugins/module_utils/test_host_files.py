@@ -56,7 +56,7 @@ def test_only_our_own_stale_files_go(tmp_path):
     assert not (tmp_path / drop_in[1:]).parent.exists()
 
 
-def test_what_a_killed_run_left_beside_a_file_goes_with_the_next_one(tmp_path):
+def test_the_next_run_removes_temporary_files_of_a_killed_run(tmp_path):
     host = Host(str(tmp_path))
     request = Request(files=[a_file(SLICE, slice_text("0-3"))])
     apply(host, request)
@@ -75,7 +75,7 @@ def test_a_failed_write_puts_every_file_back(tmp_path):
     assert texts(tmp_path) == {SLICE: slice_text("0-3")}
 
 
-def test_settings_that_a_failed_run_had_not_come_to_are_not_written(tmp_path):
+def test_settings_after_the_failing_one_are_not_written(tmp_path):
     class Counted(Host):
         writes = ()
 
@@ -121,7 +121,7 @@ class BareTree(Host):
         raise CommandError("%s was not found" % argv[0])
 
 
-def test_units_of_a_tree_are_enabled_without_systemctl_too_and_again_when_their_removal_fails(tmp_path):
+def test_a_trees_units_are_enabled_and_again_on_failed_removal(tmp_path):
     host, unit, name = BareTree(str(tmp_path)), UNITS + "/npu-affinity-irq.timer", "npu-affinity-irq.timer"
     link = tmp_path / UNITS[1:] / "timers.target.wants" / name
     apply(host, Request(files=[a_file(unit, MARK + "[Install]\nWantedBy=timers.target\n")], enabled=[name]))
@@ -292,7 +292,7 @@ def test_units_that_move_to_one_node_have_to_fit_there_together(tmp_path):
     assert apply(host, both("1")).changed
 
 
-def test_a_slice_in_use_is_widened_before_its_file_goes_and_an_idle_one_stopped(tmp_path):
+def test_a_used_slice_is_widened_before_removal_idle_ones_stop(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     apply(host, live_request("0-3"))
     host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.events", "populated 1")
@@ -333,7 +333,7 @@ def test_running_services_are_named_not_restarted(tmp_path):
     assert host.calls == []
 
 
-def test_a_service_that_we_start_is_named_when_it_runs_with_older_settings(tmp_path):
+def test_a_started_service_with_older_settings_is_reported(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     limiter = UNITS + "/npu-affinity-limiter-a.service"
 
@@ -374,7 +374,7 @@ def test_a_unit_of_a_tree_is_stopped_and_put_back_by_its_links(tmp_path):
     assert os.readlink(str(tmp_path / link[1:])) == "/usr/lib/systemd/system/irqbalance.service"
 
 
-def test_a_run_that_fails_after_it_stopped_a_unit_starts_it_again(tmp_path):
+def test_a_run_that_fails_restarts_the_unit_it_stopped(tmp_path):
     class Stubborn(ModelledSystemd):
         def run(self, argv, stdin="", timeout=None):
             if argv[1] == "disable":
@@ -389,7 +389,7 @@ def test_a_run_that_fails_after_it_stopped_a_unit_starts_it_again(tmp_path):
     assert host.running == {"irqbalance.service"}
 
 
-def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_never(tmp_path):
+def test_a_unit_of_an_earlier_stop_restarts_once_no_foreign_one(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     host.put(
         "/usr/lib/systemd/system/irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance\n[Install]\nWantedBy=multi-user.target\n"
@@ -408,7 +408,7 @@ def test_a_unit_that_an_earlier_run_stopped_is_put_back_once_and_a_foreign_one_n
     assert not apply(host, released).changed
 
 
-def test_a_program_that_runs_on_stops_with_its_unit_and_runs_again_when_that_fails(tmp_path):
+def test_a_program_stops_with_its_unit_and_restarts_on_failure(tmp_path):
     host, path = ModelledSystemd(str(tmp_path)), UNITS + "/npu-affinity-adopt.service"
     request = {"owned": [UNITS + "/npu-affinity-*.service"]}
     unit = a_file(path, MARK + "[Service]\nType=exec\nExecStart=/bin/sh\n")

@@ -95,7 +95,7 @@ def attempt(machine, request, check=False):
 
 @settings(max_examples=25, deadline=None)
 @given(wanted=st.lists(wishes, min_size=1, max_size=3), works=st.booleans())
-def test_a_host_has_what_was_asked_for_or_what_it_had_and_gets_it_all_back(tmp_path_factory, wanted, works):
+def test_a_host_is_as_requested_or_unchanged_and_fully_restored(tmp_path_factory, wanted, works):
     with tempfile.TemporaryDirectory(dir=str(tmp_path_factory.getbasetemp())) as folder:
         machine = Machine(folder)
         untouched = snapshot(folder)

@@ -121,7 +121,7 @@ def test_the_kernel_is_asked_for_a_gibibyte_at_a_time(kernel):
     assert kernel.written == (512, 1024, 1200)
 
 
-def test_a_shortage_is_told_with_numbers_and_not_tried_again_before_a_boot(kernel, tree):
+def test_a_shortage_is_reported_and_not_retried_before_a_reboot(kernel, tree):
     kernel.most = 700
     step = bind(kernel)
     assert counts(kernel) == {0: 700, 1: 700, 2: 30} and kernel.written == (522, 1000, 512, 1024)
@@ -145,7 +145,7 @@ def test_a_node_keeps_memory_for_everything_else(tree):
 
 
 @pytest.mark.parametrize(("memory", "kept"), [(320 << 20, 32 << 20), (16 << 30, (16 << 30) // 10), (512 << 30, 8 << 30)])
-def test_a_tenth_of_a_node_is_kept_free_and_never_more_than_8_gib(memory, kept):
+def test_a_tenth_of_a_node_stays_free_up_to_8_gib(memory, kept):
     assert kept_free(memory) == kept
 
 
@@ -205,7 +205,7 @@ def failed_bind(host, wanted, meanwhile):
     return str(failure.value)
 
 
-def test_a_failed_bind_names_pages_that_stay_and_keeps_the_record(kernel, tree):
+def test_a_failed_bind_names_used_pages_and_keeps_the_record(kernel, tree):
     used = {path_of(SIZE, 0).replace("nr_", "free_"): 400}
     said = failed_bind(kernel, {"size": SIZE, "nodes": {"0": 1000, "1": 50}}, lambda: tree.write(used))
     assert counts(kernel) == {0: 600, 1: 0, 2: 30}
@@ -214,7 +214,7 @@ def test_a_failed_bind_names_pages_that_stay_and_keeps_the_record(kernel, tree):
     assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
 
 
-def test_a_failed_bind_names_pages_that_the_kernel_does_not_return(kernel, tree):
+def test_a_failed_bind_names_pages_the_kernel_does_not_return(kernel, tree):
     node(tree, 1, 3000)
     said = failed_bind(kernel, {"size": SIZE, "nodes": {"1": 100}}, lambda: setattr(kernel, "most", 1500))
     assert counts(kernel)[1] == 1500 and "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before this run" in said
@@ -226,7 +226,7 @@ def test_a_failed_bind_that_restores_everything_says_so(kernel):
     assert said == "a later step failed. All huge pages were restored" and not kernel.exists(previous.PATH)
 
 
-def test_unbind_keeps_the_record_of_pages_that_the_kernel_does_not_return(kernel, tree):
+def test_unbind_keeps_the_record_of_pages_that_are_not_returned(kernel, tree):
     node(tree, 1, 3000)
     bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
     kernel.most = 1500
@@ -239,7 +239,7 @@ def test_unbind_keeps_the_record_of_pages_that_the_kernel_does_not_return(kernel
     assert counts(kernel)[1] == 3000 and not outcome.failed and not outcome.kept
 
 
-def test_a_node_that_is_not_wanted_any_more_and_stays_short_is_reported(kernel, tree):
+def test_a_dropped_node_that_stays_short_is_reported(kernel, tree):
     node(tree, 1, 3000)
     bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
     kernel.most = 1500
@@ -248,7 +248,7 @@ def test_a_node_that_is_not_wanted_any_more_and_stays_short_is_reported(kernel, 
         assert [text.partition(";")[0] for text in bind(kernel, {"size": SIZE, "nodes": {}}).remarks] == [remark]
 
 
-def test_pages_are_restored_when_the_note_of_what_was_granted_fails(kernel, tree, monkeypatch):
+def test_pages_are_restored_if_the_granted_counts_are_not_saved(kernel, tree, monkeypatch):
     def full(host, path, *_text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
@@ -277,7 +277,7 @@ def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
     assert outcome.failed == after.failed and outcome.kept == after.kept == {SECTION}
 
 
-def test_nodes_that_time_did_not_allow_are_tried_by_the_next_bind(kernel, monkeypatch):
+def test_nodes_skipped_for_lack_of_time_are_set_by_the_next_bind(kernel, monkeypatch):
     clock = iter([0.0, 0.0, *[setting.SECONDS] * 9])
     monkeypatch.setattr(setting.time, "monotonic", lambda: next(clock))
     bind(kernel, {"size": SIZE, "nodes": {"0": 500, "1": 500}})
@@ -292,14 +292,14 @@ def test_a_step_that_is_undone_leaves_nothing(kernel):
     assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(GRANTED)
 
 
-def test_what_the_kernel_refuses_is_said_and_nothing_stays_changed(kernel):
+def test_a_kernel_refusal_is_reported_and_nothing_stays_changed(kernel):
     kernel.refuses = path_of(SIZE, 1)
     with pytest.raises(TakenBack, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument. All huge pages were restored"):
         apply(kernel, Request(), after=[HugePages(kernel, WANTED)])
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
 
 
-def test_unbind_restores_the_other_nodes_when_the_kernel_refuses_one(kernel):
+def test_unbind_restores_other_nodes_if_the_kernel_refuses_one(kernel):
     bind(kernel)
     kernel.refuses = path_of(SIZE, 0)
     outcome, undone = release(kernel)
@@ -307,7 +307,7 @@ def test_unbind_restores_the_other_nodes_when_the_kernel_refuses_one(kernel):
     assert [sentence.partition(":")[0] for sentence in outcome.failed] == [f"{path_of(SIZE, 0)} does not take 10"]
 
 
-def test_a_number_that_cannot_be_written_is_refused_before_the_first_write(kernel, monkeypatch):
+def test_an_unwritable_page_count_is_refused_before_any_write(kernel, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, _mode: not path.endswith(path_of(SIZE, 1)))
     with pytest.raises(ValueError, match="node1/.* cannot be written; run as root"):
         bind(kernel, check=True)
@@ -332,7 +332,7 @@ def compared(host, wanted=None):
 FIRST, SECOND = "huge pages of 2 MiB on node 0", "huge pages of 2 MiB on node 1"
 
 
-def test_a_shortage_and_a_change_by_hand_are_drift_with_their_causes(kernel):
+def test_shortages_and_manual_changes_are_drift_with_a_cause(kernel):
     kernel.most = 1500
     bind(kernel)
     assert compared(kernel) == ([FIRST, SECOND], {SECOND: ("2000", "1500", "memory shortage")})
@@ -360,7 +360,7 @@ def test_pages_of_1_gib_are_compared_and_never_written(tree):
     assert compared(host, {"size": 1 << 20, "nodes": {"0": 4}})[1] == {"huge pages of 1 GiB on node 0": ("4", "1", "memory shortage")}
 
 
-def test_a_node_that_went_away_is_drift_and_does_not_stop_the_others(kernel):
+def test_a_vanished_node_is_drift_and_does_not_stop_the_others(kernel):
     (short,) = shortages(kernel, {"size": SIZE, "nodes": {"0": 10, "7": 5}})
     assert short.sentence.startswith("node 7: 0 of 5 huge pages of 2 MiB; the kernel does not offer")
     assert bind(kernel, {"size": SIZE, "nodes": {"0": 20, "7": 5}}).changed and counts(kernel)[0] == 20
@@ -378,13 +378,13 @@ COMMAND_LINES = [
 
 
 @pytest.mark.parametrize(("words", "usual", "found"), COMMAND_LINES)
-def test_a_kernel_command_line_that_sets_the_same_pages_is_reported(kernel, tree, words, usual, found):
+def test_a_kernel_command_line_with_the_same_pages_is_reported(kernel, tree, words, usual, found):
     tree.write({COMMAND_LINE: words, "/proc/meminfo": f"MemTotal: 1 kB\nHugepagesize:    {usual} kB"})
     sentences = on_command_line(kernel, WANTED)
     assert bool(sentences) is found and all("npu-affinity-hugepages.service sets other numbers at each boot" in text for text in sentences)
 
 
-def test_the_boot_unit_sets_what_was_applied_and_says_what_is_short(kernel, tree, capsys, monkeypatch):
+def test_the_boot_unit_sets_applied_pages_and_reports_shortages(kernel, tree, capsys, monkeypatch):
     monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program.Host", Kernel)
     monkeypatch.setattr(Kernel, "most", 700)
     assert main(["--root", tree.root]) == 0 and counts(kernel)[1] == 0

@@ -66,7 +66,7 @@ def function(root, irqs, folders=False):
 
 
 @pytest.mark.parametrize("folders", [False, True], ids=["files", "folders"])
-def test_the_vectors_of_a_function_are_those_that_are_its_own_and_requested(tmp_path, folders):
+def test_the_vectors_of_a_function_are_its_own_and_requested(tmp_path, folders):
     function(tmp_path, [98, 99, 100, 101], folders)
     rows = [(99, "sq_send_trigger_irq"), (100, "cq_update_irq"), (500, "sq_send_trigger_irq")]
     table = ["  CPU0  CPU1"] + ["%d: 0 0  ITS-MSI %d Edge  %s" % (irq, irq, name) for irq, name in rows]
@@ -76,7 +76,7 @@ def test_the_vectors_of_a_function_are_those_that_are_its_own_and_requested(tmp_
     assert found == [Vector(99, "sq_send_trigger_irq", 1), Vector(100, "cq_update_irq", 2)]
 
 
-def test_setting_an_interrupt_in_a_tree_lets_the_derived_files_follow_as_the_kernel_would(tmp_path):
+def test_setting_an_interrupt_in_a_tree_updates_derived_files(tmp_path):
     folder = "/proc/irq/99/"
     for name, text in (
         ("smp_affinity_list", "0-39"),
@@ -95,7 +95,7 @@ def test_setting_an_interrupt_in_a_tree_lets_the_derived_files_follow_as_the_ker
     }
 
 
-def test_a_tree_that_links_the_effective_list_to_the_wanted_one_keeps_a_whole_list(tmp_path):
+def test_an_effective_list_linked_to_the_wanted_one_stays_whole(tmp_path):
     write(tmp_path, "/proc/irq/99/smp_affinity_list", "3\n")
     os.symlink("smp_affinity_list", str(tmp_path / "proc/irq/99/effective_affinity_list"))
     Interrupt(99, "cq_update_irq").write(Host(str(tmp_path)), "0-39")
@@ -121,7 +121,7 @@ MASKS = [
 
 
 @pytest.mark.parametrize("before, cpus, after", MASKS)
-def test_a_workqueues_mask_keeps_the_width_that_the_kernel_gave_it(tmp_path, before, cpus, after):
+def test_a_workqueue_mask_keeps_the_width_the_kernel_gave_it(tmp_path, before, cpus, after):
     queue = Workqueue("dev0_sq_send_wq")
     write(tmp_path, queue.path, before + "\n")
     host = Host(str(tmp_path))
@@ -134,7 +134,7 @@ def test_a_workqueue_that_is_not_in_sysfs_has_no_cpus(tmp_path):
     assert Workqueue("dev0_sq_fair_wq").read(Host(str(tmp_path))) is None
 
 
-def test_only_kernel_threads_count_and_long_names_are_cut_as_the_kernel_does(tmp_path):
+def test_only_kernel_threads_count_and_long_names_are_cut(tmp_path):
     names = ["dev0_sq_task", "dev123456_sq_task", "dev1_sq_task", "dev2_sq_task", "dev3_sq_task"]
     processes = [("41", names[0], 0x208040), ("42", names[1], 0x200040), ("43", names[2], 0x400000), ("self", names[3], 0x208040)]
     for pid, name, flags in processes:
@@ -158,7 +158,7 @@ def test_a_process_that_poses_as_a_kernel_thread_is_none(tmp_path):
     assert found.get("dev0_sq_task") != poser.pid
 
 
-def test_setting_a_thread_in_a_tree_rewrites_the_lines_of_its_status_and_nothing_live(tmp_path):
+def test_setting_a_thread_in_a_tree_only_rewrites_its_status(tmp_path):
     own = os.sched_getaffinity(0)
     thread = Thread("dev0_sq_task", os.getpid())
     write(tmp_path, thread.path, "Name:\tdev0_sq_task\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0\n")
@@ -169,7 +169,7 @@ def test_setting_a_thread_in_a_tree_rewrites_the_lines_of_its_status_and_nothing
     assert os.sched_getaffinity(0) == own
 
 
-def test_the_real_kernel_moves_a_process_and_says_so_in_the_file_that_is_read():
+def test_the_real_kernel_moves_a_process_and_its_status_shows_it():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         host, thread = Host("/"), Thread("child", child.pid)

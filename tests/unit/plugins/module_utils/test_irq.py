@@ -65,7 +65,7 @@ def states(entries):
     return {entry["state"] for entry in entries}
 
 
-def test_sq_goes_to_the_first_irq_cpu_every_cq_to_the_second_and_the_drivers_work_follows_sq(kernel):
+def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
     report = bind(kernel, PLAN_OF_TWO)
     assert [affinity(kernel, irq) for irq in (2753, 2754, 2769)] == ["24", "25", "25"]
     assert [affinity(kernel, irq) for irq in (3009, 3010, 3025)] == ["0", "1", "1"]
@@ -90,20 +90,20 @@ def test_a_second_run_writes_nothing(kernel):
     assert states(report.npus[0]["interrupts"]) == {"bound"}
 
 
-def test_a_check_predicts_what_the_run_then_does_and_writes_nothing(kernel):
+def test_a_check_predicts_what_a_run_does_and_writes_nothing(kernel):
     before = texts(kernel)
     predicted = bind(kernel, PLAN_OF_TWO, check=True)
     assert texts(kernel) == before
     assert told(bind(kernel, PLAN_OF_TWO)) == told(predicted)
 
 
-def test_only_the_npus_of_one_function_are_bound_when_it_is_named_in_any_case(kernel):
+def test_a_function_in_any_case_limits_the_bind_to_its_npus(kernel):
     report = bind(kernel, PLAN_OF_TWO, pci=FIRST.upper())
     assert [entry["id"] for entry in report.npus] == [0]
     assert affinity(kernel, 3009) == EVERYWHERE
 
 
-def test_functions_that_came_back_with_each_others_numbers_are_bound_by_function(kernel, tmp_path):
+def test_functions_that_swapped_numbers_are_bound_by_function(kernel, tmp_path):
     bind(kernel, PLAN_OF_TWO)
     swapped = Kernel(tmp_path / "again")
     swapped.put("/sys/devices/system/cpu/online", EVERYWHERE)
@@ -170,14 +170,14 @@ def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
     assert report.failed == []
 
 
-def test_a_pool_that_is_wholly_offline_is_a_failure_and_never_an_empty_write(kernel):
+def test_a_fully_offline_pool_is_a_failure_and_writes_nothing(kernel):
     kernel.put("/sys/devices/system/cpu/online", "0-23,36-47")
     report = bind(kernel, {"npus": [npu()]})
     assert kernel.writes == []
     assert report.failed == ["NPU 0 (%s): no CPU of its pool 24-35 is online; bring one online or plan again" % FIRST]
 
 
-def test_a_cpu_that_is_offline_does_not_make_a_bound_interrupt_look_wrong(kernel):
+def test_an_offline_cpu_does_not_make_a_bound_interrupt_differ(kernel):
     bind(kernel, PLAN_OF_TWO)
     kernel.put("/proc/irq/2753/smp_affinity_list", "24,47")
     kernel.put("/sys/devices/system/cpu/online", "0-46")
@@ -192,7 +192,7 @@ NOTHING_TO_BIND = [
 
 
 @pytest.mark.parametrize("entry, text, warns", NOTHING_TO_BIND)
-def test_an_npu_without_anything_to_bind_is_skipped_with_a_sentence(kernel, entry, text, warns):
+def test_an_npu_with_nothing_to_bind_is_skipped_with_a_message(kernel, entry, text, warns):
     report = bind(kernel, {"npus": [entry]})
     assert report.npus[0]["text"].startswith(text)
     assert bool(report.warnings) is warns
@@ -213,7 +213,7 @@ def refuse_cq(number, only=None):
 
 
 @pytest.mark.parametrize("sign", ["refused", "read-only file"])
-def test_interrupts_that_the_kernel_manages_are_reported_once_and_are_no_failure_and_no_drift(kernel, sign):
+def test_managed_interrupts_are_reported_once_without_failure(kernel, sign):
     if sign == "refused":
         kernel.refuse = refuse_cq(errno.EIO)
     else:
@@ -228,7 +228,7 @@ def test_interrupts_that_the_kernel_manages_are_reported_once_and_are_no_failure
     assert again.unchangeable == report.unchangeable
 
 
-def test_a_workqueue_that_the_kernel_places_itself_is_no_failure_and_no_change_either(kernel):
+def test_a_kernel_managed_workqueue_is_no_failure_and_no_change(kernel):
     kernel.refuse = lambda path, value: errno.EIO if path.endswith("/cpumask") else None
     report = bind(kernel, PLAN_OF_TWO)
     assert states(report.npus[0]["workqueues"]) == {"managed"}
@@ -244,7 +244,7 @@ def test_a_thread_that_the_kernel_binds_itself_is_no_failure(kernel):
     assert not bind(kernel, PLAN_OF_TWO, check=True).changed
 
 
-def test_a_full_cpu_gives_way_to_the_other_irq_cpu_and_the_next_run_leaves_it_there(kernel):
+def test_a_full_irq_cpu_yields_to_the_other_and_stays_there(kernel):
     kernel.refuse = refuse_cq(errno.ENOSPC, only="25")
     report = bind(kernel, PLAN_OF_TWO)
     assert affinity(kernel, 2754) == "24"
@@ -262,7 +262,7 @@ def test_a_full_cpu_gives_way_to_the_other_irq_cpu_and_the_next_run_leaves_it_th
     assert kernel.read(UNCHANGEABLE) == "{}"
 
 
-def test_when_both_irq_cpus_are_full_the_pool_stands_in_and_when_all_are_that_is_a_failure(kernel):
+def test_full_irq_cpus_fall_back_to_the_pool_and_else_fail(kernel):
     kernel.refuse = lambda path, value: errno.ENOSPC if "/2754/" in path and value in ("24", "25") else None
     bind(kernel, PLAN_OF_TWO)
     assert affinity(kernel, 2754) == "26"
@@ -302,7 +302,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("number, advice", REFUSALS)
-def test_any_other_refusal_is_a_failure_that_names_the_interrupt_the_file_and_the_next_step(kernel, number, advice):
+def test_other_refusals_name_the_interrupt_file_and_next_step(kernel, number, advice):
     kernel.refuse = lambda path, value: number if "/2753/" in path else None
     (sentence,) = bind(kernel, PLAN_OF_TWO).failed
     assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" % FIRST)
@@ -310,7 +310,7 @@ def test_any_other_refusal_is_a_failure_that_names_the_interrupt_the_file_and_th
     assert advice in sentence
 
 
-def test_an_interrupt_that_follows_later_is_pending_and_no_failure(kernel):
+def test_an_interrupt_that_follows_later_is_pending_not_failed(kernel):
     class Lazy(Kernel):
         def set_attribute(self, path, value):
             if "/effective" not in path:
@@ -337,7 +337,7 @@ FIRED = [
 
 
 @pytest.mark.parametrize("times, place, state", FIRED)
-def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, times, place, state):
+def test_a_pending_interrupt_that_fires_elsewhere_is_stuck(kernel, times, place, state):
     class Lazy(Kernel):
         def set_attribute(self, path, value):
             if "/effective" not in path:
@@ -358,7 +358,7 @@ def test_a_pending_interrupt_that_came_and_is_still_elsewhere_is_stuck(kernel, t
     assert (lazy.read(UNCHANGEABLE) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
 
 
-def test_a_workqueue_whose_cpus_are_isolated_is_said_to_run_elsewhere(kernel):
+def test_a_workqueue_with_isolated_cpus_is_reported_as_elsewhere(kernel):
     kernel.put("/sys/devices/virtual/workqueue/cpumask", "00ffffff")
     for check in (False, True):
         report = bind(kernel, {"npus": [npu()]}, check=check)
@@ -370,7 +370,7 @@ def test_a_workqueue_whose_cpus_are_isolated_is_said_to_run_elsewhere(kernel):
         assert report.failed == []
 
 
-def test_an_interrupt_that_somebody_moves_back_at_once_is_a_failure(kernel):
+def test_an_interrupt_that_is_moved_back_at_once_is_a_failure(kernel):
     class Contested(Kernel):
         def set_attribute(self, path, value):
             super().set_attribute(path, "7" if path == "/proc/irq/2753/smp_affinity_list" else value)
@@ -427,7 +427,7 @@ def test_the_vectors_of_a_function_are_shared_out_among_its_npus(npus, names, ex
     assert [(number, [vector.ordinal for vector in own]) for _npu, number, own in shares] == expected
 
 
-def test_the_second_chip_of_a_shared_function_keeps_its_own_queue_and_thread(kernel):
+def test_the_second_chip_of_a_function_keeps_queue_and_thread(kernel):
     plan = {"npus": [npu(chip=0), npu(1, FIRST, "36-47", "36-37", chip=1)]}
     report = bind(kernel, plan)
     assert kernel.read("/sys/devices/virtual/workqueue/dev1_sq_send_wq/cpumask") == "0010,00000000"
@@ -464,7 +464,7 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     assert texts(kernel) == before
 
 
-def test_poll_threads_are_left_alone_when_none_of_their_cpus_is_online(kernel):
+def test_poll_threads_are_left_alone_if_their_cpus_are_offline(kernel):
     add_poll_thread(kernel, 95)
     kernel.put("/sys/devices/system/cpu/online", "24-47")
     report = bind(kernel, {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]})
@@ -493,7 +493,7 @@ def test_undo_puts_every_file_back_byte_by_byte(kernel):
     assert kernel.writes == []
 
 
-def test_what_was_there_is_on_the_disk_before_the_first_write_and_nothing_is_when_nothing_is_written(kernel):
+def test_previous_state_is_saved_before_any_write_and_only_then(kernel):
     state = json.loads(json.dumps(previous(kernel, PLAN_OF_TWO)))
 
     def die(_path, _value):
@@ -511,7 +511,7 @@ def test_what_was_there_is_on_the_disk_before_the_first_write_and_nothing_is_whe
     assert not kernel.exists(_previous.PATH)
 
 
-def test_undo_finds_vectors_by_their_place_after_numbers_have_changed_and_skips_what_is_gone(kernel, tmp_path):
+def test_undo_finds_renumbered_vectors_by_place_and_skips_lost(kernel, tmp_path):
     kernel.put("/proc/irq/2755/smp_affinity_list", "5")
     state = previous(kernel, PLAN_OF_TWO)
     later = Kernel(tmp_path / "later")
@@ -559,7 +559,7 @@ def run(kernel, capsys, *arguments):
     return status, capsys.readouterr().out.splitlines()
 
 
-def test_the_unit_prints_a_line_for_everything_that_moved_and_then_nothing(kernel, capsys):
+def test_the_unit_prints_a_line_per_move_and_then_nothing(kernel, capsys):
     kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
     status, lines = run(kernel, capsys)
     assert status == 0
@@ -571,7 +571,7 @@ def test_the_unit_prints_a_line_for_everything_that_moved_and_then_nothing(kerne
     assert run(kernel, capsys) == (0, [])
 
 
-def test_the_unit_fails_where_something_could_not_be_bound_unless_it_is_told_to_warn(kernel, capsys):
+def test_the_unit_fails_on_unbound_interrupts_unless_set_to_warn(kernel, capsys):
     kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
     for irq in range(2752, 2770):
         os.unlink(kernel.path("/sys/bus/pci/devices/%s/msi_irqs/%d" % (FIRST, irq)))
@@ -581,7 +581,7 @@ def test_the_unit_fails_where_something_could_not_be_bound_unless_it_is_told_to_
     assert run(kernel, capsys, "--failure", "warn") == (0, [sentence])
 
 
-def test_a_refusal_that_is_only_warned_of_is_expected_the_next_time(kernel):
+def test_a_tolerated_refusal_is_expected_the_next_time(kernel):
     kernel.refuse = lambda path, value: errno.EPERM if "/2753/" in path else None
     assert bind(kernel, PLAN_OF_TWO, tolerant=True).changed
     again = bind(kernel, PLAN_OF_TWO, check=True)
@@ -628,7 +628,7 @@ def test_the_unit_refuses_a_way_to_fail_that_there_is_not(kernel, capsys):
 LATE = "0000:8a:00.0"
 
 
-def test_the_unit_waits_for_interrupts_that_a_loading_driver_requests_one_after_the_other(kernel, capsys):
+def test_the_unit_waits_while_a_driver_requests_its_interrupts(kernel, capsys):
     kernel.put("/sys/bus/pci/devices/%s/numa_node" % LATE, "4")
     kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE.upper())]}))
 
@@ -646,7 +646,7 @@ def test_the_unit_waits_for_interrupts_that_a_loading_driver_requests_one_after_
     assert len(lines) == 2
 
 
-def test_a_virtual_function_with_few_interrupts_is_complete_when_no_more_come(kernel, capsys):
+def test_a_virtual_function_is_complete_when_no_more_irqs_appear(kernel, capsys):
     add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ, CQ, CQ])
     kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE.upper())]}))
     start = time.monotonic()
@@ -686,14 +686,14 @@ def test_the_unit_of_one_function_does_not_wait_for_another(kernel, clock, capsy
     assert clock.pauses == []
 
 
-def test_the_unit_waits_for_the_functions_of_the_plan_that_it_is_given(kernel, clock, capsys):
+def test_the_unit_waits_for_the_functions_of_its_given_plan(kernel, clock, capsys):
     add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
     kernel.put("/etc/other.json", json.dumps({"npus": [npu(2, LATE)]}))
     run(kernel, capsys, "--plan", "/etc/other.json", "--wait", "5")
     assert sum(clock.pauses) == pytest.approx(5)
 
 
-def test_the_pauses_of_a_wait_grow_up_to_two_seconds_and_end_with_it(kernel, clock):
+def test_pauses_of_a_wait_grow_up_to_two_seconds_and_end_with_it(kernel, clock):
     add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
     await_vectors(kernel, {"npus": [npu(), npu(2, LATE)]}, 8)
     assert clock.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2, 2, 1])

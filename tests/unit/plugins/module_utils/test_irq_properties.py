@@ -72,7 +72,7 @@ refusals = st.dictionaries(st.integers(100, 115), st.sampled_from([errno.EIO, er
 
 @settings(max_examples=60, deadline=None)
 @given(npus=st.tuples(entries(0, FIRST), entries(1, SECOND)), drawn=machines(), online=cpus, refused=refusals)
-def test_interrupts_are_found_by_function_and_name_and_the_report_is_true(tmp_path_factory, npus, drawn, online, refused):
+def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory, npus, drawn, online, refused):
     vectors, later = drawn
     plan = {"npus": list(npus)}
     with tempfile.TemporaryDirectory(dir=str(tmp_path_factory.getbasetemp())) as folder:

@@ -105,7 +105,7 @@ def test_the_main_file_alone(tree):
     assert (found["config_dir"], found["sources"]) == (None, [CONFIG])
 
 
-def test_drop_ins_are_laid_over_the_main_file_by_name_and_flags_win(tree):
+def test_drop_ins_extend_the_main_file_by_name_and_flags_win(tree):
     flags = (
         "--config=/srv/kubelet.yaml",
         "--config-dir",

@@ -119,7 +119,7 @@ def test_stop_change_remove_the_state_start(tree, live):
     assert not _drop_in.look(host, PATH, TEXT).needed
 
 
-def test_a_kubelet_that_does_not_start_gets_its_old_configuration_back(tree, live):
+def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(tree, live):
     tree.write(HOST)
     host, service = live(None, "none")
     change = _drop_in.look(host, PATH, TEXT)
@@ -132,7 +132,7 @@ def test_a_kubelet_that_does_not_start_gets_its_old_configuration_back(tree, liv
 OTHER = FOLDER + "/60-numa.conf"
 
 
-def test_a_drop_in_that_gets_another_name_does_not_stay_under_the_old_one(tree, live):
+def test_a_renamed_drop_in_does_not_stay_under_its_old_name(tree, live):
     tree.write(HOST)
     host, service = live("static", "static", "none")
     _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
@@ -145,7 +145,7 @@ def test_a_drop_in_that_gets_another_name_does_not_stay_under_the_old_one(tree, 
     assert not host.exists(FOLDER) and not host.exists(previous.PATH)
 
 
-def test_a_new_name_that_kubelet_does_not_start_with_leaves_the_old_one(tree, live):
+def test_the_old_drop_in_stays_if_kubelet_rejects_the_new_one(tree, live):
     tree.write(HOST)
     host, _service = live("static", None, "static")
     _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
@@ -174,7 +174,7 @@ def test_a_kubelet_that_does_not_run_is_not_started(tree, live):
     assert service.log == [] and host.exists(PATH) and not host.exists(STATE)
 
 
-def test_unbind_leaves_a_drop_in_that_kubelet_runs_with_and_says_so(tree):
+def test_unbind_keeps_and_reports_a_drop_in_that_kubelet_uses(tree):
     host = tree.write(HOST)
     _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
     report = unbind.unbind(host)

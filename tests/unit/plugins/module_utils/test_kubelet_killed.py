@@ -60,7 +60,7 @@ NEXT = [
 
 
 @pytest.mark.parametrize("following", [way[1] for way in NEXT], ids=[way[0] for way in NEXT])
-def test_the_next_run_starts_a_kubelet_that_a_killed_run_had_stopped(tmp_path, monkeypatch, following):
+def test_the_next_run_starts_a_kubelet_that_a_killed_run_stopped(tmp_path, monkeypatch, following):
     monkeypatch.setattr(drop_in.time, "sleep", lambda seconds: None)
     steps = Steps(monkeypatch)
     stayed_down = 0
@@ -77,7 +77,7 @@ def test_the_next_run_starts_a_kubelet_that_a_killed_run_had_stopped(tmp_path, m
     assert 5 < last < 29 and stayed_down > 2
 
 
-def test_a_run_that_is_killed_while_it_renames_the_drop_in_leaves_one_after_the_next(tmp_path, monkeypatch):
+def test_a_run_killed_during_a_rename_leaves_one_drop_in_at_last(tmp_path, monkeypatch):
     monkeypatch.setattr(drop_in.time, "sleep", lambda seconds: None)
     steps, other = Steps(monkeypatch), PATH.replace("50-", "60-")
     for last in range(1, 30):
@@ -93,7 +93,7 @@ def test_a_run_that_is_killed_while_it_renames_the_drop_in_leaves_one_after_the_
     assert 5 < last < 29
 
 
-def test_a_kubelet_that_does_not_start_is_said_and_its_note_stays(tmp_path):
+def test_a_kubelet_that_does_not_start_is_reported_and_noted(tmp_path):
     node = Node(str(tmp_path))
     previous.record(node, journal.SECTION, [KUBELET])
     node.running = set()

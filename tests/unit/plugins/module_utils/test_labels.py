@@ -91,7 +91,7 @@ def test_nothing_is_labelled_where_selinux_is_off(tree, running):
     assert tree.calls("/usr/sbin/restorecon") == []
 
 
-def test_another_tree_is_not_labelled_by_the_policy_of_this_machine(tree, running):
+def test_another_tree_is_not_labelled_by_this_machines_policy(tree, running):
     host = tree.write({ENFORCE: "1"})
     assert apply(host, request("two\n")).changed
     assert tree.calls("/usr/sbin/restorecon") == []

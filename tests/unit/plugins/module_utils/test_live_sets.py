@@ -58,7 +58,7 @@ def test_another_plan_reaches_the_running_slice(host):
     assert host.calls == ["is-active npu-0.slice"]
 
 
-def test_where_a_reload_applies_them_systemd_is_asked_nothing_more(tmp_path):
+def test_systemd_gets_no_further_calls_if_a_reload_applies_sets(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     apply(host, live_request("0-3"))
     host.calls.clear()
@@ -74,7 +74,7 @@ def test_a_bind_that_fails_gives_the_running_slice_its_set_again(host):
     assert not host.exists(CONTROL)
 
 
-def test_a_slice_that_somebody_narrowed_and_reverted_gets_its_set_again(host):
+def test_a_slice_narrowed_and_reverted_by_hand_regains_its_set(host):
     host.put(CHILD, "2")
     host.put(CHILD.replace(".effective", ""), "2")
     assert apply(host, live_request("0-3"), check=True).actions == ["reload: npu-0.slice should have CPUs 0-3 and has 2"]
@@ -92,7 +92,7 @@ def test_a_runtime_setting_of_somebody_else_is_named_and_left(host):
     assert not any(call.startswith("set-property") for call in host.calls)
 
 
-def test_a_run_that_was_killed_before_systemd_followed_is_finished(host):
+def test_a_run_killed_before_systemd_followed_is_finished(host):
     host.put(SLICE, slice_text("4-5").rstrip("\n"))
     host.put("/etc/npu-affinity/previous.json", '{"interrupted": ["%s"]}' % SLICE)
     assert apply(host, live_request("4-5")).changed
@@ -134,7 +134,7 @@ def test_a_bound_machine_is_what_it_was_before(tmp_path):
     assert not machine.exists(CONTROL)
 
 
-def test_memory_nodes_that_the_group_never_had_come_first_from_outside():
+def test_memory_nodes_new_to_the_group_come_first_from_outside():
     units = {"/a": _Unit("npu.slice", {}, {"AllowedMemoryNodes": {0, 1}}), "/a/b": _Unit("npu-0.slice", {}, {"AllowedMemoryNodes": {1}})}
     assert [(name, sets) for name, sets in _steps(units) if sets] == [
         ("npu-0.slice", {"AllowedMemoryNodes": {1}}),

@@ -65,7 +65,7 @@ def everything(tree):
     return sorted(os.path.join(folder, name) for folder, folders, files in os.walk(tree.root) for name in folders + files)
 
 
-def test_it_leaves_nothing_behind_in_a_bare_tree_and_check_mode_takes_none(tree):
+def test_the_lock_leaves_nothing_behind_and_check_mode_skips_it(tree):
     with changing(tree.host, "a"):
         assert re.match(r"a \(process %d\) since 20\d\d-.* UTC$" % os.getpid(), tree.host.read(lock.PATH))
         with changing(tree.host, "b", check=True):
@@ -112,7 +112,7 @@ def test_many_processes_that_record_at_once_forget_nothing(tree):
     assert len(previous.recorded(tree.host)["folders"]) == 80
 
 
-def test_first_locks_of_a_tree_without_run_do_not_hinder_each_other(tree):
+def test_first_locks_of_a_tree_without_run_do_not_conflict(tree):
     """Each holder makes the folder that is missing and takes it along: here that happens all the time."""
     others = [subprocess.Popen([sys.executable, "-c", OTHERS, tree.root]) for _number in range(2)]
     try:
@@ -158,7 +158,7 @@ def test_a_place_that_cannot_be_written_is_said(tree):
     "module",
     ["device_share", "host_files", "irq_affinity", "kubelet_config", "process_affinity", "unbind", "vnpu_layout"],
 )
-def test_modules_that_change_a_host_know_what_any_feature_has_recorded(tmp_path, module):
+def test_modules_that_change_a_host_read_every_features_record(tmp_path, module):
     pytest.importorskip("ansible")
     top = "ansible_collections.npu.affinity.plugins"
     (tmp_path / "etc/npu-affinity").mkdir(parents=True)

@@ -26,7 +26,7 @@ ROLES = {"worker": "2-5", "acl_thread": "6"}
         ("5:memory:/x", {}, None),
     ],
 )
-def test_the_cpuset_of_a_process_is_that_of_its_group_or_the_next_one_above(tree, cgroup, files, cpus):
+def test_a_process_has_the_cpuset_of_its_group_or_an_ancestor(tree, cgroup, files, cpus):
     tree.write(dict(files, **{"/proc/7/cgroup": cgroup}))
     assert cpuset(tree.host, 7) == cpus
 
@@ -44,7 +44,7 @@ def test_what_the_kernel_is_asked_for(tree, cpus, granted, wanted):
     assert asked_for(tree.write({"/sys/devices/system/cpu/possible": "0-7"}), cpus, granted) == wanted
 
 
-def test_a_machine_that_tells_no_possible_cpus_has_those_that_are_online(tree):
+def test_without_possible_cpus_a_machine_has_its_online_ones(tree):
     assert asked_for(tree.write({"/sys/devices/system/cpu/online": "0-5"}), {2}, {2}) == set(range(6))
 
 
@@ -67,7 +67,7 @@ def test_threads_that_are_let_go_follow_a_wider_cpuset(kernel):
     assert allowed(kernel, 100) == {"worker": "0-15", "acl_thread": "0-15"}
 
 
-def test_threads_that_an_older_version_put_on_their_whole_cpuset_are_let_go(kernel):
+def test_threads_on_the_whole_cpuset_of_an_old_version_are_freed(kernel):
     """It asked for the CPUs of the slice, which shows nowhere."""
     for tid in (100, 101):
         kernel.set_affinity(tid, range(8))
@@ -78,7 +78,7 @@ def test_threads_that_an_older_version_put_on_their_whole_cpuset_are_let_go(kern
     assert allowed(kernel, 100) == {"worker": "0-15", "acl_thread": "0-15"}
 
 
-def test_threads_of_a_role_with_the_whole_pool_follow_another_plan(kernel):
+def test_threads_of_a_role_with_the_whole_pool_follow_a_new_plan(kernel):
     plan = {"npus": [npu(0, 0, main="0-7", acl="", release="")]}
     kernel.set_affinity(101, [3])
     assert place(kernel.host, plan).changed
@@ -108,7 +108,7 @@ def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after
     assert not kernel.keeps or kernel.allowed(900) == after
 
 
-def test_a_record_of_an_older_version_has_the_cpus_that_were_online(kernel):
+def test_a_record_of_an_older_version_means_the_cpus_then_online(kernel):
     kernel.write({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\t1\nCpus_allowed_list:\t0"})
     kernel.write({"/sys/fs/cgroup/cpuset.cpus.effective": "0-13", "/sys/devices/system/cpu/online": "0-13"})
     done = binding.restore(kernel.host, {"functions": {}, "workqueues": {}, "threads": {"dev0_sq_task": "0-13"}})

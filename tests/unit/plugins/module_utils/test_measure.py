@@ -164,14 +164,14 @@ def test_a_process_that_ends_meanwhile_is_said(tree):
     assert metrics(result, "NPU 0")["involuntary_switches"] == "all of its processes ended"
 
 
-def test_processes_of_several_npus_are_one_workload_with_their_pools(tree):
+def test_processes_of_several_npus_are_one_workload_with_pools(tree):
     life = Life(tree)
     result = life.measure([{"npus": [0, 1], "slice": "npu-0.slice"}])
     assert [(row["title"], row["pool"]) for row in result["workloads"]] == [("NPU 0 and NPU 1", "0-15"), ("NPU 2", "16-23")]
     assert metrics(result, "NPU 0 and NPU 1")["remote_memory"] == 0.0
 
 
-def test_counters_that_appear_count_from_zero_and_those_that_go_do_not():
+def test_new_counters_count_from_zero_vanished_ones_are_ignored():
     assert grown({"a": 5, "b": 7}, {"a": 9, "c": 2}) == 6
 
 

@@ -110,7 +110,7 @@ def team(tree):
     return [first, second]
 
 
-def test_memory_goes_to_the_nodes_of_its_npu_the_largest_part_first_and_progress_can_be_read(tree, team):
+def test_memory_moves_to_its_npus_nodes_and_reports_progress(tree, team):
     tool = install(tree)
     migration = Migration(tree.host, team)
     migration.refuse_above(1000)
@@ -124,7 +124,7 @@ def test_memory_goes_to_the_nodes_of_its_npu_the_largest_part_first_and_progress
     assert Migration(tree.host, team).todo == []
 
 
-def test_memory_that_may_be_there_stays_and_the_rest_goes_to_the_nearest_node(tree):
+def test_allowed_memory_stays_and_the_rest_moves_to_a_near_node(tree):
     tool = install(tree)
     process = worker(tree, 10, npu(2, 16, memory_nodes="1-2"))
     maps(tree, 10, N0=25600, N1=51200, N2=256)
@@ -135,7 +135,7 @@ def test_memory_that_may_be_there_stays_and_the_rest_goes_to_the_nearest_node(tr
     assert Migration(tree.host, [worker(tree, 10, npu(2, 16, memory_nodes=""))]).todo == []
 
 
-def test_above_the_limit_nothing_moves_and_the_sentence_has_the_numbers(tree, team):
+def test_above_the_limit_nothing_moves_and_numbers_are_given(tree, team):
     install(tree)
     with pytest.raises(ValueError) as refusal:
         Migration(tree.host, team).refuse_above(299)
@@ -164,7 +164,7 @@ def test_what_does_not_move_is_said_and_no_failure(tree, team):
     ]
 
 
-def test_a_run_that_was_stopped_half_way_is_finished_by_the_next_one(tree, team, monkeypatch):
+def test_a_run_stopped_halfway_is_finished_by_the_next_one(tree, team, monkeypatch):
     tool = install(tree)
     run = tree.host.run
 
@@ -209,7 +209,7 @@ GREEDY = "data = bytearray(b'x') * (64 * 1024 * 1024); print('ready', flush=True
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="this kernel has no numa_maps")
-def test_a_real_process_has_on_nodes_what_the_kernel_says_it_has_in_memory():
+def test_memory_on_nodes_of_a_real_process_matches_the_kernel():
     process = subprocess.Popen([sys.executable, "-c", GREEDY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         process.stdout.readline()

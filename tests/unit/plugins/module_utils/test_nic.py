@@ -165,7 +165,7 @@ def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
     assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
 
 
-def test_a_record_by_names_of_interfaces_is_restored_and_not_overwritten(kernel, tree):
+def test_a_record_by_interface_names_is_restored_not_overwritten(kernel, tree):
     function(tree, SECOND, 200, [f"kv0-TxRx-{number}" for number in range(2)], "bnxt_en", interface="net/kv0")
     by_name = {SECOND: {"0 eth1-TxRx-0": "0-3"}, FIRST: {"1 hns3-0000:7d:00.0-TxRx-0": "8"}}
     tree.write({previous.PATH: json.dumps({SECTION: {"functions": by_name}})})
@@ -225,7 +225,7 @@ def test_cpus_that_are_offline_get_no_queue(kernel, tree):
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_interrupts_that_the_kernel_manages_are_remarks_and_no_drift(kernel, is_known):
+def test_kernel_managed_interrupts_are_remarks_and_no_drift(kernel, is_known):
     for irq in ("101", "102"):
         if is_known:
             os.chmod(kernel.path(f"/proc/irq/{irq}/smp_affinity_list"), 0o444)
@@ -407,7 +407,7 @@ def test_functions_whose_link_comes_up_are_placed_again(kernel, tree, netlink):
     assert not watch.is_alive()
 
 
-def test_a_kernel_that_was_refused_once_is_remembered_next_to_other_features(kernel, tree):
+def test_a_kernel_refusal_is_remembered_next_to_other_features(kernel, tree):
     other = {"0000:c1:00.0": {"1 sq": {"wanted": "1", "count": 3}}}
     tree.write({UNCHANGEABLE: json.dumps(other)})
     kernel.refused = {"101": errno.EIO}

@@ -611,7 +611,7 @@ def test_what_is_no_error_is_not_taken_for_one(text):
 
 
 @pytest.mark.parametrize("text, version, chips, processes", FORMS_OF_INFO)
-def test_an_answer_after_log_lines_that_look_like_errors_is_an_answer(text, version, chips, processes):
+def test_an_answer_after_log_lines_like_errors_is_still_parsed(text, version, chips, processes):
     log_line = "dcmi model initialized failed, because the device is used. ret is -8020\n"
     assert parse_info(log_line + text) == {"version": version, "chips": chips, "processes": processes}
 

@@ -112,7 +112,7 @@ def host(tree):
     return tree.host
 
 
-def test_every_thread_of_a_process_goes_to_the_cpus_of_its_role_and_others_stay(tree, host):
+def test_threads_move_to_the_cpus_of_their_role_and_others_stay(tree, host):
     report = place(host, PLAN)
     assert report.changed and not report.failed
     assert allowed(tree, 100) == {"VLLM::Worker": "2-5", "acl_thread": "6", "release_thread": "7", "pt_data_pin": "2-5"}
@@ -149,7 +149,7 @@ def test_only_the_asked_processes_are_touched(tree, host):
         ("4-5", "kv", "4-5"),
     ],
 )
-def test_threads_that_transfer_kv_caches_have_a_role_where_the_plan_has_cpus_for_it(tree, host, kv, role, placed):
+def test_kv_transfer_threads_have_a_role_if_the_plan_has_cpus(tree, host, kv, role, placed):
     process(tree, 300, "/npu.slice/npu-0.slice/decode.service", ["VLLM::Worker", "acl_thread", "KVCacheSendingT", "ascend-wk-0"], "0-7")
     entry = npu(0, 0, **({} if kv is None else {"kv": kv, "main": "2-3" if kv else "2-5"}))
     report = place(host, {"npus": [entry]})
@@ -193,7 +193,7 @@ def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
     assert not place(host, PLAN, release=True).changed
 
 
-def test_threads_of_a_release_that_is_taken_back_are_where_they_were(tree, host):
+def test_undoing_a_release_returns_threads_to_where_they_were(tree, host):
     place(host, PLAN)
     before = allowed(tree, 100), allowed(tree, 200)
     report = place(host, PLAN, release=True)
@@ -204,7 +204,7 @@ def test_threads_of_a_release_that_is_taken_back_are_where_they_were(tree, host)
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("granted, online", [("16-22", "0-15"), ("0-1", "0-31")])
-def test_a_process_that_may_use_nothing_of_the_pool_is_a_failure_in_words_and_the_others_move(tree, host, check, granted, online):
+def test_a_process_without_pool_cpus_fails_and_the_others_move(tree, host, check, granted, online):
     tree.write({"/sys/devices/system/cpu/online": online})
     process(tree, 300, "/npu.slice/npu-2.slice", WORKER, "16-22", granted=granted)
     report = place(host, PLAN, check=check)
@@ -216,7 +216,7 @@ def test_a_process_that_may_use_nothing_of_the_pool_is_a_failure_in_words_and_th
     assert allowed(tree, 100)["acl_thread"] == ("0-7" if check else "6")
 
 
-def test_a_slice_inside_that_of_an_npu_gives_what_it_has_of_each_role_and_stays_so(tree, host):
+def test_an_inner_slice_gives_its_own_share_of_each_role(tree, host):
     process(tree, 300, "/npu.slice/npu-2.slice/npu-2-half.slice", WORKER, "16-22", granted="16,18-19,22")
     report = place(host, PLAN)
     assert allowed(tree, 300) == {"VLLM::Worker": "18-19", "pt_data_pin": "18-19", "acl_thread": "22", "release_thread": "18-19"}
@@ -228,7 +228,7 @@ def test_a_slice_inside_that_of_an_npu_gives_what_it_has_of_each_role_and_stays_
     assert (again.changed, again.failed, list(lines(again))) == (False, [], [])
 
 
-def test_a_thread_that_ended_before_it_could_be_read_is_no_failure(tree, host):
+def test_a_thread_that_ends_before_it_is_read_is_no_failure(tree, host):
     os.unlink(tree.root + "/proc/100/task/101/status")
     report = place(host, PLAN)
     assert (states(report)["VLLM::Worker"], report.processes[0]["threads"][1]["state"], report.failed) == ("moved", "gone", [])
@@ -377,7 +377,7 @@ def real_slice():
 
 
 @two_cpus
-def test_in_a_real_cpuset_without_the_cpus_of_a_role_those_of_main_are_taken(real_slice):
+def test_a_real_cpuset_lacking_a_roles_cpus_uses_those_of_main(real_slice):
     name, enter = real_slice
     with RealWorker("acl_thread") as worker:
         enter(worker.pid)

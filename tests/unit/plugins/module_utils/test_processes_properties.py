@@ -37,7 +37,7 @@ def entries(draw, number):
     both=st.booleans(),
     names=st.sets(st.sampled_from(NAMES), min_size=1),
 )
-def test_threads_end_in_their_pool_or_stay_and_a_second_run_changes_nothing(npus, online, granted, both, names):
+def test_threads_reach_their_pool_or_stay_and_reruns_do_nothing(npus, online, granted, both, names):
     with tempfile.TemporaryDirectory() as folder:
         tree = Files(folder)
         tree.write({"/sys/devices/system/cpu/online": compress(online)})

@@ -54,7 +54,7 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
     assert host.names(installed.LIBRARY) == ["npu_affinity.zip"]
 
 
-def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
+def test_a_missing_interpreter_is_refused_before_any_write(tmp_path):
     host = Running(str(tmp_path))
     with pytest.raises(
         ValueError, match="^npu-affinity-irq.service could not run: there is no program /usr/bin/python3.99; set npu_affinity_python"
@@ -73,7 +73,7 @@ FILES = [
 
 
 @pytest.mark.parametrize("path, text, sentence", FILES)
-def test_a_rule_or_script_whose_program_is_missing_is_refused_before_a_write(tmp_path, path, text, sentence):
+def test_a_rule_or_script_without_its_program_is_refused_at_once(tmp_path, path, text, sentence):
     host = Running(str(tmp_path))
     for check in (True, False):
         with pytest.raises(ValueError, match="^" + sentence):
@@ -92,7 +92,7 @@ def test_files_of_others_may_name_what_they_like(tmp_path):
 @pytest.mark.parametrize(
     "text, word", [("#!/bin/sh\necho no site-packages >&2; exit 3\n", "status 3: no site-packages"), ("#!/nowhere\n", "status 1")]
 )
-def test_an_interpreter_that_cannot_run_them_leaves_everything_as_it_was(tmp_path, text, word):
+def test_an_interpreter_that_cannot_run_them_changes_nothing(tmp_path, text, word):
     host = Running(str(tmp_path))
     host.install("/usr/bin/python3", text)
     with pytest.raises(ValueError, match="npu-affinity-irq.service could not run: .*%s.*All files were restored" % word):
@@ -124,7 +124,7 @@ class Failed(Running):
 
 
 @pytest.mark.parametrize("cured", [True, False])
-def test_units_that_failed_run_again_and_are_named_where_they_fail_again(tmp_path, cured):
+def test_failed_units_run_again_and_are_named_if_they_fail_again(tmp_path, cured):
     host = Failed(str(tmp_path))
     host.cured = cured
     assert programs.failed(host) == {}, "no unit of ours is there"

@@ -118,7 +118,7 @@ def test_only_what_is_fought_over_is_left(host):
     assert [affinity(host, irq) for irq in (2753, 2754, 3010)] == ["24", "7", "1"]
 
 
-def test_what_is_left_alone_is_said_at_each_run_and_the_counts_are_written_no_more(host, capsys):
+def test_abandoned_interrupts_are_reported_without_more_counting(host, capsys):
     fight(host, 4)
     before = os.stat(host.path(rebinds.PATH)).st_mtime_ns
     capsys.readouterr()
@@ -159,7 +159,7 @@ def test_a_bind_that_finds_all_in_place_begins_anew_too(host):
     assert not host.exists(rebinds.PATH)
 
 
-def test_a_driver_load_of_one_function_leaves_the_counts_of_others(host):
+def test_a_driver_load_of_one_function_keeps_counts_of_others(host):
     fight(host, 6)
     run(host, "--pci", SECOND)
     assert fight(host, 1) == ["7"]

@@ -57,7 +57,7 @@ def test_ansible_sends_the_programs_with_whatever_installs_them():
     assert "_command/main.py" in imported("_apply/runtime.py")
 
 
-def test_every_source_compiles_and_the_archive_names_its_owner_first():
+def test_all_sources_compile_and_the_archive_names_its_owner():
     for name, source in runtime.sources().items():
         compile(source, name, "exec")
     assert is_ours(runtime.archive_file()["content"])
@@ -139,7 +139,7 @@ print(len(inside) - len(set(inside)), len(inside) > 3, binding.__file__)
     assert (twice, many, name) == ("0", "True", str(tmp_path / "lib/npu_affinity.zip/npu_affinity/_features/irq/binding.py"))
 
 
-def test_the_same_bytes_come_out_of_the_archive_that_ansible_sends(tmp_path):
+def test_the_archive_that_ansible_sends_gives_the_same_bytes(tmp_path):
     payload = tmp_path / "payload.zip"
     with zipfile.ZipFile(str(payload), "w", zipfile.ZIP_DEFLATED) as file:
         parts = PACKAGE.split("/")

@@ -62,7 +62,7 @@ WITH_RECOVERY = [
 
 
 @pytest.mark.parametrize("case", WITH_RECOVERY, ids=[case[0] for case in WITH_RECOVERY])
-def test_the_recovery_switch_comes_first_and_then_what_the_file_lacks(case):
+def test_the_recovery_switch_comes_before_what_the_file_lacks(case):
     _name, current, wanted, recovering, recover, recorded, calls = case
     planned = plan_changes(current, wanted, (), recovering, recover, recorded)
     assert ["%s %d" % ("recover" if change.card is None else change.card, change.enabled) for change in planned] == calls
@@ -87,7 +87,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("changes, recorded, damaged", DAMAGES)
-def test_replacing_a_line_and_adding_one_below_another_damage_the_drivers_file(changes, recorded, damaged):
+def test_replaced_and_inserted_lines_damage_the_drivers_file(changes, recorded, damaged):
     assert damages(changes, {0: OFF, 1: OFF, 2: BOTH_OFF, 3: OFF}, recorded) is damaged
 
 
@@ -144,7 +144,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize("chosen, selected", CHOICES)
-def test_cards_and_chips_are_chosen_by_the_ids_that_npu_smi_shows(chosen, selected):
+def test_cards_and_chips_are_chosen_by_the_ids_of_npu_smi(chosen, selected):
     assert select(DUO, chosen) == selected
 
 
@@ -159,7 +159,7 @@ NO_CHOICES = [
 
 
 @pytest.mark.parametrize("choice, text", NO_CHOICES)
-def test_a_choice_that_the_host_does_not_have_is_refused_with_what_it_has(choice, text):
+def test_a_choice_not_on_the_host_is_refused_with_what_it_has(choice, text):
     with pytest.raises(ValueError) as error:
         select(DUO, [choice])
     assert text in str(error.value)

@@ -72,7 +72,7 @@ def test_the_files_of_either_layout_must_be_there(tree, files, missing):
 
 @pytest.mark.parametrize("check", [False, True])
 @pytest.mark.parametrize("placed, refused", [((), True), (("libvnpu.so",), True), (("limiter",), False)])
-def test_a_limiter_that_units_start_must_be_there_or_be_placed_first(tree, check, placed, refused):
+def test_a_limiter_that_units_start_must_exist_or_be_placed(tree, check, placed, refused):
     layout = {"folder": FOLDER, "files": [{"name": name, "sha256": "0" * 64} for name in placed]}
     step = Prerequisites(tree.host, {"programs": [FOLDER + "/limiter"], "live": {"vnpu": layout} if placed else {}})
     if refused:
@@ -82,7 +82,7 @@ def test_a_limiter_that_units_start_must_be_there_or_be_placed_first(tree, check
         step.look(check)
 
 
-def test_without_vnpus_of_the_plan_the_files_are_those_of_hami_and_their_lack_is_a_remark(tree):
+def test_without_planned_vnpus_missing_hami_files_are_a_remark(tree):
     found = look(tree)
     assert found.drift == []
     assert found.remarks[1].startswith(
@@ -91,7 +91,7 @@ def test_without_vnpus_of_the_plan_the_files_are_those_of_hami_and_their_lack_is
     assert look(tree, ours=[LIBRARY, PRELOAD]).remarks == []
 
 
-def test_a_container_in_the_slice_of_a_vnpu_must_have_loaded_the_library(tree):
+def test_a_container_in_a_vnpu_slice_must_load_the_library(tree):
     tree.write(TODAY)
     process(tree, 4711, IN_SLICE + "/docker-1.scope")
     assert look(tree, A).checked["processes"] == ["libvnpu.so of vNPU a"]

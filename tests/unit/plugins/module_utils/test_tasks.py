@@ -37,7 +37,7 @@ PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16), npu(3, 24)]}
         ("0::/", "npu.slice", None),
     ],
 )
-def test_a_unit_is_found_in_a_cgroup_unless_it_is_that_of_another_systemd(tree, cgroup, unit, depth):
+def test_a_unit_is_found_in_a_cgroup_unless_of_another_systemd(tree, cgroup, unit, depth):
     host = tree.write({"/proc/7/cgroup": cgroup})
     assert depth_of(cgroups(host, 7), unit) == depth
 
@@ -95,7 +95,7 @@ KUBERNETES = "process 500 (python3) of NPU 3 runs in a pod of Kubernetes, where 
         ),
     ],
 )
-def test_processes_are_found_by_slice_unit_number_and_open_device(tree, wanted, processes, warnings):
+def test_processes_are_found_by_slice_unit_pid_and_open_device(tree, wanted, processes, warnings):
     assert found(populate(tree), wanted) == (processes, warnings)
 
 
@@ -103,13 +103,13 @@ def test_who_only_measures_may_look_into_pods(tree):
     assert set(found(populate(tree), [{"npus": [3], "devices": True}], pods=True)[0]) == {400, 500}
 
 
-def test_a_process_whose_cgroup_cannot_be_read_is_found_by_its_device(tree):
+def test_a_process_with_an_unreadable_cgroup_is_found_by_device(tree):
     host = populate(tree)
     os.unlink(tree.root + "/proc/400/cgroup")
     assert found(host, [{"npus": [3], "devices": True}])[0] == {400: ([3], "an open device")}
 
 
-def test_a_device_file_has_the_number_that_the_driver_gave_the_device(tree):
+def test_a_device_file_has_the_drivers_number_of_the_device(tree):
     host = populate(tree)
     table = "            CPU0\n 40:   0  ITS-MSI  trs-mbox-3-0\n 41:   0  ITS-MSI  sq_send_trigger_irq"
     tree.write({"/proc/interrupts": table})
@@ -188,7 +188,7 @@ def test_a_host_without_a_readable_plan_says_so(tree, text, sentence):
     assert sentence in str(refusal.value)
 
 
-def test_a_real_process_has_the_threads_that_the_kernel_and_psutil_know():
+def test_a_real_process_has_the_threads_kernel_and_psutil_list():
     psutil = pytest.importorskip("psutil")
     with RealWorker("acl_thread", "release_thread") as worker:
         names = dict(threads(Host(), worker.pid))

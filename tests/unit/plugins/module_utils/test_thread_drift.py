@@ -27,7 +27,7 @@ def check(tree, processes=()):
     return findings
 
 
-def test_placed_threads_are_no_drift_and_others_are_one_line_for_each_role(tree):
+def test_placed_threads_are_no_drift_others_one_line_per_role(tree):
     process(tree, 100, "/npu.slice/npu-0.slice", ["worker", "acl_thread", "uvb_poll_window"], "0-7")
     process(tree, 200, "/npu.slice/npu-0.slice", ["server", "pool"], "0-7")
     place(tree.host, PLAN)
@@ -43,7 +43,7 @@ def test_placed_threads_are_no_drift_and_others_are_one_line_for_each_role(tree)
     assert set(allowed(tree, 300).values()) == {"0-7"}
 
 
-def test_a_refusal_by_a_cpuset_is_drift_of_a_group_of_npus_and_a_narrow_one_a_remark(tree):
+def test_a_cpuset_refusal_is_drift_and_a_narrow_cpuset_a_remark(tree):
     process(tree, 100, "/npu.slice/npu-llm.slice", ["worker", "acl_thread"], "2", granted="2")
     process(tree, 200, "/npu.slice/npu-llm.slice/a.scope", ["worker", "acl_thread"], "20", granted="20")
     found = check(tree, TEAM)

@@ -120,7 +120,7 @@ def test_a_healthy_a2_host(tree):
     assert (facts["schema"], facts["kubelet"], facts["applied"]) == (1, None, None)
 
 
-def test_three_calls_are_enough_and_device_share_is_one_more_for_every_card(tree):
+def test_three_calls_suffice_and_device_share_adds_one_per_card(tree):
     a2(tree)
     assert sorted(tree.calls(NPU_SMI)) == AT_ONCE
     gather(tree.host, device_share=True)
@@ -135,7 +135,7 @@ def test_facts_are_plain_json_and_nothing_is_written(tree):
     assert sorted(os.walk(tree.root)) == listing
 
 
-def test_a3_dies_are_found_by_their_physical_ids_and_have_no_affinity_on_arm(tree):
+def test_a3_dies_have_physical_ids_and_no_affinity_on_arm(tree):
     tree.write(machine(A3, "a3"))
     labels = topo({"Phy-ID%d" % number: None for number in range(4)})
     tree.tool(NPU_SMI, {"info": info(A3, "a3"), "info -m": mapping(A3, "a3"), "info -t topo": labels})
@@ -160,7 +160,7 @@ def test_the_labels_of_a_container_are_not_its_logic_ids(tree):
     assert (column(facts, "id"), column(facts, "phy_id"), column(facts, "affinity")) == ([0, 1], [12, 13], ["12-17", "12-17"])
 
 
-def test_the_chips_of_a_duo_card_share_a_pci_function_and_a_row_of_the_topology(tree):
+def test_chips_of_a_duo_card_share_a_function_and_a_topology_row(tree):
     tree.write(machine(DUO, "310p"))
     answers = {"info": info(DUO, "310p", [(5, 1)]), "info -m": mapping(DUO), "info -t topo": topo({"NPU2": "0-5", "NPU5": "12-17"})}
     share = (
@@ -176,7 +176,7 @@ def test_the_chips_of_a_duo_card_share_a_pci_function_and_a_row_of_the_topology(
     assert column(facts, "busy") == [False, False, False, True]
 
 
-def test_an_a5_npu_has_its_npu_id_as_logic_id_and_may_have_no_pci_function(tree):
+def test_an_a5_has_its_npu_id_as_logic_id_and_maybe_no_function(tree):
     table = "\n".join(
         ["| npu-smi 25.6.rc1  Version: 25.6.rc1 |", "| NPU ID | Name | Health | Power(W) Temp(C) Hugepages-Usage(page) |"]
         + ["| | | Bus-Id | NPU Util(%) Memory-Usage(MB) HBM-Usage(MB) |"]
@@ -269,7 +269,7 @@ def test_npu_smi_that_cannot_start(tree, story, answer, word):
     assert sorted(tree.calls(NPU_SMI)) == AT_ONCE
 
 
-def test_the_driver_version_comes_from_its_file_when_npu_smi_fails(tree):
+def test_the_driver_version_comes_from_its_file_if_npu_smi_fails(tree):
     tree.write({"/usr/local/Ascend/driver/version.info": "package_version=25.5.1\nVersion=25.5.1\nascendhal_version=7.35.23"})
     assert a2(tree, info=UNAVAILABLE, info_m=UNAVAILABLE)["driver"] == {"version": "25.5.1", "npu_smi": None}
 
@@ -282,7 +282,7 @@ def test_npu_smi_that_hangs(tree):
     assert sorted(tree.calls(NPU_SMI)) == AT_ONCE
 
 
-def test_after_a_query_that_hangs_no_card_is_asked_for_its_device_share(tree):
+def test_after_a_hanging_query_no_card_is_queried_for_its_share(tree):
     tree.host = Host(tree.root, timeout=4)
     a2(tree, **{"info_t_device-share -i 1": {"sleep": 30}})
     facts = gather(tree.host, device_share=True)
@@ -332,7 +332,7 @@ def test_data_with_an_exit_status_is_used_and_told(tree):
     assert [problem.rpartition("'")[2] for problem in facts["problems"]] == [" printed data, but ended with status 3."]
 
 
-def test_one_dead_npu_makes_the_topology_fail_for_all_and_the_others_are_reported(tree):
+def test_a_dead_npu_breaks_the_topology_but_others_are_reported(tree):
     dead = mapping(A2[:3]) + "\t-1  0  -  Mcu\n"
     facts = a2(tree, info=info(A2[:3]), info_m=dead, info_t_topo=TOPO_191)
     assert (column(facts, "id"), column(facts, "numa"), column(facts, "affinity")) == ([0, 1, 2], [3, 2, 0], [None] * 3)
@@ -342,7 +342,7 @@ def test_one_dead_npu_makes_the_topology_fail_for_all_and_the_others_are_reporte
     assert facts["unlisted"] == [{"pci": "0000:41:00.0", "family": "a2", "numa": 1}]
 
 
-def test_a_card_that_left_the_bus_closes_up_logic_ids_but_not_npu_ids(tree):
+def test_a_card_off_the_bus_renumbers_logic_ids_but_not_npu_ids(tree):
     left = [A2[0]] + A2[2:]
     tree.write(machine(left))
     labels = topo({"NPU0": "18-23", "NPU2": "0-5", "NPU3": "6-11"})
@@ -392,7 +392,7 @@ NOBODY = {"rc": 191, "text": "This device does not support querying topo.\n"}
         ("nothing runs either", "a2", A2, NOBODY, (), [], ["card 0 chip 0 and card 1 chip 0 and card 2 chip 0 and card 3 chip 0 are not"]),
     ],
 )  # fmt: skip
-def test_without_info_m_logic_ids_follow_the_published_order_of_fallbacks(tree, story, family, chips, topology, processes, ids, words):
+def test_without_info_m_logic_ids_follow_the_published_fallbacks(tree, story, family, chips, topology, processes, ids, words):
     tree.write(machine(chips, family))
     tree.tool(NPU_SMI, {"info": info(chips, family, processes), "info -m": {"rc": 210, "text": ""}, "info -t topo": topology})
     facts = gather(tree.host)
@@ -445,7 +445,7 @@ def test_npu_smi_and_sysfs_contradict_each_other(tree):
         ("910B3", "0xd803", "a3", None),
     ],
 )
-def test_the_family_is_told_by_the_pci_device_id_and_else_by_the_name(tree, name, device, family, doubt):
+def test_the_family_comes_from_the_pci_device_id_or_the_name(tree, name, device, family, doubt):
     chips = [A2[0][:3] + (name,) + A2[0][4:]]
     tree.write(machine(chips))
     tree.write({"%s/0000:c1:00.0/device" % PCI: device})
@@ -547,7 +547,7 @@ def test_gpus_that_are_not_told(tree, story, nodes, answer, ids, word):
     assert word in facts["problems"][0]
 
 
-def test_the_plan_in_force_without_what_the_next_plan_does_not_need(tree):
+def test_the_plan_in_force_omits_what_the_next_does_not_need(tree):
     npu = {
         "id": 0,
         "kind": "npu",

@@ -115,7 +115,7 @@ def test_a_driver_that_is_not_loaded(simulated):
     assert all(chip.bdf in facts["problems"][-1] for chip in machine.chips)
 
 
-def test_a_dead_npu_hides_the_affinity_of_the_others_but_not_their_numa_node(simulated):
+def test_a_dead_npu_hides_others_affinity_but_not_numa_nodes(simulated):
     host, machine = simulated("a2_8x24", own=True)
     healthy = {npu["pci"]: npu for npu in gather(host)["npus"]}
     faults.set_faults(host.root, dead=[3])

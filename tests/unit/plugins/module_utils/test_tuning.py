@@ -130,7 +130,7 @@ def test_what_the_host_refuses_is_said_and_nothing_stays_changed(kernel, refused
     assert values(kernel) == BEFORE
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_touched(kernel, monkeypatch):
+def test_an_unwritable_setting_is_refused_before_any_change(kernel, monkeypatch):
     monkeypatch.setattr(host_settings.os, "access", lambda path, _mode: not path.endswith(SWAPPINESS))
     for check in (True, False):
         with pytest.raises(ValueError, match=SWAPPINESS + " cannot be written; run as root"):

@@ -54,7 +54,7 @@ def machine(tmp_path):
     return Machine(str(tmp_path))
 
 
-def test_a_bound_machine_is_what_it_was_before_and_no_workload_is_stopped_or_restarted(machine):
+def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
     before = snapshot(machine.root)
     bind(machine)
     assert machine.effective("npu-0.slice") == ("0-3", "0")
@@ -73,7 +73,7 @@ def test_a_bound_machine_is_what_it_was_before_and_no_workload_is_stopped_or_res
     assert not machine.exists("/run/systemd/system.control")
 
 
-def test_live_sets_are_widened_before_their_files_go_and_idle_slices_stopped_after_systemd_followed(machine):
+def test_unbind_widens_cpusets_before_removing_units(machine):
     bind(machine)
     unbind(machine)
     order = [call.split()[0] for call in machine.calls if call.split()[0] in ("set-property", "disable", "daemon-reload", "stop")]
@@ -83,7 +83,7 @@ def test_live_sets_are_widened_before_their_files_go_and_idle_slices_stopped_aft
     assert [call for call in machine.calls if call.startswith("stop")] == ["stop npu-affinity-irq.timer", "stop npu-1.slice"]
 
 
-def test_a_service_without_a_process_that_names_a_slice_itself_keeps_it_alive(machine):
+def test_a_service_that_names_a_slice_keeps_it_without_a_process(machine):
     machine.put(UNITS + "/oneshot.service", "[Service]\nSlice=npu-1.slice\nRemainAfterExit=yes\n")
     bind(machine)
     machine.running.add("oneshot.service")
@@ -125,7 +125,7 @@ def test_a_check_writes_nothing(machine):
     assert report.of("irq").changed
 
 
-def test_an_irqbalance_that_a_bind_stopped_runs_again_by_the_link_that_it_had(machine):
+def test_a_stopped_irqbalance_runs_again_by_its_earlier_link(machine):
     before = snapshot(machine.root)
     bind(machine, irqbalance="stop")
     assert IRQBALANCE not in machine.running and not machine.exists("%s/%s" % (WANTS, IRQBALANCE))
@@ -154,7 +154,7 @@ def test_an_irqbalance_that_was_removed_meanwhile_is_a_warning(machine):
     assert not machine.exists("/etc/npu-affinity")
 
 
-def test_of_two_units_that_were_stopped_the_one_that_is_left_runs_again(machine):
+def test_of_two_stopped_units_the_remaining_one_runs_again(machine):
     machine.put("%s/a.service" % VENDOR_UNITS, "[Service]\n[Install]\nWantedBy=multi-user.target\n")
     machine.running.add("a.service")
     apply(machine, Request(stopped=["a.service", IRQBALANCE]))
@@ -164,7 +164,7 @@ def test_of_two_units_that_were_stopped_the_one_that_is_left_runs_again(machine)
     assert IRQBALANCE in machine.running
 
 
-def test_a_unit_of_a_tree_that_was_stopped_is_enabled_again_even_where_its_link_is_in_no_record(machine):
+def test_a_trees_stopped_unit_is_enabled_without_a_known_link(machine):
     tree = Host(machine.root)
     os.unlink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
     previous.record(tree, IRQBALANCE, {"running": True})
@@ -172,7 +172,7 @@ def test_a_unit_of_a_tree_that_was_stopped_is_enabled_again_even_where_its_link_
     assert os.path.islink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
 
 
-def test_foreign_files_and_links_come_back_with_their_mode_and_bytes(machine):
+def test_foreign_files_and_links_regain_their_mode_and_bytes(machine):
     own = machine.path(UNITS + "/npu-1.slice")
     with open(own, "wb") as file:
         file.write(b"[Unit]\nDescription=caf\xe9\n")
@@ -189,7 +189,7 @@ def test_foreign_files_and_links_come_back_with_their_mode_and_bytes(machine):
     }
 
 
-def test_a_foreign_unit_of_our_name_that_was_enabled_is_enabled_again(machine):
+def test_an_enabled_foreign_unit_of_the_same_name_is_reenabled(machine):
     machine.put(UNITS + "/npu.slice", "[Slice]\nAllowedCPUs=0-7\n[Install]\nWantedBy=multi-user.target\n")
     os.symlink("../npu.slice", machine.path(WANTS + "/npu.slice"))
     before = snapshot(machine.root)
@@ -198,7 +198,7 @@ def test_a_foreign_unit_of_our_name_that_was_enabled_is_enabled_again(machine):
     assert snapshot(machine.root) == before
 
 
-def test_a_unit_that_is_released_has_all_links_again_also_those_that_its_file_does_not_name(machine):
+def test_a_released_unit_regains_links_that_its_file_lacks(machine):
     link = machine.path("%s/graphical.target.wants/%s" % (UNITS, IRQBALANCE))
     os.makedirs(os.path.dirname(link))
     os.symlink("%s/%s" % (VENDOR_UNITS, IRQBALANCE), link)
@@ -222,7 +222,7 @@ def test_what_someone_else_wrote_since_stays(machine):
     assert machine.names("/etc/npu-affinity") == ["notes"]
 
 
-def test_memory_of_a_running_workload_moves_to_a_foreign_slice_s_nodes_only_on_request(machine):
+def test_memory_moves_to_a_foreign_slices_nodes_only_on_request(machine):
     machine.put(UNITS + "/npu-0.slice", "[Slice]\nAllowedMemoryNodes=1\n")
     before = snapshot(machine.root)
     bind(machine)
@@ -247,7 +247,7 @@ def test_what_our_programs_and_killed_runs_left_goes_too(machine):
     assert snapshot(machine.root) == before
 
 
-def test_without_the_record_the_files_go_and_a_warning_says_what_cannot_be_put_back(machine):
+def test_without_a_record_files_are_removed_with_a_warning(machine):
     bind(machine)
     os.unlink(machine.path(previous.PATH))
     report = unbind(machine)
@@ -256,7 +256,7 @@ def test_without_the_record_the_files_go_and_a_warning_says_what_cannot_be_put_b
     assert machine.read("/proc/irq/61/smp_affinity_list") == "0"
 
 
-def test_an_npu_that_came_after_the_first_bind_is_recorded_by_the_unit_that_udev_starts(machine):
+def test_an_npu_added_after_the_bind_is_recorded_by_its_unit(machine):
     before = snapshot(machine.root)
     bind(machine)
     late = "0000:c2:00.0"
@@ -274,7 +274,7 @@ def test_an_npu_that_came_after_the_first_bind_is_recorded_by_the_unit_that_udev
     }
 
 
-def test_an_interrupt_that_the_kernel_refuses_for_now_is_named_and_put_back_by_the_next_run(machine):
+def test_a_refused_interrupt_is_named_and_restored_later(machine):
     before = snapshot(machine.root)
     bind(machine)
     place = machine.path("/proc/irq/62/smp_affinity_list")
@@ -290,7 +290,7 @@ def test_an_interrupt_that_the_kernel_refuses_for_now_is_named_and_put_back_by_t
     assert snapshot(machine.root) == before
 
 
-def test_a_live_set_that_stays_narrow_is_a_failure_and_the_next_run_tries_again(machine):
+def test_a_live_set_that_stays_narrow_fails_and_is_tried_again(machine):
     bind(machine)
     stubborn, machine.follow = machine.follow, lambda unit: None
     report = unbind(machine)
@@ -319,7 +319,7 @@ def split(machine):
     return folder
 
 
-def test_settings_of_the_host_and_what_soft_split_needs_go_back_too(machine):
+def test_host_settings_and_soft_split_files_are_restored_too(machine):
     machine.put(SWAPPINESS, "60\n")
     before = snapshot(machine.root)
     bind(machine)
@@ -334,7 +334,7 @@ def test_settings_of_the_host_and_what_soft_split_needs_go_back_too(machine):
     assert "remove %s/limiter" % folder in predicted.actions and predicted.actions == report.actions
 
 
-def test_a_setting_that_the_kernel_refuses_for_now_is_named_and_put_back_by_the_next_run(machine):
+def test_a_refused_setting_is_named_and_restored_later(machine):
     machine.put(SWAPPINESS, "60\n")
     before = snapshot(machine.root)
     bind(machine)
@@ -436,7 +436,7 @@ def test_the_driver_s_file_is_what_it_was(box, content):
     assert snapshot(box.root) == before
 
 
-def test_a_busy_card_keeps_its_record_alone_and_a_later_run_finishes(box):
+def test_a_busy_card_keeps_only_its_record_until_a_later_run(box):
     before = snapshot(box.root)
     bind(box, share=True)
     box.box.faults(busy=[1])
@@ -491,7 +491,7 @@ def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
 
 
 @pytest.mark.parametrize("killed_at", [1, 2, 4])
-def test_a_run_that_is_killed_between_two_cards_is_finished_by_the_next_one(box, killed_at):
+def test_a_run_killed_between_two_cards_is_finished_by_the_next(box, killed_at):
     before = snapshot(box.root)
     bind(box, share=True)
     unbind(box, Options(device_share=False))
@@ -545,7 +545,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("error, irqbalance", [way[1:] for way in WAYS], ids=[way[0] for way in WAYS])
-def test_whatever_the_step_at_which_a_run_ends_the_next_one_finishes(machine, tmp_path_factory, steps, error, irqbalance):
+def test_an_unbind_that_ends_at_any_step_is_finished_by_the_next(machine, tmp_path_factory, steps, error, irqbalance):
     machine.put("/etc/udev/rules.d/90-npu-affinity.rules", "# mine")
     before = snapshot(machine.root)
     bind(machine, irqbalance)
@@ -566,7 +566,7 @@ def test_whatever_the_step_at_which_a_run_ends_the_next_one_finishes(machine, tm
     assert 30 < last < 499
 
 
-def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_started(machine):
+def test_a_refused_first_bind_leaves_nothing_enabled_or_started(machine):
     before, running = snapshot(machine.root), set(machine.running)
     machine.do_daemon_reload([])
     loaded = copy.deepcopy(machine.loaded)
@@ -579,7 +579,7 @@ def test_a_first_bind_that_the_kernel_does_not_grant_leaves_nothing_enabled_or_s
     assert machine.effective("system.slice") == ("0-7", "0-1"), "no file confines it any more"
 
 
-def test_whatever_the_step_at_which_a_bind_fails_the_machine_is_as_it_was(machine, tmp_path_factory, steps):
+def test_a_bind_that_fails_at_any_step_changes_nothing(machine, tmp_path_factory, steps):
     bind(machine)
     request = Request(
         files=FEWER_SLICES + [a_file(POLICY, MARK + "[Service]\nEnvironment=IRQBALANCE_ARGS=\n")],
@@ -638,7 +638,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_f
     assert "npu-affinity-irq.timer" not in twin.running and IRQBALANCE in twin.running
 
 
-def test_features_off_in_a_bind_that_is_killed_are_off_after_the_next(machine, tmp_path_factory, steps):
+def test_features_off_in_a_killed_bind_are_off_after_the_next(machine, tmp_path_factory, steps):
     bind(machine)
     state = {"absent": {name: traces(FEATURES[name]) for name in ("irq", "slices")}}
 
@@ -663,7 +663,7 @@ def test_features_off_in_a_bind_that_is_killed_are_off_after_the_next(machine, t
     assert 30 < last < 299
 
 
-def test_a_removal_that_fails_leaves_what_it_would_have_disabled_enabled(machine):
+def test_a_failing_removal_leaves_enabled_units_enabled(machine):
     bind(machine)
     before = snapshot(machine.root)
     gone = Request(owned=[UNITS + "/npu-affinity-irq.*"], expected=[{"unit": "npu-0.slice", "cpus": "6-7"}])
@@ -672,7 +672,7 @@ def test_a_removal_that_fails_leaves_what_it_would_have_disabled_enabled(machine
     assert snapshot(machine.root) == before
 
 
-def test_a_bind_that_fails_starts_again_what_it_stopped_and_what_it_restarted_has_its_old_settings(machine):
+def test_a_failing_bind_restarts_units_with_their_old_settings(machine):
     bind(machine)
     before, running, loaded = snapshot(machine.root), set(machine.running), copy.deepcopy(machine.loaded)
     assert "npu-1.slice" in running, "idle"
@@ -689,7 +689,7 @@ def test_a_bind_that_fails_starts_again_what_it_stopped_and_what_it_restarted_ha
     assert machine.read_at_start[IRQBALANCE] == loaded[IRQBALANCE]
 
 
-def test_whatever_the_step_at_which_a_bind_is_killed_it_can_be_undone(machine, tmp_path_factory, steps):
+def test_a_bind_killed_at_any_step_can_be_undone(machine, tmp_path_factory, steps):
     before = snapshot(machine.root)
     folder = str(tmp_path_factory.mktemp("ended"))
     for last in range(1, 500):
@@ -715,7 +715,7 @@ KILLED_BINDS = [
 
 
 @pytest.mark.parametrize("earlier, arguments", [way[1:] for way in KILLED_BINDS], ids=[way[0] for way in KILLED_BINDS])
-def test_whatever_the_step_at_which_a_bind_is_killed_the_next_one_finishes(machine, tmp_path_factory, steps, earlier, arguments):
+def test_a_bind_killed_at_any_step_is_finished_by_the_next(machine, tmp_path_factory, steps, earlier, arguments):
     if earlier:
         bind(machine, *earlier)
     folder = str(tmp_path_factory.mktemp("ended"))
@@ -757,7 +757,7 @@ def masked(machine, folder=UNITS):
 
 
 @pytest.mark.parametrize("irqbalance", ["stop", "policy"])
-def test_a_masked_irqbalance_is_said_everything_else_is_undone_and_a_later_run_finishes(machine, irqbalance):
+def test_a_masked_irqbalance_is_reported_and_finished_later(machine, irqbalance):
     before = snapshot(machine.root)
     bind(machine, irqbalance)
     masked(machine)
@@ -778,7 +778,7 @@ def test_a_masked_irqbalance_is_said_everything_else_is_undone_and_a_later_run_f
     assert snapshot(machine.root) == before and not unbind(machine).bound
 
 
-def test_a_bind_that_may_start_irqbalance_again_says_that_it_is_masked_and_does_the_rest(machine):
+def test_a_bind_reports_a_masked_irqbalance_and_does_the_rest(machine):
     bind(machine, "stop")
     masked(machine)
     report = apply(machine, Request(files=[a_file(UNITS + "/npu-1.slice", slice_text("0-1"))], released=[IRQBALANCE]))
@@ -787,7 +787,7 @@ def test_a_bind_that_may_start_irqbalance_again_says_that_it_is_masked_and_does_
 
 
 @pytest.mark.parametrize("folder", ["/lib/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system"])
-def test_an_irqbalance_that_is_installed_elsewhere_is_started_again(machine, folder):
+def test_an_irqbalance_installed_elsewhere_is_started_again(machine, folder):
     os.makedirs(machine.path(folder), exist_ok=True)
     os.rename(machine.path("%s/%s" % (VENDOR_UNITS, IRQBALANCE)), machine.path("%s/%s" % (folder, IRQBALANCE)))
     before = snapshot(machine.root)
@@ -807,7 +807,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("verb", "kept"), FAILING)
-def test_one_step_that_fails_prevents_no_other_and_the_next_run_finishes(box, verb, kept):
+def test_a_failing_step_prevents_no_other_and_is_finished_later(box, verb, kept):
     box.put("/proc/sys/vm/swappiness", "60\n")
     before = snapshot(box.root)
     bind(box, "stop", share=True)

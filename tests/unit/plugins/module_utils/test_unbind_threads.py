@@ -34,7 +34,7 @@ def bound(tree):
     return tree.host
 
 
-def test_threads_get_all_that_their_cgroup_grants_and_the_files_go(tree, host):
+def test_threads_get_all_their_cgroup_grants_and_files_vanish(tree, host):
     predicted = unbind(host, check=True)
     assert predicted.of("threads").changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
     done = unbind(host)
@@ -51,7 +51,7 @@ def killable(steps, host, path, value):
     Host.set_attribute(host, path, value)
 
 
-def test_an_unbind_that_is_killed_lets_them_go_when_it_is_repeated(tmp_path, monkeypatch):
+def test_a_killed_unbind_releases_threads_when_repeated(tmp_path, monkeypatch):
     steps = Steps(monkeypatch)
     for last in range(1, 30):
         (tmp_path / str(last)).mkdir()
@@ -70,7 +70,7 @@ def test_an_unbind_that_is_killed_lets_them_go_when_it_is_repeated(tmp_path, mon
 @pytest.mark.parametrize(
     "text", ["[]", "{", json.dumps({"about": "Managed by npu.affinity", "processes": [{"npus": [9]}], "patterns": {}})]
 )
-def test_settings_that_tell_nothing_are_a_warning_and_everything_else_is_undone(tree, host, text):
+def test_useless_settings_are_a_warning_and_the_rest_is_undone(tree, host, text):
     tree.write({SETTINGS: text})
     done = unbind(host)
     assert "threads stay where they were placed until their processes end: " in done.warnings[0]

@@ -15,7 +15,7 @@ WANTED = {"CPUAffinity": "4-7", "NUMAPolicy": "bind", "NUMAMask": "1"}
 TEXT = "[Service]\nCPUAffinity=\nCPUAffinity=4-7\nNUMAPolicy=bind\nNUMAMask=\nNUMAMask=1\n"
 
 
-def test_drop_ins_are_read_by_name_and_the_first_folder_has_a_name(tmp_path):
+def test_drop_ins_are_read_by_name_and_the_first_folder_counts(tmp_path):
     expected = [
         ETC + "service.d/05-all.conf",
         RUN + "a-.service.d/10-prefix.conf",

@@ -90,7 +90,7 @@ def run(tree, pid, comm, group, *targets, cpus=("0-7",), start=None):
 NPUS = [{"kind": "npu", "id": 4, "phy_id": 0, "pci": "0000:c1:00.0"}, {"kind": "npu", "id": 5, "phy_id": 1, "pci": "0000:01:00.0"}]
 
 
-def test_a_user_has_its_processes_with_their_start_devices_and_the_cpus_of_all_threads(tree):
+def test_a_user_has_processes_devices_and_cpus_of_all_threads(tree):
     run(tree, 30, "python3", "/system.slice/vllm.service", "/dev/davinci1", "/dev/null", cpus=("0-3", "8-9"), start=777)
     run(tree, 20, "serve", "/system.slice/vllm.service/w", "/dev/davinci0", "/dev/davinci1")
     run(tree, 10, "helper", "/system.slice/vllm.service")
@@ -125,7 +125,7 @@ def test_programs_that_only_watch_accelerators_do_no_work(tree, comm):
     assert [len(user["processes"]) for user in users(tree.host, monitors=True)] == [1, 2]
 
 
-def test_a_container_of_a_program_that_watches_accelerators_does_no_work(tree):
+def test_a_container_that_only_monitors_npus_does_no_work(tree):
     tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "7\n"})
     tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": [{"PathOnHost": "/dev/davinci0"}]})})
     run(tree, 7, "npu-exporter", "/docker/" + ID)
@@ -154,7 +154,7 @@ def test_devices_of_npus_that_were_not_asked_for_are_unassigned(tree):
     assert not any("unassigned" in user for user in [*users(tree.host, NPUS), *users(tree.host)])
 
 
-def test_management_devices_and_names_that_only_begin_alike_are_no_use(tree):
+def test_management_devices_and_similar_names_are_no_use(tree):
     run(tree, 1, "npu-exporter", "/system.slice/a.service", "/dev/davinci_manager", "/dev/davinci0x", "/tmp/dev/davinci0")
     assert users(tree.host, NPUS) == []
 
@@ -195,7 +195,7 @@ def test_a_container_is_called_as_in_the_files_of_its_engine(tree, path, documen
     assert users(tree.host)[0]["name"] == name
 
 
-def test_a_container_that_was_given_a_device_and_has_not_opened_it_is_allowed_to(tree):
+def test_a_container_with_an_unopened_device_may_use_it(tree):
     scopes = "/run/systemd/transient"
     tree.write({"%s/docker-%s.scope" % (scopes, ID): "[Scope]\nSlice=npu-0.slice\n"})
     tree.write({"%s/docker-%s.scope.d/50-DeviceAllow.conf" % (scopes, ID): "[Scope]\nDeviceAllow=\nDeviceAllow=/dev/davinci1 rwm\n"})
@@ -214,13 +214,13 @@ def test_numbers_that_no_device_has_match_nothing(tree):
     assert users(tree.host, NPUS) == []
 
 
-def test_a_process_that_cannot_be_read_is_a_problem_and_no_failure(tree):
+def test_an_unreadable_process_is_a_problem_and_no_failure(tree):
     run(tree, 7, "a", "/system.slice/a.service", "/dev/davinci0", cpus=("everywhere",))
     topology = gather(tree.host)
     assert topology["users"] == [] and any("everywhere" in problem for problem in topology["problems"])
 
 
-def test_docker_without_systemd_tells_the_devices_of_its_containers(tree):
+def test_docker_without_systemd_reports_its_containers_devices(tree):
     tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "", "/sys/fs/cgroup/docker/buildkit/cgroup.procs": ""})
     rows = [{"PathOnHost": "/dev/davinci0"}, {"PathOnHost": "/dev/davinci_manager"}, 3]
     tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": rows})})
@@ -243,7 +243,7 @@ ASKED_FOR = [
 
 
 @pytest.mark.parametrize("runtime, environment, names", ASKED_FOR)
-def test_a_container_of_ascend_docker_runtime_may_open_what_its_environment_names(tree, runtime, environment, names):
+def test_ascend_docker_runtime_allows_devices_of_the_environment(tree, runtime, environment, names):
     tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: ""})
     tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": None, "Runtime": runtime})})
     tree.write({DOCKER_FILE: json.dumps({"Name": "/llm", "Config": {"Env": environment}})})
@@ -251,7 +251,7 @@ def test_a_container_of_ascend_docker_runtime_may_open_what_its_environment_name
     assert found == ([("allowed", "llm", names)] if names else [])
 
 
-def test_a_container_that_has_opened_nothing_has_the_sets_of_its_group(tree):
+def test_a_container_without_open_devices_has_its_groups_sets(tree):
     scope = "docker-%s.scope" % ID
     tree.write({"/run/systemd/transient/" + scope: "[Scope]\n"})
     tree.write({"/run/systemd/transient/%s.d/50-DeviceAllow.conf" % scope: "DeviceAllow=/dev/davinci1 rwm\n"})
@@ -264,7 +264,7 @@ def test_a_container_that_has_opened_nothing_has_the_sets_of_its_group(tree):
 GRANTS = {"cgroup.procs": "5\n", "cpuset.cpus.effective": "4-7", "cpuset.mems.effective": "1"}
 
 
-def test_a_device_file_is_known_by_its_number_whatever_a_container_calls_it(tmp_path):
+def test_a_device_file_is_known_by_number_under_any_name(tmp_path):
     class Running(Host):
         live = True
 
@@ -332,7 +332,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("found, counts", list(PLACES.values()), ids=list(PLACES))
-def test_a_user_is_inside_when_its_threads_stay_on_the_pools_of_exactly_its_npus(found, counts):
+def test_a_user_is_inside_if_threads_stay_on_its_npus_pools(found, counts):
     result = placed([found], PLAN)
     assert (result.inside, len(result.outside), len(result.pods)) == counts
 

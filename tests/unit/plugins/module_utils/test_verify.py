@@ -338,7 +338,7 @@ def test_a_process_that_moves_interrupts_is_their_cause(bound, setting, visible,
     )
 
 
-def test_a_driver_that_was_loaded_again_is_told_from_hands_and_daemons(bound):
+def test_a_reloaded_driver_is_not_mistaken_for_hands_or_daemons(bound):
     run_irqbalance(bound)
     move_everything(bound)
     _was_bound, findings = compared(bound, WANTED)
@@ -390,7 +390,7 @@ def test_what_the_kernel_manages_is_a_remark(bound):
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_an_irqbalance_that_was_just_told_is_judged_by_what_it_does(bound, monkeypatch, moves):
+def test_a_newly_configured_irqbalance_is_judged_by_its_actions(bound, monkeypatch, moves):
     """It is on its command line that it was told; whether it listens shows at its first pass."""
     run_irqbalance(bound, TOLD, "--policyscript=" + POLICY)
     move(bound, 2753, "24")
@@ -408,7 +408,7 @@ def test_interrupts_can_be_left_out(bound):
     assert compared(bound, WANTED._replace(interrupts=False))[1].drift == []
 
 
-def test_a_host_that_was_never_bound_says_so_and_is_drift_only_on_request(tmp_path):
+def test_a_never_bound_host_is_reported_as_drift_only_on_request(tmp_path):
     host = Kernel(tmp_path)
     was_bound, findings = compared(host, WANTED)
     assert (was_bound, findings.drift, findings.checked) == (False, [], {})
@@ -583,7 +583,7 @@ def test_what_a_program_fights_is_named(live, environment, timer, what):
 
 
 @pytest.mark.parametrize("visible, said", [("", 0), ("\0ASCEND_RT_VISIBLE_DEVICES=0,1", 2)])
-def test_what_concerns_npus_alone_is_said_where_a_process_has_some(live, visible, said):
+def test_npu_remarks_are_made_only_if_a_process_has_npus(live, visible, said):
     live.put("/proc/sys/kernel/arch", "aarch64")
     live.put("/proc/200/environ", "OMP_PROC_BIND=close" + visible)
     live.put("/proc/200/cmdline", "/usr/bin/vllm\0serve\0m")
@@ -632,7 +632,7 @@ def test_a_running_host_is_asked_little_and_told_nothing(live):
     assert len(live.calls) <= 4
 
 
-def test_housekeeping_of_a_slice_that_has_not_started_is_compared_when_it_has(live):
+def test_housekeeping_of_a_slice_is_compared_once_it_has_started(live):
     expected = BINDING["expected"] + [{"unit": "user.slice", "cpus": "6-7", "mems": ""}]
     wanted = LIVE_WANTED._replace(binding={**BINDING, "expected": expected})
     assert compared(live, wanted)[1].drift == []
@@ -641,7 +641,7 @@ def test_housekeeping_of_a_slice_that_has_not_started_is_compared_when_it_has(li
     assert said.startswith("user.slice CPUs: 6-7, not 0-7")
 
 
-def test_a_tree_that_does_not_run_has_neither_sets_nor_processes_to_compare(bound):
+def test_a_tree_that_does_not_run_has_no_sets_or_processes(bound):
     bound.put("/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs", "951")
     bound.put("/proc/951/status", "Cpus_allowed_list:\t0-47\nMems_allowed_list:\t0")
     wanted = WANTED._replace(binding={"expected": [{"unit": "system.slice", "cpus": "40-47", "mems": ""}]})
@@ -771,7 +771,7 @@ def test_what_the_kernel_grants_is_compared_on_a_running_host(live, change, expe
     assert {call.split()[0] for call in live.calls} <= {"is-active", "show"}
 
 
-def test_units_that_differ_belong_to_the_npu_in_whose_slice_they_are(live):
+def test_differing_units_belong_to_the_npu_of_their_slice(live):
     live.put(GROUP + "/cpuset.cpus.effective", "0")
     live.shown.update({"vllm@0.service": in_slice("/system.slice/vllm@0.service")})
     live.put("/sys/fs/cgroup/npu.slice/tp.service/cpuset.cpus.effective", "0-3")
@@ -783,7 +783,7 @@ def test_units_that_differ_belong_to_the_npu_in_whose_slice_they_are(live):
     assert found == {"npu-0.slice": first, "vllm@0.service": first, inner["limiter"]: first, "tp.service": None}
 
 
-def test_a_service_whose_drop_in_was_changed_is_not_blamed_for_running_on(live):
+def test_a_service_with_a_changed_drop_in_may_keep_running(live):
     drop_in = UNITS + "/vllm@0.service.d/50-npu-affinity.conf"
     wanted = LIVE_WANTED._replace(files=LIVE_FILES + [{"path": drop_in, "content": MARK + "[Service]\nSlice=npu-0.slice\n"}])
     live.shown["vllm@0.service"] = in_slice("/system.slice/vllm@0.service")
@@ -793,7 +793,7 @@ def test_a_service_whose_drop_in_was_changed_is_not_blamed_for_running_on(live):
 
 
 @pytest.mark.parametrize("top", ["", "/systemd", "/unified"])
-def test_threads_of_services_without_slices_are_compared_one_by_one(live, top):
+def test_threads_of_services_without_slices_are_compared_singly(live, top):
     wanted = Wanted(binding={"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5"}}]})
     live.shown["old.service"] = in_slice("/system.slice/old.service")
     live.add_process(300, top + "/system.slice/old.service", "4-5", threads=["4-5", "4"])
@@ -906,7 +906,7 @@ def test_the_switch_of_a_running_engine_is_compared(live, change, expected):
     assert all(line.startswith(start) for line, start in zip(said, expected)), said
 
 
-def test_ids_of_running_services_are_not_compared_while_cards_are_lost(live):
+def test_running_services_ids_are_ignored_while_cards_are_lost(live):
     """A process keeps the device that it opened, whatever id that has by now."""
     live.shown["vllm@0.service"]["MainPID"] = "100"
     live.put(SITE % 60, "[Service]\nEnvironment=%s=0\n" % DEVICES)
@@ -920,7 +920,7 @@ def test_ids_of_running_services_are_not_compared_while_cards_are_lost(live):
     assert compared(live, wanted)[1].drift == []
 
 
-def test_a_service_in_its_slice_is_compared_with_the_sets_of_the_slice(live):
+def test_a_service_in_its_slice_is_compared_with_the_slices_sets(live):
     group = GROUP + "/vllm@0.service"
     live.put(group + "/cpuset.cpus.effective", "0-1")
     live.put(group + "/cpuset.mems.effective", "0")

@@ -49,7 +49,7 @@ def snapshot(root):
     return {str(path): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"") for path in sorted(root.rglob("*"))}
 
 
-def test_directories_are_made_for_plugins_that_bring_their_own_files_and_removed_again(root):
+def test_directories_for_plugins_own_files_are_made_and_removed(root):
     host = Host(str(root))
     before = snapshot(root)
     assert apply(host, layout(), check=True).folders == {FOLDER: (None, 0o775), REGION: (None, 0o1777)}
@@ -62,7 +62,7 @@ def test_directories_are_made_for_plugins_that_bring_their_own_files_and_removed
     assert not (root / FOLDER[1:]).exists() and not (root / REGION[1:]).exists()
 
 
-def test_missing_files_are_named_until_they_are_there_and_the_preload_file_comes_with_the_library(root):
+def test_missing_files_are_named_and_preload_follows_the_library(root):
     host, wanted = Host(str(root)), layout(libvnpu_so=LIBRARY, limiter=b"limiter")
     report = apply(host, wanted)
     assert (report.missing, report.written) == (["libvnpu.so", "limiter"], [FOLDER + "/ld.so.preload"])
@@ -77,7 +77,7 @@ def test_missing_files_are_named_until_they_are_there_and_the_preload_file_comes
     assert not apply(host, wanted).changed
 
 
-def test_a_new_version_replaces_ours_and_what_is_not_wanted_any_more_goes(root):
+def test_a_new_version_replaces_managed_files_and_removes_others(root):
     host = Host(str(root))
     apply(host, layout(libvnpu_so=LIBRARY, limiter=b"limiter"))
     place(root, "libvnpu.so", LIBRARY)
@@ -88,7 +88,7 @@ def test_a_new_version_replaces_ours_and_what_is_not_wanted_any_more_goes(root):
     assert leavings(host, previous.recorded(host)["vnpu"]) == ([FOLDER + "/ld.so.preload", FOLDER + "/libvnpu.so"], [])
 
 
-def test_what_somebody_else_placed_stays_and_so_do_its_directory_and_permissions(root):
+def test_foreign_files_stay_with_their_directory_and_permissions(root):
     host = Host(str(root))
     place(root, "libvnpu.so", b"of HAMi's plugin")
     place(root, "ld.so.preload", b"/hami-vnpu-core/libvnpu.so\n")
@@ -171,7 +171,7 @@ THEIRS = [
 
 
 @pytest.mark.parametrize("path, bits, refusal, warning", [row[1:] for row in THEIRS], ids=[row[0] for row in THEIRS])
-def test_the_permissions_of_a_directory_that_was_not_made_here_stay(root, path, bits, refusal, warning):
+def test_permissions_of_an_existing_directory_stay(root, path, bits, refusal, warning):
     (root / path[1:]).mkdir()
     (root / path[1:]).chmod(bits)
     if refusal:
@@ -184,7 +184,7 @@ def test_the_permissions_of_a_directory_that_was_not_made_here_stay(root, path, 
     assert mode(root, path) == bits
 
 
-def test_a_directory_that_was_made_here_gets_its_permissions_back(root):
+def test_a_managed_directory_gets_its_permissions_back(root):
     apply(Host(str(root)), layout())
     (root / REGION[1:]).chmod(0o700)
     assert apply(Host(str(root)), layout()).folders == {REGION: (0o700, 0o1777)}

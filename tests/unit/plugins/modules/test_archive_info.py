@@ -153,7 +153,7 @@ def good(path):
     return packed(path, member(MANIFEST, of(host="good")), member("sys/a", b"1\n"), bytes(1024))
 
 
-def test_odd_manifests_are_sentences_and_the_good_archive_is_opened(run_module, tmp_path):
+def test_odd_manifests_are_reported_and_good_archives_opened(run_module, tmp_path):
     (tmp_path / "sent").mkdir()
     for number, data in enumerate(MANIFESTS.values()):
         packed(tmp_path / "sent" / ("%03d.tar.gz" % number), member("sys/a", b""), member(MANIFEST, data), bytes(1024))
@@ -287,7 +287,7 @@ BROKEN["negative size"] = changed(header("sys/a"), 124, b"\xff" * 12)
 BROKEN["size that is no number"] = changed(header("sys/a"), 124, b"-0000000001\0")
 
 
-def test_broken_archives_are_sentences_and_the_good_one_is_opened(run_module, tmp_path):
+def test_broken_archives_are_reported_and_good_ones_opened(run_module, tmp_path):
     (tmp_path / "sent").mkdir()
     for number, data in enumerate(BROKEN.values()):
         (tmp_path / "sent" / ("%03d.tar" % number)).write_bytes(data + (bytes(1024) if len(data) % 512 == 0 else b""))

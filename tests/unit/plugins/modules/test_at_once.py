@@ -104,7 +104,7 @@ def test_two_binds_at_once_lose_nothing_of_what_was_there_before(root):
     assert [path.name for path in folder.glob(".npu-affinity-*")] == []
 
 
-def test_the_units_that_udev_starts_for_eight_functions_at_once_forget_none(root):
+def test_eight_units_started_by_udev_at_once_lose_no_function(root):
     install_plan(root)
     at_once([program("irq", root, "--pci", pci) for pci in ADDRESSES], slowly(root))
     assert sorted(json.loads((root / UNCHANGEABLE[1:]).read_text())) == ADDRESSES
@@ -194,7 +194,7 @@ WRONG_PLANS = [
 
 
 @pytest.mark.parametrize(("entry", "sentence"), WRONG_PLANS)
-def test_a_plan_of_another_shape_is_said_in_words_by_program_and_module(tmp_path, entry, sentence):
+def test_a_malformed_plan_is_reported_by_program_and_module(tmp_path, entry, sentence):
     plan = {"npus": [{**BOUND["npus"][0], **entry}]}
     install_plan(tmp_path)
     (tmp_path / PLAN[1:]).write_text(json.dumps(plan))
@@ -204,7 +204,7 @@ def test_a_plan_of_another_shape_is_said_in_words_by_program_and_module(tmp_path
         assert (done.returncode, sentence in said) == (1, True), done.stdout + done.stderr
 
 
-def test_settings_of_another_shape_are_said_by_the_programs_that_read_them(tmp_path):
+def test_malformed_settings_are_reported_by_their_programs(tmp_path):
     install_plan(tmp_path)
     (tmp_path / "etc/npu-affinity/tuning.json").write_text('{"swappiness": [0]}')
     (tmp_path / "etc/npu-affinity/threads.json").write_text('{"processes": 5}')

@@ -88,7 +88,7 @@ def test_a_host_before_and_after_a_bind(look, root, request):
     assert content(root) == before
 
 
-def test_after_a_reboot_without_boot_units_all_that_a_driver_forgets_is_listed(look, bound):
+def test_after_a_reboot_without_boot_units_all_losses_are_listed(look, bound):
     reboot(bound)
     result = look()
     assert not result.get("failed")

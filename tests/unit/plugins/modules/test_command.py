@@ -180,7 +180,7 @@ def test_a_plan_that_is_edited_or_gone_is_drift(run, host):
     assert run("status")[0] == 3
 
 
-def test_pending_while_another_program_changes_the_host_and_after_one_that_was_interrupted(run, host):
+def test_pending_during_another_change_and_after_an_aborted_one(run, host):
     (host / LOCK[1:]).parent.mkdir(exist_ok=True)
     with open(host / LOCK[1:], "w") as lock:
         lock.write("module host_files (process 7) since today")
@@ -228,7 +228,7 @@ def test_errors_are_one_sentence(run, host, capsys):
     assert stopped.value.code == 2 and "usage: npu-affinity" in capsys.readouterr().err
 
 
-def test_a_host_that_was_bound_before_there_was_a_history_is_compared_by_its_plan(run, host):
+def test_a_host_bound_without_history_is_compared_by_its_plan(run, host):
     shutil.rmtree(host / HISTORY[1:])
     edit(host)
     code, out, _err = run("verify")
@@ -335,7 +335,7 @@ def test_the_forms_of_a_name_say_the_same(run):
     )
 
 
-def test_explain_a_process_in_its_slice_with_the_roles_of_its_threads(run, host):
+def test_explain_a_process_in_its_slice_with_its_threads_roles(run, host):
     for number in (2,):  # role threads is on in the entry before
         (host / HISTORY[1:] / f"{number}.json").unlink()
     (host / "proc/4242/cgroup").write_text("0::/npu.slice/npu-0.slice/run-1.scope\n")
@@ -384,7 +384,7 @@ COMMAND_LINES = {
 
 
 @pytest.mark.parametrize(("name", "home", "cpus", "devices"), COMMAND_LINES.values(), ids=COMMAND_LINES)
-def test_run_starts_the_command_in_the_slice_with_its_devices_and_no_mask(bound, name, home, cpus, devices, monkeypatch):
+def test_run_starts_a_command_in_its_slice_with_devices_unmasked(bound, name, home, cpus, devices, monkeypatch):
     """A mask of the slice's CPUs would outlive the slice on kernels from 6.2 on."""
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     found = running.launch(known(Host(str(bound))), name, ["python3", "-c", "pass"])
@@ -395,7 +395,7 @@ def test_run_starts_the_command_in_the_slice_with_its_devices_and_no_mask(bound,
     assert found.environment == {"ASCEND_RT_VISIBLE_DEVICES": devices}
 
 
-def test_run_leaves_the_cpus_of_other_roles_to_their_threads_and_a_choice_of_devices_to_the_user(host, monkeypatch):
+def test_run_leaves_other_roles_cpus_and_the_users_device_choice(host, monkeypatch):
     (host / HISTORY[1:] / "2.json").unlink()
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
     found = running.launch(known(Host(str(host))), "llm", ["true"], user="root")

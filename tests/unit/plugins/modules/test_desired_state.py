@@ -65,7 +65,7 @@ def without(feature, bind, root):
 
 
 @pytest.mark.parametrize("feature", APPLIED)
-def test_a_feature_that_is_switched_off_goes_as_if_it_had_never_been_there(bind, root, feature):
+def test_a_feature_switched_off_leaves_no_trace(bind, root, feature):
     never = without(feature, bind, root)
     assert bind()["changed"]
     everything = files_of(root)
@@ -186,7 +186,7 @@ def test_a_busy_card_that_may_wait_is_a_warning(run_module, root):
     assert (chips, result["device_share"]["busy"], result["history"]) == ([True, False], [1], 1)
 
 
-def test_a_driver_without_soft_slicing_is_refused_before_the_first_write(run_module, root):
+def test_a_driver_without_soft_slicing_is_refused_unwritten(run_module, root):
     version = root / "usr/local/Ascend/driver/version.info"
     version.write_text(version.read_text().replace("25.5.1", "25.3.rc1"))
     before = files_of(root)
@@ -202,7 +202,7 @@ def soft_split(run_module, root, files):
     return run_module("host_files", root=str(root), state=json.loads(json.dumps(of_plan(topology, plan(topology), wanted))))
 
 
-def test_soft_split_is_made_in_the_same_call_and_missing_files_are_refused(run_module, root):
+def test_soft_split_is_part_of_the_call_and_needs_all_files(run_module, root):
     def paths():
         return sorted(str(path) for path in root.rglob("*") if not str(path).startswith((str(root / "run"), str(root / "var/log"))))
 
@@ -258,7 +258,7 @@ def test_a_state_limited_to_a_feature_is_that_of_its_settings(root, feature):
     assert applied(state_of(topology), [feature]) == {**alone, "python": PYTHON}
 
 
-def test_a_single_feature_is_applied_and_the_others_are_left_alone(root, run_module, bind):
+def test_a_single_feature_is_applied_and_others_are_left_alone(root, run_module, bind):
     state = state_of(gather(Host(str(root))))
     assert run_module("host_files", root=str(root), state=state, features=["tuning"])["changed"]
     assert (root / "etc/npu-affinity/tuning.json").exists() and not (root / IRQ).exists()
@@ -373,7 +373,7 @@ def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module)
     assert 'RUN+="/usr/bin/systemctl --no-block start' in (root / RULES).read_text()
 
 
-def test_a_rollback_to_a_rule_whose_program_has_moved_is_refused_in_words(root, run_module):
+def test_a_rollback_to_a_rule_with_a_moved_program_is_refused(root, run_module):
     install(root, "/bin/systemctl")
     older = state_of(gather(Host(str(root))))
     install(root, "/usr/bin/systemctl")

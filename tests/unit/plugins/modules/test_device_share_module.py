@@ -71,7 +71,7 @@ def test_a_check_predicts_and_the_topology_saves_a_call(run, root):
     assert calls(root) == ["info -t device-share -i 2"]
 
 
-def test_a_busy_card_fails_the_task_at_its_end_unless_it_may_be_skipped(run, root):
+def test_a_busy_card_fails_the_task_at_its_end_unless_skippable(run, root):
     set_faults(root, busy=[2])
     result = run(root, enabled=True)
     sentence = "card 2: chip 0, 1 is not on, because a container holds the card (exporters and device plugins count); stop it and run again"
@@ -117,12 +117,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("arguments, text", REFUSED)
-def test_what_cannot_be_done_is_refused_before_anything_is_changed(run, root, arguments, text):
+def test_the_impossible_is_refused_before_anything_is_changed(run, root, arguments, text):
     assert text in run(root, **arguments)["msg"]
     assert not any(call.startswith("set") for call in calls(root))
 
 
-def test_a_host_with_gpus_only_has_nothing_to_switch_and_needs_no_npu_smi(run, tmp_path):
+def test_a_host_with_only_gpus_switches_nothing_without_npu_smi(run, tmp_path):
     topology = {"driver": {"version": None}, "npus": [{"kind": "gpu", "card": None, "chip": None}]}
     result = run(tmp_path, enabled=True, topology=topology, boot_unit=TEXT)
     assert (result["changed"], result["chips"], result["files"]) == (False, [], [])
@@ -133,7 +133,7 @@ UNIT = "/etc/systemd/system/npu-affinity-device-share.service"
 LINK = "etc/systemd/system/multi-user.target.wants/npu-affinity-device-share.service"
 
 
-def test_the_boot_unit_comes_with_the_code_that_it_runs_and_goes_alone(run, root):
+def test_the_boot_unit_comes_with_its_code_but_is_removed_alone(run, root):
     predicted = run(root, enabled=True, boot_unit=TEXT, _ansible_check_mode=True)
     assert not (root / UNIT[1:]).exists()
     result = run(root, enabled=True, boot_unit=TEXT)
@@ -160,7 +160,7 @@ def test_the_code_lies_where_the_boot_unit_looks_for_it(run, run_module, root):
     assert [(root / path[1:]).parent.exists() for path in (usual, other)] == [False, False]
 
 
-def test_the_boot_unit_is_written_even_where_a_card_is_busy_and_not_where_the_request_is_wrong(run, root):
+def test_the_boot_unit_ignores_busy_cards_and_wrong_requests(run, root):
     set_faults(root, busy=[2])
     assert run(root, enabled=True, boot_unit=TEXT)["failed"]
     assert (root / UNIT[1:]).exists()

@@ -46,7 +46,7 @@ def root(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_a_file_that_is_refused_or_fails_leaves_the_settings_as_they_were(run_module, root, files, sentence):
+def test_a_refused_or_failing_file_leaves_settings_as_they_were(run_module, root, files, sentence):
     result = run_module("host_files", root=str(root), state=a_state(files=files, live={"tuning": {"swappiness": 0}}))
     assert result["failed"] and sentence in result["msg"]
     assert (root / SWAPPINESS).read_text() == "60\n"

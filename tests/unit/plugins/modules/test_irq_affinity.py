@@ -56,7 +56,7 @@ def affinities(root):
     return {path.parent.name: path.read_text().strip() for path in root.glob("proc/irq/*/smp_affinity_list")}
 
 
-def test_a_run_binds_records_what_was_there_and_reports_in_few_words(run, root):
+def test_a_run_binds_records_the_old_state_and_reports_briefly(run, root):
     before = affinities(root)
     result = run(root)
     assert result["changed"]
@@ -99,7 +99,7 @@ def test_a_check_predicts_what_the_run_does_with_the_same_diff(run, root):
     )
 
 
-def test_interrupts_that_the_kernel_manages_are_reported_and_no_failure(run, tmp_path):
+def test_kernel_managed_interrupts_are_reported_and_no_failure(run, tmp_path):
     simulator.generate(dict(MACHINE, npus=dict(MACHINE["npus"], managed=["cq_update_irq"])), tmp_path)
     result = run(tmp_path)
     assert len(result["unchangeable"]) == 4
@@ -108,7 +108,7 @@ def test_interrupts_that_the_kernel_manages_are_reported_and_no_failure(run, tmp
     assert not run(tmp_path)["changed"]
 
 
-def test_what_must_be_bound_and_is_not_fails_and_names_it_after_everything_else_was_bound(run, root):
+def test_a_missing_interrupt_fails_after_the_rest_is_bound(run, root):
     result = run(root, plan_of(["0000:32:00.0"] + ADDRESSES[1:]))
     sentence = "NPU 0 (0000:32:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
     assert result["msg"] == "not everything could be bound: " + sentence
@@ -129,6 +129,6 @@ def test_no_plan_is_a_failure_and_an_empty_one_is_not(run, root, plan, text):
     assert (text in result["msg"]) if text else (result["changed"], result["npus"]) == (False, [])
 
 
-def test_a_driver_that_requests_no_interrupts_in_time_is_waited_for_and_then_a_failure(run, root):
+def test_a_driver_without_interrupts_is_awaited_and_then_fails(run, root):
     result = run(root, plan_of(["0000:32:00.0"]), wait=1)
     assert "its driver has not requested" in result["msg"]

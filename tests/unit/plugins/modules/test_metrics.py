@@ -272,7 +272,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("happen", "settings", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_files_that_nobody_would_read_are_refused_before_anything_is_written(bind, root, happen, settings, sentence):
+def test_files_that_no_program_would_read_are_refused_unwritten(bind, root, happen, settings, sentence):
     happen(root)
     done = bind(**settings)
     assert done["failed"] and sentence in done["msg"]
@@ -348,7 +348,7 @@ def test_metrics_go_where_the_node_exporter_of_the_host_reads(tmp_path, files, f
     assert textfile.folder_of_exporter(Host(str(tmp_path))) == folder
 
 
-def test_without_a_choice_the_metrics_lie_in_the_folder_that_is_read(bind, root):
+def test_by_default_the_metrics_are_in_the_folder_that_is_read(bind, root):
     bind(textfile="")
     assert writing.main(["--root", str(root)]) == 0
     assert (root / TEXTFILE[1:]).exists()

@@ -151,7 +151,7 @@ def run(collection, host):
     return module
 
 
-def test_a_new_feature_is_bound_verified_switched_off_rolled_back_and_unbound(run, host):
+def test_a_new_feature_is_bound_verified_rolled_back_and_unbound(run, host):
     bound = run.state(npu_affinity_toy_enabled=True, npu_affinity_toy_size=3)
     assert bound["features"]["toy"] == "present"
     assert run("host_files", check=True, state=bound)["changed"] and not (host / FILE).exists() and not (host / LIVE).exists()
@@ -175,7 +175,7 @@ def test_a_new_feature_is_bound_verified_switched_off_rolled_back_and_unbound(ru
     assert (host / "etc/systemd/system/npu-0.slice").exists() and run("binding_info")["drift"] == []
 
 
-def test_a_record_of_a_new_feature_is_checked_before_the_first_write(run, host):
+def test_a_new_features_record_is_checked_before_the_first_write(run, host):
     bound = run.state(npu_affinity_toy_enabled=True)
     run("host_files", state=bound)
     before = json.loads((host / RECORD).read_text())

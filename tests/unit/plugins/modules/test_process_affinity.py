@@ -30,7 +30,7 @@ def worker():
         yield running
 
 
-def test_a_check_lists_what_would_move_a_run_moves_it_and_a_second_run_nothing(run_module, worker, plan):
+def test_a_check_lists_moves_a_run_makes_them_a_rerun_none(run_module, worker, plan):
     arguments = {"plan": plan, "processes": [{"npus": [0], "pids": [worker.pid]}]}
     before = worker.affinities()
     predicted = run_module("process_affinity", _ansible_check_mode=True, **arguments)
@@ -75,7 +75,7 @@ def test_the_plan_in_force_and_its_slices_are_the_default(run_module, tmp_path):
     assert failed["msg"] == "not everything could be placed: " + "; ".join(failed["failures"])
 
 
-def test_memory_above_the_limit_is_refused_before_anything_is_touched(run_module, worker, plan):
+def test_memory_above_the_limit_is_refused_before_any_change(run_module, worker, plan):
     elsewhere = {"npus": [{**plan["npus"][0], "mems": "7"}]}
     arguments = {"plan": elsewhere, "processes": [{"npus": [0], "pids": [worker.pid]}], "memory": "migrate", "memory_limit": 0}
     before = worker.affinities()

@@ -88,7 +88,7 @@ def test_a_diff_shows_no_file_that_not_everybody_may_read(run_module, root):
     assert "secret" in (root / SLICE[1:]).read_text()
 
 
-def test_a_busy_card_fails_the_task_at_its_end_or_is_a_warning_on_request(run_module, bound):
+def test_a_busy_card_fails_at_the_end_or_warns_on_request(run_module, bound):
     root, before = bound
     faults.set_faults(root, busy=[1])
     result = run_module("unbind", root=str(root))

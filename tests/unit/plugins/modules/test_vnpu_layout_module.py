@@ -9,7 +9,7 @@ FOLDER = "/usr/local/hami-vnpu-core"
 FILES = [{"name": "libvnpu.so", "sha256": "0" * 64}, {"name": "limiter", "sha256": "1" * 64}]
 
 
-def test_a_check_predicts_files_and_directories_and_leaves_nothing_to_copy(run_module, tmp_path):
+def test_a_check_predicts_all_files_and_leaves_nothing_to_copy(run_module, tmp_path):
     arguments = {"root": str(tmp_path), "files": FILES}
     predicted = run_module("vnpu_layout", **arguments, _ansible_check_mode=True)
     assert list(tmp_path.iterdir()) == []
