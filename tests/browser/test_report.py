@@ -112,7 +112,7 @@ def later(page, tmp_path):
     return page.open(path)
 
 
-def test_npus_and_gpus_are_counted_apart_and_only_bound_ones_are_filled(page):
+def test_npus_and_gpus_are_counted_apart_and_bound_ones_filled(page):
     assert "67 NPUs, 8 GPUs" in page.one("header .quiet").text
     rows = "[...document.querySelectorAll('#fleet tbody tr')]"
     filled = dict(zip(hosts(page), page.run(f"return {rows}.map(row => !!row.querySelector('.strip .ok'))"), strict=True))
@@ -221,7 +221,7 @@ def test_the_keyboard_alone_reaches_everything(page):
     ("keys", "shown"),
     [(["n", "n"], "a3-02"), (["n", "n", "p"], "a3-01"), (["Escape", "n"], "Demo")],
 )
-def test_each_of_several_keys_works_on_what_the_one_before_showed(page, small, keys, shown):
+def test_each_of_several_keys_acts_on_what_the_last_one_showed(page, small, keys, shown):
     page.open(small, "#host=a2-02")
     page.run("for (const key of arguments[0]) document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}))", keys)
     assert page.texts("h1") == [shown]
@@ -427,7 +427,7 @@ def test_hosts_of_an_inventory_group_can_be_shown_alone(page):
     assert len(hosts(page)) == 11
 
 
-def test_every_user_of_npus_is_listed_and_those_outside_come_first(page, small):
+def test_every_npu_user_is_listed_and_outside_ones_come_first(page, small):
     page.open(small, "#host=duo-01")
     cells = page.run("return [...document.querySelectorAll('#holders tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))")
     assert [row[0] for row in cells] == [

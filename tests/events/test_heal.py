@@ -165,7 +165,7 @@ def test_the_schema_of_ansible_rulebook_holds(programs):
     jsonschema.validate(yaml.safe_load(RULEBOOK.read_text()), json.loads(schema.read_text()))
 
 
-def test_a_host_that_drifted_is_bound_and_no_other_and_once_within_minutes(rulebook):
+def test_only_a_drifted_host_is_bound_and_once_within_minutes(rulebook):
     path, before = rulebook.move("node1")
     other, _before = rulebook.move("node2")
     assert rulebook.notify(alert("node1")) == 200

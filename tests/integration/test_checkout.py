@@ -71,7 +71,7 @@ def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
     assert {path for path in touched(before, hosts.snapshot("node001")) if path.startswith(("/etc", "/usr"))} == set()
 
 
-def test_the_tarball_of_a_checkout_is_installed_as_the_readme_says(tmp_path):
+def test_a_checkouts_tarball_installs_as_the_readme_says(tmp_path):
     checkout, home = tmp_path / "npu.affinity", tmp_path / "home"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True

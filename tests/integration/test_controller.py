@@ -17,7 +17,7 @@ print("said aside", file=sys.stderr)
 ENDS = {"": 0, "sys.exit(3)": 3, "raise ValueError('no')": 1, "os.kill(os.getpid(), 9)": 255}
 
 
-def test_a_program_that_is_handed_over_ends_as_it_would_by_itself(fleet, tmp_path):
+def test_a_program_that_is_handed_over_ends_as_it_would_alone(fleet, tmp_path):
     hosts = fleet()
     play = [{"hosts": "localhost", "gather_facts": False, "tasks": []}]
     for number, end in enumerate(ENDS):

@@ -117,7 +117,7 @@ def bound(tmp_path_factory):
     return SimpleNamespace(hosts=hosts, before=before, after=compared(tree), steps=steps_of(tree), modules=modules)
 
 
-def test_modules_that_are_killed_at_twenty_moments_are_finished_by_the_next_run_and_can_be_unbound(bound):
+def test_modules_killed_at_twenty_moments_are_finished_or_undone(bound):
     assert bound.steps > 100
     for number in range(HOSTS):
         tree = bound.hosts.tree(f"killed{number}")
@@ -134,7 +134,7 @@ def test_modules_that_are_killed_at_twenty_moments_are_finished_by_the_next_run_
         assert differing(compared(tree), bound.before) == [], moments
 
 
-def test_a_disk_that_is_full_or_read_only_from_any_moment_on_is_said_and_the_next_run_finishes(bound):
+def test_a_full_or_read_only_disk_is_reported_and_finished_later(bound):
     ways = [("EROFS", 1), ("ENOSPC", 8), *(("ENOSPC", int(bound.steps * share)) for share in (1 / 8, 1 / 4, 1 / 3))]
     for number, (how, moment) in enumerate(ways):
         tree, when = bound.hosts.tree(f"full{number}"), (how, moment)
@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_or_read_only_from_any_moment_on_is_said_and_the_nex
         assert differing(compared(tree), bound.after) == [], when
 
 
-def test_playbooks_that_are_killed_and_meet_a_full_disk_are_finished_by_the_next(bound):
+def test_playbooks_killed_or_on_a_full_disk_are_finished_later(bound):
     hosts, tree = bound.hosts, bound.hosts.tree("played")
     for how, steps in (("killed", [bound.steps // 3]), ("ENOSPC", [bound.steps // 8])):
         run = hosts.play("bind", *stumbling(hosts, {"played": (how, steps)}), **VARIABLES)
@@ -162,7 +162,7 @@ def test_playbooks_that_are_killed_and_meet_a_full_disk_are_finished_by_the_next
     assert differing(compared(tree), bound.before) == []
 
 
-def test_what_somebody_edited_is_put_right_and_nothing_else_is_written(bound):
+def test_edited_files_are_corrected_and_nothing_else_is_written(bound):
     tree = bound.hosts.tree("straight")
     edited, removed = (UNITS + name for name in ("npu-1.slice", "npu-affinity-irq.timer"))
     (tree / edited[1:]).write_text((tree / edited[1:]).read_text().replace("AllowedCPUs=", "AllowedCPUs=0,"))

@@ -75,7 +75,7 @@ MACHINES = [
 
 
 @pytest.mark.parametrize("machines", MACHINES, ids=["one of each kind", "the others"])
-def test_every_product_binds_once_and_a_second_run_touches_nothing(fleet, machines):
+def test_every_product_binds_once_and_a_rerun_touches_nothing(fleet, machines):
     hosts = fleet(**{machine: machine for machine in machines})
     first = hosts.play("bind", npu_affinity_batches=["100%"])
     assert first.status == 0, first.output
@@ -114,7 +114,7 @@ def test_roles_by_themselves_want_what_the_playbook_wants(fleet, tmp_path):
     assert touched(before, hosts.snapshot("i310")) == set()
 
 
-def test_check_mode_tells_the_truth_on_a_first_run_a_rerun_and_after_a_change(fleet):
+def test_check_mode_is_truthful_at_first_on_reruns_and_changes(fleet):
     hosts = fleet(a2="a2_8x24")
     confined = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
     stages = [{}, {}, confined, {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}]}]

@@ -34,7 +34,7 @@ def drift(run):
 
 
 @pytest.mark.long
-def test_pages_are_planned_bound_compared_rolled_back_and_switched_off(hosts):
+def test_pages_are_planned_bound_compared_rolled_back_and_off(hosts):
     planned = hosts.play("plan", **PAGES)
     assert planned.status == 0 and counts(hosts) == [0, 0]
     said = " ".join(planned.output.split())

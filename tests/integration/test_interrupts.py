@@ -48,7 +48,7 @@ def remarks(run, host):
     return run.summary["hosts"][host]["remarks"]
 
 
-def test_what_does_not_follow_is_said_and_what_is_none_of_ours_is_left_alone(fleet):
+def test_unmoved_interrupts_are_reported_and_foreign_ones_kept(fleet):
     isolated = dict(MACHINE, cpus=dict(MACHINE["cpus"], isolated="1,17"))
     hosts = fleet(lazy=MACHINE, isolated=isolated, posed=MACHINE)
     pose(hosts.tree("posed"), 4321)
@@ -75,7 +75,7 @@ def test_what_does_not_follow_is_said_and_what_is_none_of_ours_is_left_alone(fle
     assert not run.of("isolated", "failed") and not run.of("posed", "failed")
 
 
-def test_a_host_whose_interrupts_cannot_be_bound_fails_or_warns_as_it_was_told(fleet):
+def test_a_host_with_unbindable_interrupts_fails_or_warns_as_set(fleet):
     silent = dict(MACHINE, npus=dict(MACHINE["npus"], vectors=0))
     hosts = fleet(strict=silent, lenient=silent, bound=MACHINE)
     set_variable(hosts, "lenient", npu_affinity_irq_failure="warn")
@@ -118,7 +118,7 @@ def value_for_the_shell(tree):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_irqbalance_keeps_what_it_was_told_and_is_told_only_where_it_listens(fleet):
+def test_irqbalance_keeps_its_settings_and_is_set_if_it_listens(fleet):
     hosts = fleet(kept=BUSY, enforcing=BUSY, allowed=BUSY)
     kept, enforcing, allowed = (hosts.tree(name) for name in ("kept", "enforcing", "allowed"))
     site = hosts.folder / "site policy.sh"

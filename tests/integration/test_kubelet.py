@@ -67,7 +67,7 @@ def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
     assert "feature kubelet: absent -> present" in hosts.play("history").output
 
 
-def test_a_kubelet_that_cannot_be_changed_leaves_the_host_as_it_was(fleet, tmp_path):
+def test_an_unchangeable_kubelet_leaves_the_host_as_it_was(fleet, tmp_path):
     hosts = node(fleet)
     assert hosts.play("bind").status == 0
     (hosts.tree("node") / "etc/kubernetes").mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     assert not (tree / FOLDER).exists() and not (tree / "etc/npu-affinity").exists()
 
 
-def test_what_a_kubelet_would_not_take_is_refused_before_anything_is_touched(fleet):
+def test_settings_kubelet_would_reject_are_refused_untouched(fleet):
     held = {"policy": "static", "default_cpus": "0-15,20-31", "exclusive": {"0f2a4c1e": {"worker": "16-19"}}}
     hosts = fleet(blind=NODE, greedy=NODE, held={**MACHINE, "kubelet": held})
     (hosts.tree("greedy") / "etc/default").mkdir(parents=True, exist_ok=True)

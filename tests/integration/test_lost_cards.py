@@ -78,7 +78,7 @@ def come_back(tree, before):
     shutil.copy(str(before) + DESCRIPTION, str(tree) + DESCRIPTION)
 
 
-def test_services_stay_where_they_are_while_a_card_is_lost_and_until_it_is_back(fleet, tmp_path):
+def test_services_stay_in_place_while_a_card_is_lost_and_returns(fleet, tmp_path):
     hosts = fleet(a2=MACHINE)
     tree, whole = hosts.tree("a2"), tmp_path / "whole"
     first = hosts.play("bind", **VARIABLES)
@@ -124,7 +124,7 @@ def test_services_stay_where_they_are_while_a_card_is_lost_and_until_it_is_back(
     assert (homes(tree), devices(tree)) == (where, seen)
 
 
-def test_what_moves_is_listed_before_and_after_when_a_host_is_planned_anew(fleet):
+def test_moves_are_listed_before_and_after_a_host_is_replanned(fleet):
     hosts = fleet(a2=MACHINE)
     variables = {"npu_affinity_services": [SERVICES[0], SERVICES[1]]}
     assert hosts.play("bind", **variables).status == 0
@@ -167,7 +167,7 @@ def test_a_lost_chip_of_a_card_leaves_the_other_one_its_cpus(fleet):
     ]  # fmt: skip
 
 
-def test_a_card_that_npu_smi_does_not_list_at_the_first_bind_has_its_cpus_when_it_does(fleet):
+def test_a_card_unlisted_at_first_bind_gets_its_cpus_when_listed(fleet):
     hosts = fleet(a2=MACHINE)
     tree = hosts.tree("a2")
     set_faults(tree, dead=[1])
@@ -184,7 +184,7 @@ def test_a_card_that_npu_smi_does_not_list_at_the_first_bind_has_its_cpus_when_i
     assert slices(tree) == pools
 
 
-def test_a_lost_card_and_an_offline_cpu_in_its_pool_do_not_block_a_bind(fleet):
+def test_a_lost_card_and_an_offline_pool_cpu_do_not_block_a_bind(fleet):
     hosts = fleet(a2=MACHINE)
     tree = hosts.tree("a2")
     assert hosts.play("bind").status == 0
@@ -205,7 +205,7 @@ def test_a_lost_card_and_an_offline_cpu_in_its_pool_do_not_block_a_bind(fleet):
     assert remarks(run, "a2")[0].startswith("A bind moves NPU 1 (PCI 0000:02:00.0) from CPUs 16-31 to CPUs 16,18-31, NPU 0")
 
 
-def test_workers_get_interrupts_by_the_published_pools_or_are_told_that_nobody_binds_them(fleet):
+def test_workers_get_interrupts_by_published_pools_or_a_warning(fleet):
     hosts = fleet(ring="a2_4x48", x86={**MACHINE, "architecture": "x86_64"}, container=MACHINE)
     hosts.give({"container": {"npu_affinity_visible_npus": [0]}})
     workers = {"npu_affinity_bound_by": "workers", "npu_affinity_batches": ["100%"]}

@@ -19,7 +19,7 @@ from tests.integration.conftest import REPOSITORY, touched
 from tests.simulator import load
 
 
-def test_a_host_is_measured_before_and_after_a_bind_and_shown_side_by_side(fleet, tmp_path):
+def test_measurements_before_and_after_a_bind_are_side_by_side(fleet, tmp_path):
     hosts = fleet(a2=MACHINE)
     tree = hosts.tree("a2")
     start(tree, 4000, "/system.slice/docker-3f.scope", device=0)
@@ -111,7 +111,7 @@ def test_real_processes_of_this_machine_are_placed_and_measured(tmp_path):
             spinner.communicate()
 
 
-def test_the_demo_refuses_a_machine_on_which_it_would_show_nothing(tmp_path, monkeypatch):
+def test_the_demo_refuses_a_machine_where_it_would_show_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 5})
     monkeypatch.setattr(sys, "argv", ["load", str(tmp_path / "measures")])
     with pytest.raises(SystemExit, match=r"needs 4 CPUs, and this process has 3 \(0-1,5\)"):
@@ -121,7 +121,7 @@ def test_the_demo_refuses_a_machine_on_which_it_would_show_nothing(tmp_path, mon
 
 @pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < load.FEWEST, reason="needs CPUs for workers and for their neighbours")
-def test_the_demo_shows_real_processes_before_and_after_they_are_placed(tmp_path):
+def test_the_demo_shows_processes_before_and_after_placement(tmp_path):
     environment = {**os.environ, "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
     command = [sys.executable, "-m", "tests.simulator.load", str(tmp_path / "measures")]
     run = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -38,7 +38,7 @@ def result(run, action="host_files"):
 
 
 @pytest.mark.long
-def test_queues_are_reported_bound_compared_switched_off_and_restored(hosts):
+def test_queues_are_reported_bound_compared_off_and_restored(hosts):
     before = places(hosts)
     assert hosts.play("bind", **BOTH).status == 0
     reported = hosts.play("bind", **REPORT)

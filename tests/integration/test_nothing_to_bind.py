@@ -82,7 +82,7 @@ def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
     assert {path for path in left if "/history/" not in path} == {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"}
 
 
-def test_accelerators_that_are_all_gone_leave_what_was_bound_and_a_word_on_what_to_do(fleet):
+def test_if_all_accelerators_are_gone_the_binding_stays(fleet):
     hosts = fleet(cards=MACHINE, driver=MACHINE)
     assert hosts.play("bind", "--limit", "cards").status == 0
     hosts.copy("cards", "driver")

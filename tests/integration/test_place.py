@@ -19,7 +19,7 @@ def answer(fleet, folder, **variables):
     return run, json.loads(file.read_text())
 
 
-def test_live_hosts_and_what_was_saved_of_them_give_the_same_answer(fleet, tmp_path):
+def test_live_hosts_and_their_saved_state_give_the_same_answer(fleet, tmp_path):
     hosts = fleet(idle=MACHINE, busy=BUSY, gone=MACHINE)
     hosts.hosts["gone"]["ansible_python_interpreter"] = "/no/such/python"
     hosts.inventory.write_text(

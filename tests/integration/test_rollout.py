@@ -18,7 +18,7 @@ def places(run, action):
     return {entry["host"]: place for place, entry in enumerate(run.results) if entry["action"].endswith(action)}
 
 
-def test_a_failing_canary_leaves_every_other_host_untouched_and_a_second_run_goes_on(fleet):
+def test_a_failing_canary_spares_other_hosts_and_a_rerun_resumes(fleet):
     hosts = fleet(canary="i310_pro", second="i310_pro", third="i310_pro")
     (hosts.tree("canary") / SLICE).mkdir(parents=True)
     before = {host: hosts.snapshot(host) for host in hosts.hosts}
@@ -44,7 +44,7 @@ def test_a_failing_canary_leaves_every_other_host_untouched_and_a_second_run_goe
     assert not places(again, "binding_info")
 
 
-def test_a_later_batch_that_fails_says_which_hosts_are_bound_and_which_were_refused_before(fleet):
+def test_a_failing_later_batch_names_bound_and_refused_hosts(fleet):
     hosts = fleet(a0="a2_broken", a1="i310_pro", a2="i310_pro", a3="i310_pro", a4="i310_pro")
     (hosts.tree("a3") / SLICE).mkdir(parents=True)
     run = hosts.play("bind", npu_affinity_batches=[1])
@@ -112,7 +112,7 @@ def test_what_is_waited_for_between_batches(fleet):
     assert well.status == 0 and well.summary["states"] == {"changed": ["b"], "unchanged": ["a"]}, well.output
 
 
-def test_a_host_that_does_not_answer_is_listed_and_the_others_are_bound(fleet):
+def test_a_silent_host_is_listed_and_others_are_bound(fleet):
     hosts = fleet(gone="i310_pro", there="i310_pro")
     hosts.give({"gone": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}})
     for playbook, state in (("bind", "changed"), ("verify", "as bound")):

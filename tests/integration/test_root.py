@@ -49,7 +49,7 @@ def test_absolute_links_of_an_image_lead_nowhere_else(fleet, tmp_path):
     assert {path for path in touched(before, hosts.snapshot("image")) if path.startswith(("/etc", "/usr", "/srv", str(outside)))} == set()
 
 
-def test_a_root_that_is_empty_or_relative_is_refused_by_every_playbook(fleet):
+def test_an_empty_or_relative_root_is_refused_by_every_playbook(fleet):
     hosts = fleet(image=MACHINE)
     before = hosts.snapshot("image")
     for playbook in ("plan", "bind", "verify", "unbind", "measure"):

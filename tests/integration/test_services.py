@@ -39,7 +39,7 @@ def said(run):
     return " ".join(run.output.split())
 
 
-def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(fleet):
+def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
     hosts = fleet(v1={**MACHINE, "cgroup": "v1"}, v2=MACHINE)
     for host in hosts.hosts:
         for name in ("vllm@.service", "tp.service"):
@@ -84,7 +84,7 @@ def test_lists_that_a_service_has_itself_are_reset_and_a_later_drop_in_is_named(
     assert "/etc/systemd/system/system.slice.d/60-site.conf; remove it there" in said(differs)
 
 
-def test_a_service_that_does_not_exist_is_said_before_during_and_after_the_bind(fleet):
+def test_a_missing_service_is_reported_before_during_and_after(fleet):
     hosts = fleet(host=MACHINE)
     put(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     for playbook in ("plan", "bind"):
@@ -112,7 +112,7 @@ def test_a_name_with_a_typing_error_is_refused_on_request(fleet):
 
 
 @pytest.mark.parametrize("playbook, arguments", [("plan", ()), ("bind", ("--check",)), ("bind", ())])
-def test_housekeeping_confines_nothing_that_uses_npus_unless_told_so(fleet, playbook, arguments):
+def test_housekeeping_spares_npu_users_unless_configured(fleet, playbook, arguments):
     process = {"npu": 0, "pid": 4711, "comm": "python"}
     hosts = fleet(
         docker=merge(MACHINE, {"npus": {"processes": [process]}}), old=merge(MACHINE, {"cgroup": "v1", "npus": {"processes": [process]}})

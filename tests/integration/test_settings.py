@@ -39,7 +39,7 @@ def test_every_playbook_looks_at_the_settings_first(fleet, playbook):
     assert run.modules("a") == [] and not any(mark in run.output for mark in EXCERPT)
 
 
-def test_hosts_whose_settings_are_refused_are_left_out_and_the_others_go_on(fleet):
+def test_hosts_with_refused_settings_are_skipped_others_continue(fleet):
     hosts = fleet(good="i310_pro", typo="i310_pro", slip="i310_pro")
     hosts.give({name: {"npu_affinity_houskeeping": 1} for name in ("typo", "slip")})
     run = hosts.play("plan")

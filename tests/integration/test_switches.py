@@ -75,7 +75,7 @@ def templates():
             yield path, list(expressions(yaml.safe_load(path.read_text())))
 
 
-def test_no_template_reads_a_switch_without_asking_what_its_text_means():
+def test_no_template_reads_a_switch_without_parsing_its_text():
     found = {str(path.relative_to(REPOSITORY)): set().union(*map(read_as_text, texts)) for path, texts in templates()}
     assert {path: names for path, names in found.items() if names} == {}
     assert len(found) > 35 and len(SWITCHES) > 15

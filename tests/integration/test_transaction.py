@@ -20,7 +20,7 @@ def state_of(hosts):
     return {path: state if isinstance(state, str) else state[2] for path, state in found.items()}
 
 
-def test_a_bind_that_fails_at_its_last_step_leaves_the_host_as_it_was(fleet):
+def test_a_bind_failing_at_its_last_step_changes_nothing(fleet):
     hosts = fleet(host=MACHINE)
     tree = hosts.tree("host")
     (tree / HISTORY).parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def test_every_kind_of_host_is_what_it_was_before_the_first_bind(fleet):
 
 
 @pytest.mark.long
-def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
+def test_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     hosts = fleet(a2={**load("a2_8x24"), "irqbalance": {"installed": True, "active": True, "unit": "debian", "options": "--debug"}})
     tree = hosts.tree("a2")
     foreign = tree / "etc/systemd/system/npu-5.slice"
@@ -102,7 +102,7 @@ def test_many_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     assert shared(tree) == ["3:0"], "only the card that is not there keeps it"
 
 
-def test_a_busy_card_stops_the_fleet_at_the_canary_and_the_next_run_finishes(fleet):
+def test_a_busy_card_stops_at_the_canary_and_a_rerun_finishes(fleet):
     hosts = fleet(canary="duo", other="duo")
     before = {host: state(hosts.tree(host)) for host in hosts.hosts}
     assert hosts.play("bind", "--limit", "canary", **SHARED).status == 0

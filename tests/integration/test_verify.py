@@ -61,7 +61,7 @@ def suite_of(folder, host):
     return suite
 
 
-def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet, tmp_path):
+def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
     hosts = fleet(**{host: {**MACHINE, "cgroup": "v1" if host == "refused" else "v2"} for host in [*CHANGES, "refused"]})
     for host in hosts.hosts:
         write(hosts.tree(host), "/usr/lib/systemd/system/vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
@@ -113,7 +113,7 @@ def test_a_bound_fleet_is_clean_and_then_every_host_names_its_own_changes(fleet,
     assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")
 
 
-def test_settings_that_changed_since_the_bind_are_a_remark_and_hide_no_drift(fleet, tmp_path):
+def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path):
     hosts = fleet(a="i310_pro")
     assert hosts.play("bind", npu_affinity_irq_enabled=False).status == 0
     run = hosts.play("verify")
@@ -130,7 +130,7 @@ def test_settings_that_changed_since_the_bind_are_a_remark_and_hide_no_drift(fle
     assert found[0] == found[1] and len(found[0]) == 1
 
 
-def test_a_muted_finding_is_listed_and_does_not_fail_until_it_expires(fleet, tmp_path):
+def test_a_muted_finding_is_listed_and_passes_until_it_expires(fleet, tmp_path):
     hosts = fleet(a="i310_pro")
     assert hosts.play("bind").status == 0
     (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
@@ -181,7 +181,7 @@ def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):
     assert hosts.play("verify").summary["states"] == {"as bound": ["host"]}, "the host's slices bind a service with both NPUs to both pools"
 
 
-def test_work_that_runs_elsewhere_is_a_state_and_a_failure_only_on_request(fleet, tmp_path):
+def test_work_elsewhere_is_a_state_and_fails_only_on_request(fleet, tmp_path):
     worker = {"npu": 1, "pid": 4711, "comm": "python"}
     hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": [worker]}})
     away = "1 NPU process runs outside its pool: python.service (pid 4711, NPU 1) on CPUs 0-31, pool 0-15"

@@ -126,7 +126,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("variables, sentence", REFUSED)
-def test_what_does_not_add_up_is_refused_before_anything_is_touched(fleet, variables, sentence):
+def test_what_does_not_add_up_is_refused_before_any_change(fleet, variables, sentence):
     hosts = fleet(a2=MACHINE)
     before = hosts.snapshot("a2")
     run = hosts.play("bind", **{**SHARED, **variables})
@@ -135,7 +135,7 @@ def test_what_does_not_add_up_is_refused_before_anything_is_touched(fleet, varia
     assert touched(before, hosts.snapshot("a2")) == set()
 
 
-def test_a_host_whose_files_hami_brings_later_is_bound_and_told_so(fleet):
+def test_a_host_that_gets_hami_files_later_is_bound_with_a_note(fleet):
     hosts = fleet(a2=MACHINE)
     run = hosts.play("bind", npu_affinity_vnpu_enabled=True)
     assert run.status == 0, run.output
@@ -185,7 +185,7 @@ def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet, machine, chi
     assert shared(tree) == []
 
 
-def test_a_card_that_is_held_at_boot_is_a_failed_unit_and_the_others_are_on(fleet):
+def test_a_card_held_at_boot_is_a_failed_unit_and_others_are_on(fleet):
     hosts = fleet(host=MACHINE)
     tree = hosts.tree("host")
     hosts.play("bind", **SHARED)

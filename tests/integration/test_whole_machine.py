@@ -36,7 +36,7 @@ def boot(tree):
 
 
 @pytest.mark.long
-def test_pages_and_queues_of_one_plan_survive_a_reboot_and_an_unbind(hosts):
+def test_one_plans_pages_and_queues_survive_reboot_and_unbind(hosts):
     tree, before = hosts.tree("server"), hosts.snapshot("server")
     found = places(hosts)
     predicted = hosts.play("bind", "--check", "--diff", **WHOLE)

@@ -169,7 +169,7 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
 @pytest.mark.elsewhere
 @pytest.mark.skipif(image.NAME == "engines-v1", reason="one image shows it")
 @pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda shape: shape.name)
-def test_adopted_work_after_a_restart_of_its_engines_and_a_reboot(lab, claims, shape):
+def test_adopted_work_after_engine_restarts_and_a_reboot(lab, claims, shape):
     """Running work: bind with npu_affinity_adopt=always, engines restarted, a reboot with one service more, unbind"""
     machine = lab.fresh(shape)
     held = start(machine)

@@ -217,7 +217,7 @@ def test_promtool_takes_rules_and_metrics(root, tmp_path, host):
     assert "SUCCESS: 14 rules found" in done.stdout and done.stderr == ""
 
 
-def test_an_alert_fires_when_an_interrupt_was_moved_and_ends_when_it_is_back(host, monitoring):
+def test_an_alert_fires_for_a_moved_interrupt_and_ends_on_return(host, monitoring):
     monitoring.until(lambda: monitoring.value("npu_affinity_bound"), 1, "node exporter reads the file")
     monitoring.until(lambda: monitoring.value("sum(npu_affinity_drifted_objects)"), 0, "a host as it was bound")
     assert monitoring.alerts() == {}

@@ -151,14 +151,14 @@ def test_large_machines_are_near_the_best_plan(shard):
     assert gap <= 0.02 * cpus, worse
 
 
-def test_npus_of_a_node_that_is_left_out_are_refused_although_others_could_lend():
+def test_npus_of_an_excluded_node_are_refused_despite_lenders():
     """The CPUs that may be divided name the NPUs that take part: those of one socket lose nothing to those of another."""
     topology, options = host([0, 1], nodes=2, cores=8), {"cpus": "0-7", "min_cpus": 4, "smt": "cores"}
     assert best(look(topology, **options), 0).feasible
     assert "None of the CPUs on the NUMA nodes of NPU 1 may be divided" in attempt(topology, **options)
 
 
-def test_npus_of_a_node_without_cpus_share_the_nearest_one_evenly():
+def test_npus_of_a_node_without_cpus_share_the_nearest_evenly():
     """The fewest remote CPUs would leave such an NPU the smallest pool that is allowed, next to one of three times the size."""
     topology, options = host([0, 1], nodes=2, cores=[8, 0]), {"min_cpus": 2, "smt": "cores"}
     assert best(look(topology, **options), 0).cost == 24

@@ -53,7 +53,7 @@ def ahead(line, ours):
     return lower or int(line["smallest"]) > int(ours["smallest"])
 
 
-def test_the_page_lists_every_machine_where_another_rule_is_better(data):
+def test_the_page_lists_all_machines_where_another_rule_wins(data):
     listed = main.PAGE.read_text().partition("## Summary")[0]
     machines: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for line in data:

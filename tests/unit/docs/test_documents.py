@@ -113,7 +113,7 @@ def test_a_release_is_called_by_one_version_everywhere():
     assert "0" not in {version.split(".")[0] for version in added}, "1.0.0 is the first release"
 
 
-def test_the_configuration_to_copy_prints_what_the_checkout_prints():
+def test_the_configuration_to_copy_prints_as_the_checkout_does():
     text = (documents.REPOSITORY / "docs/first-bind.md").read_text().partition("```ini\n")[2].partition("```")[0]
     (copied, checkout) = (configparser.ConfigParser(inline_comment_prefixes=(";",)) for _file in range(2))
     copied.read_string(text)

@@ -165,7 +165,7 @@ def test_cpus_cores_and_caches_agree(unchanged, machine):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_interrupts_of_a_function_are_found_by_its_vectors_and_by_name(unchanged, machine):
+def test_a_functions_interrupts_are_found_by_vectors_and_name(unchanged, machine):
     host = Host(unchanged(machine))
     lines = host.read("/proc/interrupts").split("\n")
     columns = len(lines[0].split())
@@ -260,7 +260,7 @@ def test_unusual_nodes(unchanged):
         ({"policy": "static", "default_cpus": "0-63"}, 1058907510),
     ],
 )
-def test_kubelet_state_carries_the_checksum_that_kubelet_computes(host, state, checksum):
+def test_kubelet_state_has_the_checksum_that_kubelet_computes(host, state, checksum):
     """The sums are published ones: kubernetes issues and blog posts with the files of real nodes."""
     simulated = host({"cpus": {"per_node": 8}, "kubelet": state})
     assert json.loads(simulated.read("var/lib/kubelet/cpu_manager_state"))["checksum"] == checksum
@@ -281,7 +281,7 @@ def test_cgroup_versions(host, cgroup, there, missing):
     assert not any((mounted / path).exists() for path in missing)
 
 
-def test_written_affinity_is_effective_unless_the_kernel_manages_the_interrupt(host):
+def test_written_affinity_is_effective_unless_kernel_managed(host):
     simulated = host("odd_nodes")
     machine = Host(simulated.tree)
     vectors = machine.names("/sys/bus/pci/devices/0000:c1:00.0/msi_irqs")
@@ -309,7 +309,7 @@ def test_kernel_threads_and_workers(unchanged):
     assert status["Mems_allowed_list"] == "0-7"
 
 
-def test_generating_again_keeps_the_state_until_the_description_changes(tmp_path):
+def test_generating_again_keeps_state_until_descriptions_change(tmp_path):
     target = tmp_path / "host"
     small = {"cpus": {"per_node": 4}}
     generate(small, target)
@@ -348,7 +348,7 @@ def test_a_directory_that_is_no_tree_is_left_alone(tmp_path):
         ),
     ],
 )
-def test_a_wrong_description_is_refused_with_the_reason_and_leaves_nothing(tmp_path, description, sentence):
+def test_a_wrong_description_is_refused_with_reason_and_no_files(tmp_path, description, sentence):
     with pytest.raises(ValueError, match=sentence):
         generate(description, tmp_path / "host")
     assert not list(tmp_path.iterdir())
@@ -500,7 +500,7 @@ def test_the_parsers_of_the_collection_understand_it(unchanged):
     assert [entry["enabled"] for entry in shares] == [True]
 
 
-def test_the_program_in_the_tree_answers_for_its_tree_and_records_its_calls(host):
+def test_a_trees_program_answers_for_its_tree_and_logs_calls(host):
     simulated = host("i310_pro")
     assert simulated.start("info", "-m") == simulated("info -m")
     assert simulated.start("set", "-t", "device-share", "-i", "4", "-d", "1")[0] == 200
@@ -799,7 +799,7 @@ def test_nvidia_smi(unchanged):
     assert rows[5] == ["GPU4"] + ["SYS"] * 4 + [" X "] + ["NODE"] * 3 + ["96-191,288-383", "1", "", "N/A"]
 
 
-def test_nvidia_smi_without_driver_and_with_a_gpu_lent_to_a_guest(host):
+def test_nvidia_smi_without_driver_and_with_a_gpu_in_a_guest(host):
     simulated = host("l40s_384")
     lent = simulated.tree / "sys/bus/pci/devices/0000:21:00.0/driver"
     vfio = simulated.tree / "sys/bus/pci/drivers/vfio-pci"

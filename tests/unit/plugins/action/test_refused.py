@@ -19,12 +19,12 @@ ON_HOSTS = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text())["action
 
 
 @pytest.mark.parametrize("module", ON_HOSTS)
-def test_every_module_on_hosts_has_the_action_that_leaves_out_the_playbook(module):
+def test_every_host_module_has_the_action_that_omits_playbooks(module):
     action = importlib.import_module(f"ansible_collections.npu.affinity.plugins.action.{module}").ActionModule
     assert issubclass(action, host_files.ActionModule)
 
 
-def test_a_result_keeps_what_was_done_and_leaves_the_exception_out():
+def test_a_result_keeps_completed_work_and_omits_the_exception():
     with pytest.raises(Refused) as error:
         refused({"msg": "No.", "failed": True, "changed": True, "interrupts": {}, "exception": "(traceback)", "warnings": []})
     assert error.value.message == "No." and error.value.result == {"changed": True, "interrupts": {}}

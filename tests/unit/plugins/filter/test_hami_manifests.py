@@ -30,7 +30,7 @@ def valid(found):
         kubernetes_validate.validate(part, "1.34", strict=True)
 
 
-def test_two_containers_share_one_card_and_the_scheduler_will_say_so_on_the_pods():
+def test_two_containers_share_a_card_and_pods_will_show_it():
     found = hami_manifests(host(), "node7", [A, B], image="vllm-ascend", uuids={1: "4A6F-01"})
     valid(found)
     assert found["node"]["metadata"] == {"name": "node7", "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true"}}
@@ -96,7 +96,7 @@ def test_what_may_keep_soft_split_from_working_is_said():
     assert "version of the Ascend driver is not known" in version and "device share of NPU 0-1 is not known" in unknown
 
 
-def test_hard_split_has_templates_and_no_compute_and_no_device_share():
+def test_hard_split_has_templates_but_no_compute_or_device_share():
     found = hami_manifests(host(), "node7", [{"name": "quarter", "memory_mib": 9000}], mode="hard")
     valid(found)
     assert found["node"]["metadata"]["annotations"] == {"hami-vnpu-core": "false"}
@@ -106,7 +106,7 @@ def test_hard_split_has_templates_and_no_compute_and_no_device_share():
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
-def test_the_configuration_of_every_chip_is_what_the_scheduler_reads(chip):
+def test_every_chips_configuration_is_what_the_scheduler_reads(chip):
     mode = "hard" if chip.name == "910A" else "hami-core"
     node = host(chip.name, count=4, chips=2 if chip.pairs else 1)
     found = hami_manifests(node, "node-1.example", [{"name": "all"}], mode=mode, vdevice_count=10)

@@ -149,7 +149,7 @@ def test_npus_without_processes_have_a_line_each():
     )
 
 
-def test_npus_without_processes_of_which_the_same_is_to_be_said_have_one_line():
+def test_idle_npus_with_the_same_values_share_one_line():
     idle = [{**workload(f"{kind} {number}", others_share="not counted"), "processes": []} for kind in ("NPU", "GPU") for number in range(3)]
     lines = table(side(*idle), side(*idle))
     assert " ".join(line.strip() for line in lines[2:]) == (

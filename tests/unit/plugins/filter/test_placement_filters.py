@@ -39,7 +39,7 @@ def hosts(folder):
     return fleet(variables, variables, {file.name: file.read_text() for file in (folder / "facts").iterdir()})
 
 
-def test_a_site_of_forty_hosts_tells_of_each_whether_it_can_take_a_task(hosts):
+def test_a_site_of_forty_hosts_shows_which_can_take_a_task(hosts):
     found = place(hosts, {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 40})
     assert len(hosts) == 40 == len(found["hosts"]) + len(found["refused"])
     first = found["hosts"][0]
@@ -67,7 +67,7 @@ def test_chips_of_a_simulated_host_by_its_product(hosts):
     assert select_npus(hosts["duo-01"]["topology"], 2, mode="card")["chips"] == [2, 3]
 
 
-def test_the_fleet_has_topologies_among_facts_as_well_as_in_variables(hosts):
+def test_fleet_topologies_come_from_facts_or_variables(hosts):
     topology = hosts["a2-01"]["topology"]
     facts = {"npu_affinity_topology": topology}
     found = fleet(

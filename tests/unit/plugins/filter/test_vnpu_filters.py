@@ -27,7 +27,7 @@ def test_two_shares_of_one_host_go_on_one_card_until_it_is_full():
     assert results[0]["taken"] == [{"id": "npu-1", "memory_mb": 28672, "core": 20, "template": None}]
 
 
-def test_options_come_as_a_dictionary_or_by_name_and_the_name_wins():
+def test_options_are_a_dictionary_or_named_and_names_win():
     devices = [{"id": "a", "total_memory_mb": 100, "type": "T"}]
     asked = {"memory_mb": 1, "core": 1, "type": "T"}
     assert fit_vnpus(devices, asked, {"soft": True})["reason"] == "1/1 ModeNotFit"
