@@ -99,7 +99,7 @@ def test_settings_are_given_compared_taken_back_and_undone(hosts):
         assert {path for path in left if "npu-affinity" in path} == set()
 
 
-def test_a_host_refusing_a_value_reports_its_own_and_sets_others(hosts):
+def test_a_host_refusing_a_value_lists_its_own_and_keeps_all(hosts):
     for path in GOVERNORS:
         (hosts.tree("server") / path.replace("scaling_governor", "scaling_available_governors")[1:]).write_text("schedutil powersave\n")
     run = hosts.play("bind", "--limit", "server", **TUNED)
