@@ -24,13 +24,13 @@ from .._state.history import entries
 from .._state.journal import INTERRUPTED
 from .._state.step import Step
 from .._state.systemd import Systemd, enable_links, settings, unit_of
+from .._state.writable import Writing
 from . import programs
 from .live_units import LiveUnits
 from .moving_memory import refuse_moving_memory
 from .record import Record, record_changes
 from .request import Report, Request, compare
 from .stopped_units import StoppedUnits
-from .writable import refuse_unwritable
 
 
 class TakenBack(ValueError):
@@ -59,7 +59,7 @@ class Transaction:
         """Complete the report. Raises ``ValueError`` where the request is unsafe."""
         report, request = self.report, self.request
         report.changes = compare(self.host, request)
-        refuse_unwritable(self.host, report.changes)
+        Writing(self.host, report.changes, request.files).refuse_impossible()
         programs.refuse_missing(self.host, request.files)
         if self.host.live:
             refuse_moving_memory(self.host, self.systemd, report.changes, request.move_memory)
@@ -96,13 +96,15 @@ class Transaction:
         self._stopped.run()
 
     def _write(self) -> None:
+        writing = Writing(self.host, self.report.changes, self.request.files)
         for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
             if unit and "WantedBy" in settings(before.text) and is_ours(before.text or "") and not is_ours(after.text or ""):
                 self._disabled.append((unit, before.text))
                 self.systemd.disable(unit, before.text)
             self.written.append(path)
-            after.put(self.host, path)
+            with writing.naming(path):
+                after.put(self.host, path)
         for path, state in self.request.files.items():
             if state.link is not None and not self.host.exists(path):
                 state.put(self.host, path)

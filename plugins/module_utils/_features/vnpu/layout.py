@@ -25,6 +25,7 @@ from ..._state import previous, release
 from ..._state.files import atomic_write, make_folder, missing_folders, remove_empty
 from ..._state.snapshot import Snapshot
 from ..._state.step import LiveStep
+from ..._state.writable import obstacle
 from ..feature import Choices
 from .feature import SECTION
 
@@ -150,6 +151,10 @@ def look(host: Host, layout: Layout) -> Report:
         report.missing.append(name)
     wanted = {"%s/%s" % (layout.folder, name) for name in layout.files}
     report.removed = [path for path, digests in sorted(ours.items()) if path not in wanted and checksum(host, path) in digests]
+    for path in [*report.folders, *(posixpath.dirname("%s/%s" % (layout.folder, name)) for name in report.missing)]:
+        why = obstacle(host, path)
+        if why:
+            raise ValueError("%s cannot be written: %s; set npu_affinity_vnpu_folder to a folder that can be written" % (path, why))
     report.warnings += _inconsistencies(host, layout, report)
     return report
 

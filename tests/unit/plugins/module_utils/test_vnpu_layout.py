@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import Layout, apply, leavings, remove
+from tests.fakes.confined import confined, read_only
 
 FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
 LIBRARY = b"\x7fELF library"
@@ -104,6 +105,15 @@ def test_foreign_files_stay_with_their_directory_and_permissions(root):
     assert sorted(os.listdir(str(root / FOLDER[1:]))) == ["ld.so.preload", "libvnpu.so"]
     assert mode(root, FOLDER) == 0o755
     assert (root / REGION[1:] / "0_global_registry").exists()
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_read_only_place_is_refused_before_the_first_write(root, check):
+    before = snapshot(root)
+    said = "^%s cannot be written: /usr/local: Read-only file system; set npu_affinity_vnpu_folder to" % FOLDER
+    with pytest.raises(ValueError, match=said):
+        confined(read_only, root / "usr/local", lambda: apply(Host(str(root)), layout(limiter=b"limiter"), check))
+    assert snapshot(root) == before
 
 
 def test_a_file_of_ours_that_somebody_changed_is_theirs(root):

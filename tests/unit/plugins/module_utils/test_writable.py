@@ -5,18 +5,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
+import struct
 import types
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._transaction import writable
+from ansible_collections.npu.affinity.plugins.module_utils._state import writable
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from tests.fakes.confined import confined, forbidden, read_only
 
 USUAL, OTHER, RULES = installed.ARCHIVE, "/var/lib/code/npu_affinity.zip", "/etc/udev/rules.d/90-npu-affinity.rules"
+DENIED = "Permission denied ('ausearch -m avc' shows what SELinux refused)"
+_SETFLAGS = 0x40086602
 SETTING, MADE = "; set npu_affinity_library to a folder", "; make it writable, or switch off the feature"
 MOUNTS = [
     ([USUAL, RULES], "/usr", "/usr/local: Read-only file system", SETTING),
@@ -35,6 +44,24 @@ def host(tmp_path):
     return Host(str(tmp_path))
 
 
+def wanted(*paths, text="# Managed by npu.affinity\n"):
+    return Request(files=[{"path": path, "content": text} for path in paths])
+
+
+@contextlib.contextmanager
+def unchangeable(place):
+    """Set and clear the flag of ``chattr +i``."""
+    with open(place) as file:
+        try:
+            fcntl.ioctl(file, _SETFLAGS, struct.pack("l", 0x10))
+        except OSError as error:
+            pytest.skip(f"no file can be made immutable here: {error}")
+        try:
+            yield
+        finally:
+            fcntl.ioctl(file, _SETFLAGS, struct.pack("l", 0))
+
+
 def mounted(monkeypatch, host, mount, flag=os.ST_RDONLY):
     def statvfs(place):
         return types.SimpleNamespace(f_flag=flag if place.startswith(host.root + mount) else 0)
@@ -45,13 +72,12 @@ def mounted(monkeypatch, host, mount, flag=os.ST_RDONLY):
 @pytest.mark.parametrize(("paths", "mount", "why", "advice"), MOUNTS)
 def test_a_read_only_folder_is_refused_with_what_to_do(host, monkeypatch, paths, mount, why, advice):
     mounted(monkeypatch, host, mount)
-    request = Request(files=[{"path": path, "content": "# Managed by npu.affinity\n"} for path in paths])
     if why is None:
-        assert list(apply(host, request, check=True).changes) == paths
+        assert list(apply(host, wanted(*paths), check=True).changes) == paths
         return
     for check in (True, False):
         with pytest.raises(ValueError, match=f" cannot be written: {why}{advice}"):
-            apply(host, request, check)
+            apply(host, wanted(*paths), check)
     assert [path for path in (host.root + folder for folder in ("/usr/local", "/var/lib", "/etc/npu-affinity")) if host.names(path)] == []
 
 
@@ -61,7 +87,8 @@ def test_a_noexec_mount_holds_no_host_code(host, monkeypatch, path, flag, refuse
     monkeypatch.setattr(host, "resolve", lambda path: host.root + path)
     mounted(monkeypatch, host, "/", flag)
     try:
-        writable.refuse_unwritable(host, [path])
+        changes = {path: (FileState(None, None), FileState("code", 0o644))}
+        writable.Writing(host, changes, [path]).refuse_impossible()
         found = ""
     except ValueError as error:
         found = str(error)
@@ -71,4 +98,36 @@ def test_a_noexec_mount_holds_no_host_code(host, monkeypatch, path, flag, refuse
 def test_a_folder_without_the_right_to_write_is_refused(host, monkeypatch):
     monkeypatch.setattr(writable.os, "access", lambda place, mode: False)
     with pytest.raises(ValueError, match="cannot be written: /usr/local: Permission denied; set npu_affinity_library"):
-        writable.refuse_unwritable(host, [USUAL])
+        apply(host, wanted(USUAL))
+
+
+KERNEL = [
+    (read_only, "usr", USUAL, "/usr/local: Read-only file system", SETTING),
+    (read_only, "etc", RULES, "/etc/udev/rules.d: Read-only file system", MADE),
+    (forbidden, "usr", USUAL, DENIED, SETTING),
+    (forbidden, "var", OTHER, DENIED, SETTING),
+]
+
+
+@pytest.mark.parametrize(("confine", "folder", "path", "why", "advice"), KERNEL)
+def test_what_the_kernel_refuses_is_named_with_what_to_do(host, confine, folder, path, why, advice):
+    before = sorted(Path(host.root).rglob("*"))
+    request = wanted(*dict.fromkeys([RULES, path]))
+    with pytest.raises(ValueError, match="^" + re.escape(f"{path} cannot be written: {why}{advice}")):
+        confined(confine, f"{host.root}/{folder}", lambda: apply(host, request))
+    assert sorted(Path(host.root).rglob("*")) == before
+
+
+def test_a_file_that_must_not_change_is_named(host):
+    apply(host, wanted(USUAL, RULES))
+    said = f"^{USUAL} cannot be written: Operation not permitted{SETTING}"
+    with unchangeable(host.root + USUAL), pytest.raises(ValueError, match=said):
+        apply(host, wanted(USUAL, text="# Managed by npu.affinity, changed\n"))
+
+
+def test_what_cannot_be_removed_needs_no_setting(host):
+    apply(host, wanted(USUAL))
+    moved = Request(owned=[USUAL])
+    said = f"^{USUAL} cannot be removed: /usr/local/lib/npu-affinity: Read-only file system; make it writable and run again$"
+    with pytest.raises(ValueError, match=said):
+        confined(read_only, host.root + "/usr", lambda: apply(host, moved))
