@@ -284,7 +284,7 @@ if TYPE_CHECKING:
         nodes: Dict[str, int]
 
     class NicLive(TypedDict):
-        """``mode`` is near or report; ``functions``: the CPUs for the queues of each PCI function."""
+        """``mode`` is near, steering or report; ``functions``: the CPUs for the queues of each PCI function."""
 
         mode: str
         functions: Dict[str, str]

@@ -186,16 +186,27 @@ class Interrupt(Target):
         return host.exists(self._folder + name) and not os.path.islink(host.path(self._folder + name))
 
 
-class Workqueue(Target):
-    """An unbound workqueue that its driver shows in sysfs (``WQ_SYSFS``); others have no CPU mask and :meth:`read` gives None."""
+class Masked(Target):
+    """What has a CPU mask in sysfs, at ``path``; :meth:`read` gives None where there is none."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, path: str) -> None:
         self.name = name
-        self.path = "%s/%s/cpumask" % (WORKQUEUE_FOLDER, name)
+        self.path = path
 
     def read(self, host: Host) -> str | None:
         text = host.read(self.path)
         return None if text is None else compress(from_mask(text, self.path))
+
+    def write(self, host: Host, cpus: str) -> None:
+        before = host.read(self.path) or ""
+        host.set_attribute(self.path, _mask_like(before, expand(cpus)))
+
+
+class Workqueue(Masked):
+    """An unbound workqueue that its driver shows in sysfs (``WQ_SYSFS``); others have no CPU mask."""
+
+    def __init__(self, name: str) -> None:
+        Masked.__init__(self, name, "%s/%s/cpumask" % (WORKQUEUE_FOLDER, name))
 
     def effective(self, host: Host) -> str | None:
         """Return the CPUs that its workers get: those of its mask that unbound workqueues may use, and all of these where there are none.
@@ -214,10 +225,6 @@ class Workqueue(Target):
             "nohz_full). Plan IRQ CPUs that are not isolated (npu_affinity_isolation: exclude), or add them to that mask"
         )
         return "replaced", text % (effective, UNBOUND_CPUS)
-
-    def write(self, host: Host, cpus: str) -> None:
-        before = host.read(self.path) or ""
-        host.set_attribute(self.path, _mask_like(before, expand(cpus)))
 
 
 class Thread(Target):

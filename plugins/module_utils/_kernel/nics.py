@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Iterator
 
-from .._base.cpulist import compress, from_mask
+from .._base.cpulist import compress, expand
 from .._host.host import Host
-from .interrupts import Vector, interrupt_names, requested
+from .interrupts import Masked, Vector, interrupt_names, requested
 from .neighbours import INFINIBAND, NETWORK, STORAGE, driver_of, name_of
 from .pci import DEVICE_FOLDER, numa_node
 
@@ -28,11 +28,11 @@ DRIVERS = ("hns3", "hinic", "hinic3", "mlx5_core", "bnxt_en", "ice", "virtio-pci
 _QUEUE = re.compile(r"(?:-(?:TxRx|[TtRr]x)-|_(?:qp|rxq|txq|comp)|-(?:input|output)\.)(\d{1,6})(?:@\S*)?\Z")
 
 
-class Steering(NamedTuple):
-    """The CPUs to which the kernel hands packets on: ``rps`` those received, ``xps`` those that choose a queue to send; cpulists."""
-
-    rps: str
-    xps: str
+RPS, XPS = "RPS", "XPS"
+"""Received packets are handed on to other CPUs; packets to send choose their queue by the CPU that sends them."""
+_STEERING = {RPS: ("rx-", "rps_cpus"), XPS: ("tx-", "xps_cpus")}
+_REPRESENTOR = re.compile(r"pf\d+(vf|sf)\d")
+"""The name of a port that stands for a virtual function, of Linux ``net/core/devlink.c``."""
 
 
 def queue_of(name: str) -> int | None:
@@ -75,15 +75,46 @@ def interfaces(host: Host, pci: str) -> list[str]:
     return ["%s/net/%s" % (folder, name) for folder in tops for name in host.names(folder + "/net")]
 
 
-def steering(host: Host, pci: str) -> Steering:
-    """Return the CPUs of all queues of a function's interfaces together."""
-    folders = [folder + "/queues" for folder in interfaces(host, pci)]
-    return Steering(*(_masks(host, folders, kind, file) for kind, file in (("rx-*", "rps_cpus"), ("tx-*", "xps_cpus"))))
+class Steered(Masked):
+    """The CPUs of one queue of an interface: those to which RPS hands packets on, or those that send by it (XPS); none where it is off.
+
+    ``key`` identifies the queue within its function, whatever the name of the interface is. Source: Linux
+    ``Documentation/networking/scaling.rst``.
+    """
+
+    def __init__(self, kind: str, port: int, queue: int, path: str) -> None:
+        Masked.__init__(self, "receive queues (RPS)" if kind == RPS else "transmit queues (XPS)", path)
+        self.port = port
+        self.queue = queue
+        self.key = "%d %s-%d" % (port, kind.lower(), queue)
+
+    def restored(self, host: Host, recorded: str, online: set[int]) -> str:
+        return compress(online & set(expand(recorded))) if online else recorded
 
 
-def _masks(host: Host, folders: Iterable[str], kind: str, file: str) -> str:
-    paths = ["%s/%s/%s" % (folder, name, file) for folder in folders for name in host.names(folder, kind)]
-    return compress({cpu for path in paths for cpu in from_mask(host.read(path) or "0", path)})
+def steered(host: Host, pci: str, kind: str) -> Iterator[Steered]:
+    """Yield the queues of a function that can be steered. The kernel shows no CPUs for XPS where an interface has one queue only."""
+    prefix, file = _STEERING[kind]
+    for port, folder in _ports(host, pci).items():
+        names = host.names(folder + "/queues", prefix + "*")
+        for number in sorted(int(name[len(prefix) :]) for name in names if name[len(prefix) :].isdigit()):
+            found = Steered(kind, port, number, "%s/queues/%s%d/%s" % (folder, prefix, number, file))
+            if host.read(found.path):
+                yield found
+
+
+def _ports(host: Host, pci: str) -> dict[int, str]:
+    """Return the interface of each port of a function: the oldest one, because others stand for virtual functions or partitions."""
+    found: dict[int, str] = {}
+    for folder in sorted(interfaces(host, pci), key=lambda folder: host.read_number(folder + "/ifindex") or 0):
+        if not _REPRESENTOR.search(host.read(folder + "/phys_port_name") or ""):
+            found.setdefault(host.read_number(folder + "/dev_port") or 0, folder)
+    return found
+
+
+def steered_cpus(host: Host, pci: str, kind: str) -> set[int]:
+    """Return the CPUs of all queues of a function together."""
+    return {cpu for queue in steered(host, pci, kind) for cpu in expand(queue.read(host) or "")}
 
 
 def managed_disks(host: Host) -> list[str]:

@@ -14,13 +14,14 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import (
     FEATURE,
     FILE,
-    NEAR,
     NIC_INSTANCE,
     NIC_LINKS,
     NIC_SERVICE,
     NIC_TIMER,
     OFF,
+    PLACING,
     RULES,
+    STEERING,
 )
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import DRIVERS
@@ -45,8 +46,8 @@ def is_on(settings: Mapping[str, Any]) -> bool:
 
 def left_alone(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return the PCI functions whose interrupts irqbalance must leave alone, behind the file without which it need not."""
-    is_near = is_on(settings) and settings["nic"] == NEAR
-    return FILE, list(_targets(topology, plan)[0]) if is_near and plan["npus"] else []
+    places = is_on(settings) and settings["nic"] in PLACING
+    return FILE, list(_targets(topology, plan)[0]) if places and plan["npus"] else []
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -57,7 +58,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     mode = settings["nic"]
     live = {"mode": mode, "functions": functions}
     notes = [*_lines(topology, functions, mode), *notes]
-    if mode != NEAR:
+    if mode not in PLACING:
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if not functions:
         notes.append("npu_affinity_nic has no effect on this host: it has no network function whose interrupts can be placed.")
@@ -70,7 +71,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
     return Feature(
         files=(
-            {"path": FILE, "content": dump(_ABOUT, {"functions": functions}), "mode": "0644"},
+            {"path": FILE, "content": dump(_ABOUT, live), "mode": "0644"},
             unit(NIC_SERVICE, _service(settings)),
             unit(NIC_INSTANCE, _instance(settings)),
             unit(NIC_TIMER, timer("Check that network interrupts are near their functions", settings["interval"])),
@@ -135,9 +136,10 @@ def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Itera
     for nic in topology.get("nics") or ():
         if nic["pci"].lower() in functions:
             groups.setdefault(functions[nic["pci"].lower()], []).append(_title(nic))
-    verb = "go" if mode == NEAR else "would, with npu_affinity_nic: near, go"
+    verb = "go" if mode in PLACING else "would, with npu_affinity_nic: near, go"
+    more = ", and RPS and XPS follow them" if mode == STEERING else ""
     for cpus, titles in groups.items():
-        yield f"Network interrupts of {', '.join(titles)} {verb} to CPUs {cpus}."
+        yield f"Network interrupts of {', '.join(titles)} {verb} to CPUs {cpus}{more}."
 
 
 def _title(nic: Nic) -> str:

@@ -138,7 +138,7 @@ class Step:
             advice = "run as root on the machine itself; in containers /proc/irq and /sys are read-only"
         elif error.errno in GONE:
             advice = "its driver was unloaded meanwhile; bind again when it is loaded"
-        self.text = "could not be moved to CPUs %s (%s: %s); %s" % (choice, self.target.path, error.strerror or error, advice)
+        self.text = "could not be moved to CPUs %s (%s: %s); %s" % (choice or "none", self.target.path, error.strerror or error, advice)
         return self.state != "busy"
 
     def entry(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def put_back(host: Host, rows: Iterable[Row]) -> None:
             if step.before is not None and step.target.read(host) != step.before:
                 step.target.write(host, step.before)
         except OSError as error:
-            failed.append("%s could not be moved to CPUs %s (%s)" % (step.target.name, step.before, error.strerror or error))
+            failed.append("%s could not be moved to CPUs %s (%s)" % (step.target.name, step.before or "none", error.strerror or error))
     if failed:
         raise ValueError("; ".join(failed))
 
@@ -255,7 +255,8 @@ class Report:
 def subject(kind: str, entry: Mapping[str, Any]) -> str:
     """Return how sentences call an entry of a kind, or a group of them."""
     if kind == "interrupts":
-        return "IRQ %s %s" % (entry.get("irqs", entry.get("irq")), entry["name"])
+        numbers = entry.get("irqs", entry.get("irq"))
+        return str(entry["name"]) if numbers is None else "IRQ %s %s" % (numbers, entry["name"])
     return "%s %s" % (kind[:-1], entry["name"])
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature nic: interrupts of network queues on CPUs that are near the function and in no pool."""
+"""Feature nic: interrupts of network queues on CPUs that are near the function and in no pool, and on request RPS and XPS by these."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from ..._state.step import LiveStep
 
 SECTION = "nic"
-"""The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``."""
+"""The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``, empty for RPS and XPS that are off."""
 FILE = "/etc/npu-affinity/nic.json"
 RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
 NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
 NIC_LINKS = "npu-affinity-nic-links.service"
-NEAR, REPORT, OFF = "near", "report", "off"
+NEAR, STEERING, REPORT, OFF = "near", "steering", "report", "off"
+PLACING = (NEAR, STEERING)
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
@@ -34,7 +35,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
         return None
     from .step import NetworkInterrupts, Reported
 
-    return NetworkInterrupts(host, wanted, choices.tolerant) if wanted["mode"] == NEAR else Reported(host, wanted)
+    return NetworkInterrupts(host, wanted, choices.tolerant) if wanted["mode"] in PLACING else Reported(host, wanted)
 
 
 def _release() -> type[Release]:

@@ -18,7 +18,7 @@ from ..._state.log import log_change
 from ..irq import counters
 from ..irq.rebinds import Rebinds, forget
 from .feature import FILE
-from .queues import await_queues, bind, functions_of
+from .queues import Wanted, await_queues, bind, wanted_of
 
 PROGRAM = "npu_affinity nic"
 
@@ -44,7 +44,7 @@ def _watch(host: Host) -> int:
         links = Links()
         while True:
             up = links.wait()
-            functions = _functions(host)
+            functions = _wanted(host).functions
             if not functions:
                 return 0
             for pci in functions:
@@ -58,14 +58,14 @@ def _watch(host: Host) -> int:
 
 def _place(host: Host, pci: str | None, wait: float = 0, limit: int = 0) -> int:
     try:
-        if pci in _functions(host):
+        if pci in _wanted(host).functions:
             await_queues(host, pci, wait)
         with changing(host, PROGRAM):
-            functions = _functions(host)
+            wanted = _wanted(host)
             rebinds = Rebinds(host, limit) if limit and not pci else None
-            for function in [] if rebinds else [function for function in functions if pci in (None, function)]:
+            for function in [] if rebinds else [function for function in wanted.functions if pci in (None, function)]:
                 forget(host, function)
-            placed = bind(host, functions, pci, rebinds=rebinds)
+            placed = bind(host, wanted, pci, rebinds=rebinds)
             moved = sum(step.before != step.after for row in placed.rows for step in row.all_steps())
             if moved:
                 counters.add(host, counters.DRIVER if pci else counters.CHECK, moved)
@@ -83,6 +83,6 @@ def _place(host: Host, pci: str | None, wait: float = 0, limit: int = 0) -> int:
     return 1 if placed.failed else 0
 
 
-def _functions(host: Host) -> dict[str, str]:
+def _wanted(host: Host) -> Wanted:
     text = host.text(FILE)
-    return {} if text is None else functions_of(json_of(text))
+    return Wanted({}) if text is None else wanted_of(json_of(text))

@@ -4,7 +4,7 @@
 """Place the queues of network functions on the CPUs that a desired state has for them, and report the result.
 
 Queue N of a function goes to the Nth of its CPUs, and those after the last begin again. Functions with the same CPUs begin at different
-ones. The number of queues is left alone.
+ones. The number of queues is left alone, and RPS and XPS are unless somebody asks for them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from ..._base.table import count
 from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import Interrupt, Vector, interrupt_names
-from ..._kernel.nics import managed_disks, queue_name, queues, steering
+from ..._kernel.nics import RPS, XPS, managed_disks, queue_name, queues, steered_cpus
 from ..._kernel.neighbours import name_of
 from ..._kernel.pci import DEVICE_FOLDER
 from ..._state import previous
 from ..irq.affinity import Report, Row, Step, settle
 from ..irq.placing import place, remembered, rows_of_record
 from ..irq.rebinds import Rebinds
-from .feature import ADDRESS, SECTION
+from . import steering
+from .feature import ADDRESS, SECTION, STEERING
 
 TITLE = "queue interrupts"
 """How diffs and sentences call all queues of a function together."""
@@ -50,15 +51,26 @@ class Placed(NamedTuple):
         return [row.entries() for row in self.rows]
 
 
-def functions_of(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """Return the CPUs of each function that a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
-    found = wanted.get("functions") if isinstance(wanted, dict) else None
+class Wanted(NamedTuple):
+    """The CPUs of each function, and whether RPS and XPS follow them."""
+
+    functions: dict[str, str]
+    steers: bool = False
+
+    def is_placed(self, pci: str, key: str) -> bool:
+        """Whether what a key of the record identifies is still placed."""
+        return pci in self.functions and (self.steers or not steering.is_steering(key))
+
+
+def wanted_of(document: Mapping[str, Any]) -> Wanted:
+    """Return what a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
+    found = document.get("functions") if isinstance(document, dict) else None
     if not isinstance(found, dict):
         raise ValueError("the requested network functions have an unexpected form")
     for pci, cpus in found.items():
         if not (ADDRESS.match(pci) and isinstance(cpus, str) and expand(cpus, "CPUs of %s" % pci)):
             raise ValueError("%r with CPUs %r is not a network function" % (pci, cpus))
-    return found
+    return Wanted(found, document.get("mode") == STEERING)
 
 
 def name(host: Host, pci: str) -> str:
@@ -68,7 +80,7 @@ def name(host: Host, pci: str) -> str:
 
 def bind(
     host: Host,
-    functions: Mapping[str, str],
+    wanted: Wanted,
     pci: str | None = None,
     check: bool = False,
     tolerant: bool = False,
@@ -77,23 +89,27 @@ def bind(
     """Place the queues of all functions, or of ``pci``; the arguments are those of :func:`irq.binding.bind`."""
     online, names, known = read_list(host, CPU_FOLDER + "/online"), interrupt_names(host), remembered(host)
     rows, failed = [], []
-    for function, cpus in sorted(functions.items()):
+    for function, cpus in sorted(wanted.functions.items()):
         if pci is None or function == pci.lower():
             row = Row(function)
             rows.append(row)
             able = [cpu for cpu in sorted(expand(cpus)) if not online or cpu in online]
             found = queues(host, function, names)
-            if found and not able:
-                row.text = "no CPU of %s is online; bring one online or bind again" % cpus
-                failed.append("%s: %s" % (name(host, function), row.text))
+            if not able:
+                if found:
+                    row.text = "no CPU of %s is online; bring one online or bind again" % cpus
+                    failed.append("%s: %s" % (name(host, function), row.text))
                 continue
-            same = sorted(other for other, theirs in functions.items() if theirs == cpus)
+            same = sorted(other for other, theirs in wanted.functions.items() if theirs == cpus)
             first = same.index(function) * len(able) // len(same)
+            able = able[first:] + able[:first]
             for number, vector in found:
-                start = (first + number) % len(able)
+                start = number % len(able)
                 order = [str(cpu) for cpu in able[start:] + able[:start]]
                 key = queue_key(vector)
                 row.steps["interrupts"].append(Step(Interrupt(vector.irq, TITLE), order, key, known.get(function, {}).get(key)))
+            if wanted.steers:
+                row.steps["interrupts"] += steering.steps(host, function, able, len({number for number, _vector in found}))
     place(host, rows, lambda: record(host, rows), check, tolerant, rebinds)
     return _told(host, rows, failed)
 
@@ -125,22 +141,25 @@ def record(host: Host, rows: Sequence[Row]) -> None:
 
 def restore(host: Host, functions: Mapping[str, Mapping[str, str]], check: bool) -> Report:
     """Put the queues of functions back where the record has them. Those that are gone are warnings."""
-    rows = rows_of_record(host, functions, TITLE, queue_key)
+    of_interrupts = {pci: [key for key in places if not steering.is_steering(key)] for pci, places in functions.items()}
+    rows = rows_of_record(host, {pci: {key: functions[pci][key] for key in keys} for pci, keys in of_interrupts.items()}, TITLE, queue_key)
+    for row in rows:
+        row.steps["interrupts"] += steering.steps_of_record(host, row.pci, functions[row.pci])
     settle(host, [step for row in rows for step in row.all_steps()], check)
     text = "%s: %d of %d recorded queue interrupts cannot be restored, because its driver no longer has them (queues %s)"
     gone = [(row, compress(int(number) for key in row.missing for number in _NUMBER.findall(key))) for row in rows if row.missing]
-    return Report(rows, [text % (name(host, row.pci), len(row.missing), len(functions[row.pci]), numbers) for row, numbers in gone])
+    return Report(rows, [text % (name(host, row.pci), len(row.missing), len(of_interrupts[row.pci]), numbers) for row, numbers in gone])
 
 
 def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:
     placed = Placed(rows, [], [], failed)
     for row in rows:
-        states: dict[str, list[Step]] = {}
+        groups: dict[tuple[str, str], list[Step]] = {}
         for step in row.all_steps():
-            states.setdefault(step.state, []).append(step)
-        for state, steps in states.items():
+            groups.setdefault((step.state, step.target.name), []).append(step)
+        for (state, what), steps in groups.items():
             numbers = compress(step.target.irq for step in steps if step.target.irq is not None)
-            title = "%s: IRQ %s (%s)" % (name(host, row.pci), numbers, TITLE)
+            title = "%s: %s" % (name(host, row.pci), "IRQ %s (%s)" % (numbers, what) if numbers else what)
             if state == "managed":
                 placed.unchangeable.append("%s: the kernel places them itself, and they stay" % title)
             elif state == "full":
@@ -152,9 +171,9 @@ def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:
     return placed
 
 
-def remarks(host: Host, functions: Mapping[str, str]) -> list[str]:
+def remarks(host: Host, wanted: Wanted) -> list[str]:
     """Return what to know about the queues of functions and the interrupts of NVMe disks. Reads only."""
-    names, sentences = interrupt_names(host), []
+    names, sentences, functions = interrupt_names(host), [], wanted.functions
     found = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in functions}
     for pci, cpus in sorted(functions.items()):
         title = name(host, pci)
@@ -162,10 +181,11 @@ def remarks(host: Host, functions: Mapping[str, str]) -> list[str]:
             sentences.append("%s: its driver has requested no queue interrupts, as while the interface is down" % title)
         together = sum(found[other] for other, theirs in functions.items() if theirs == cpus)
         sentences += _shared(title, found[pci], together, cpus)
-        handed = steering(host, pci)
-        for kind, others in (("RPS", handed.rps), ("XPS", handed.xps)):
-            if set(expand(others)) - set(expand(cpus)):
-                sentences.append("%s: %s also uses CPUs %s, and is not changed" % (title, kind, others))
+        for kind in () if wanted.steers else (RPS, XPS):
+            others = steered_cpus(host, pci, kind)
+            if others - set(expand(cpus)):
+                text = "%s: %s also uses CPUs %s, and is not changed unless npu_affinity_nic is steering"
+                sentences.append(text % (title, kind, compress(others)))
     disks = managed_disks(host)
     return sentences + (["%s: the kernel places their interrupts itself" % ", ".join(disks)] if disks else [])
 

@@ -27,14 +27,14 @@ class Reported(Check):
     def __init__(self, host: Host, wanted: NicLive) -> None:
         Check.__init__(self)
         self.host = host
-        self.functions = queues.functions_of(wanted)
+        self.wanted = queues.wanted_of(wanted)
 
     def look(self, check: bool) -> None:
-        self.remarks = queues.remarks(self.host, self.functions)
+        self.remarks = queues.remarks(self.host, self.wanted)
 
 
 class NetworkInterrupts(LiveStep):
-    """Places the queues when all else has succeeded; functions that are not wanted any more get what they had.
+    """Places the queues when all else has succeeded; what is not wanted any more gets what it had.
 
     The files stay where something cannot be placed, so the units that they describe try again.
     """
@@ -42,7 +42,7 @@ class NetworkInterrupts(LiveStep):
     def __init__(self, host: Host, wanted: NicLive, tolerant: bool = False) -> None:
         LiveStep.__init__(self)
         self.host = host
-        self.functions = queues.functions_of(wanted)
+        self.wanted = queues.wanted_of(wanted)
         self.tolerant = tolerant
         self.placed = queues.Placed([], [], [], [])
         self.left = Report([])
@@ -53,18 +53,25 @@ class NetworkInterrupts(LiveStep):
 
     def look(self, check: bool) -> None:
         self.left = self._restored(check=True)
-        self._take(queues.bind(self.host, self.functions, check=True))
+        self._take(queues.bind(self.host, self.wanted, check=True))
         if check:
             self._require_all()
 
     def _restored(self, check: bool) -> Report:
-        """Return what becomes of the functions that are recorded and not wanted."""
-        recorded = queues.recorded(previous.recorded(self.host))
-        return queues.restore(self.host, {pci: places for pci, places in recorded.items() if pci not in self.functions}, check)
+        """Return what becomes of what is recorded and not wanted."""
+        return queues.restore(self.host, self._recorded(is_wanted=False), check)
+
+    def _recorded(self, is_wanted: bool) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for pci, places in queues.recorded(previous.recorded(self.host)).items():
+            for key, cpus in places.items():
+                if self.wanted.is_placed(pci, key) is is_wanted:
+                    found.setdefault(pci, {})[key] = cpus
+        return found
 
     def _take(self, placed: queues.Placed) -> None:
         self.placed = placed
-        self.remarks = placed.unchangeable + queues.remarks(self.host, self.functions)
+        self.remarks = placed.unchangeable + queues.remarks(self.host, self.wanted)
         self.warnings = self.left.warnings + placed.warnings + (placed.failed if self.tolerant else [])
 
     def prepare(self) -> None:
@@ -79,16 +86,15 @@ class NetworkInterrupts(LiveStep):
 
     def complete(self) -> None:
         with changing(self.host, "placing network interrupts"):
-            for pci in self.functions:
+            for pci in self.wanted.functions:
                 forget(self.host, pci)
             if self.left.rows:
                 self.left = self._restored(check=False)
-                recorded = queues.recorded(previous.recorded(self.host))
-                kept = {pci: places for pci, places in recorded.items() if pci in self.functions}
+                kept = self._recorded(is_wanted=True)
                 if not self.left.failed:
                     previous.replace(self.host, SECTION, {"functions": kept} if kept else None)
             if self.placed.changed or self.placed.failed:
-                self._take(queues.bind(self.host, self.functions, tolerant=self.tolerant))
+                self._take(queues.bind(self.host, self.wanted, tolerant=self.tolerant))
         self._require_all()
 
     def _require_all(self) -> None:

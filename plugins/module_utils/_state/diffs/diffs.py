@@ -152,10 +152,10 @@ def _title(entries: Sequence[Entry], kind: str) -> str:
 
 
 def _place(entries: Iterable[Entry], key: str) -> str:
-    """Return the CPUs of entries; of those that differ all together, and that they do."""
+    """Return the CPUs of entries; of those that differ all together, and that they do. RPS and XPS without CPUs are off."""
     found = {str(entry[key]) for entry in entries}
     if len(found) == 1:
-        return found.pop()
+        return found.pop() or "off"
     try:
         return "spread over %s" % compress({cpu for cpus in found for cpu in expand(cpus)})
     except ValueError:

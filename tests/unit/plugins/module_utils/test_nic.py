@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 import struct
 import threading
@@ -15,6 +16,7 @@ import time
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, from_mask
 from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.nic import check_nics
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
@@ -24,7 +26,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts, Reported
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import nics, queue_of, steering
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import UNBOUND_CPUS
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
 
@@ -262,14 +265,14 @@ def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
     function(tree, SECOND, 200, queues(SECOND, 0), interface="net/eth1")
     steering_files = {"rx-0/rps_cpus": "00ff", "rx-1/rps_cpus": "0000", "tx-0/xps_cpus": "00f0"}
     tree.write({f"{BUS}{FIRST}/net/eth0/queues/{name}": mask for name, mask in steering_files.items()})
-    assert steering(kernel, FIRST) == ("0-7", "4-7")
+    assert [steered_cpus(kernel, FIRST, kind) for kind in (RPS, XPS)] == [set(range(8)), set(range(4, 8))]
     step = Reported(kernel, {"mode": "report", "functions": {FIRST: "4-6", SECOND: "4-6"}})
     step.look(False)
     step.run()
     assert step.remarks == [
         f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do",
-        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed",
-        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed",
+        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed unless npu_affinity_nic is steering",
+        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed unless npu_affinity_nic is steering",
         f"eth1 ({SECOND}): its driver has requested no queue interrupts, as while the interface is down",
         f"nvme0 ({DISK}): the kernel places their interrupts itself",
     ]
@@ -301,6 +304,120 @@ def test_a_record_that_cannot_be_restored_stops_everything(kernel, tree, data):
     with pytest.raises(ValueError, match="section 'nic' cannot be restored"):
         bind(kernel)
     assert not kernel.written
+
+
+STEERING = {"mode": "steering", "functions": {FIRST: "4-7"}}
+FOUR = ["tx-0", "tx-1", "tx-2", "tx-3"]
+PARTS = ["0-2,4", "3,5,8-9", "6,10-12", "7,13-15"]
+"""The CPUs that send by each of four queues whose interrupts are on CPUs 4 to 7 of 16."""
+
+
+def steer(tree, xps, interface="eth0", **rps):
+    """Write the queues of an interface: the masks of XPS in their order, and those of RPS by queue."""
+    folder = f"{BUS}{FIRST}/net/{interface}"
+    tree.write({f"{folder}/queues/tx-{number}/xps_cpus": mask for number, mask in enumerate(xps)})
+    tree.write({f"{folder}/queues/{name.replace('_', '-')}/rps_cpus": mask for name, mask in rps.items()})
+    tree.write({f"{folder}/dev_port": "0", f"{folder}/ifindex": "2", "/sys/devices/system/cpu/present": EVERYWHERE})
+
+
+def steered(host, *names, interface="eth0"):
+    folder = f"{BUS}{FIRST}/net/{interface}/queues"
+    masks = [host.read(f"{folder}/{name}/{'xps' if name.startswith('tx') else 'rps'}_cpus") for name in names]
+    return [compress(from_mask(mask)) for mask in masks]
+
+
+@pytest.fixture
+def multiqueue(kernel, tree):
+    """The function with four queues, of which RPS of one is on and XPS of one is off."""
+    steer(tree, ["0001", "0002", "0004", "0000"], rx_0="00ff", rx_1="0000")
+    return kernel
+
+
+@pytest.mark.parametrize("ends", ["near", "off", "unbind"])
+def test_steering_follows_the_queues_and_is_restored(multiqueue, ends):
+    kernel = multiqueue
+    before = steered(kernel, *FOUR, "rx-0", "rx-1")
+    predicted = bind(kernel, STEERING, check=True)
+    assert steered(kernel, *FOUR, "rx-0", "rx-1") == before
+    step = bind(kernel, STEERING)
+    assert steered(kernel, *FOUR) == PARTS and steered(kernel, "rx-0", "rx-1") == ["4-7", ""] and places(kernel, 101) == ["4"]
+    moved = "4 queue interrupts 0-15 -> spread over 4-7; receive queues (RPS) 0-7 -> 4-7; 4 transmit queues (XPS) spread over 0-2 -> "
+    assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: {moved}spread over 0-15"]}
+    assert not step.remarks
+    written = kernel.written
+    assert not bind(kernel, STEERING).changed and kernel.written == written
+    if ends == "unbind":
+        assert release(kernel, check=True)[1].changed and steered(kernel, "tx-0") == PARTS[:1]
+        assert not release(kernel)[0].failed
+    else:
+        wanted = WANTED if ends == "near" else {"mode": "near", "functions": {}}
+        assert bind(kernel, wanted, check=True).changed and steered(kernel, "tx-0") == PARTS[:1]
+        assert bind(kernel, wanted).changed and not bind(kernel, wanted).changed
+    assert steered(kernel, *FOUR, "rx-0", "rx-1") == before
+    assert places(kernel, 101) == (["4"] if ends == "near" else [EVERYWHERE])
+
+
+def test_every_cpu_sends_by_one_queue_of_each_class(kernel, tree):
+    """A driver with traffic classes has the queues of each one after the other."""
+    steer(tree, ["0000"] * 8)
+    bind(kernel, STEERING)
+    assert steered(kernel, *(f"tx-{number}" for number in range(8))) == PARTS * 2
+
+
+# (the CPUs near a function with four queues, the CPUs that send by each)
+SENDERS = [("2-7", ["0-2,6", "3,7-10", "4,11-12", "5,13-15"]), ("4", ["0-2,4", "3-7", "4,8-11", "4,12-15"])]
+
+
+@pytest.mark.parametrize(("cpus", "masks"), SENDERS)
+def test_cpus_near_a_function_all_send_by_their_queue(multiqueue, cpus, masks):
+    bind(multiqueue, {"mode": "steering", "functions": {FIRST: cpus}})
+    assert steered(multiqueue, *FOUR) == masks
+
+
+def test_a_cpu_that_goes_offline_leaves_the_queues_of_others(multiqueue, tree):
+    bind(multiqueue, STEERING)
+    tree.write({"/sys/devices/system/cpu/online": "0-8,10-15"})
+    assert not bind(multiqueue, STEERING).changed and not compared(multiqueue, STEERING).drift
+
+
+@pytest.mark.parametrize(("allowed", "cpus"), [("ff0f", ""), ("ff5f", "4,6")])
+def test_rps_gets_no_isolated_cpu(multiqueue, tree, allowed, cpus):
+    tree.write({UNBOUND_CPUS: allowed})
+    bind(multiqueue, STEERING)
+    assert steered(multiqueue, "rx-0") == [cpus]
+    assert not release(multiqueue)[0].failed and steered(multiqueue, "rx-0") == ["0-7"]
+
+
+def test_interfaces_of_virtual_functions_are_not_steered(multiqueue, tree):
+    steer(tree, ["0001", "0002"], interface="rep0", rx_0="00ff")
+    tree.write({f"{BUS}{FIRST}/net/rep0/phys_port_name": "pf0vf1"})
+    steer(tree, ["0001", "0002"], interface="aaa0")
+    tree.write({f"{BUS}{FIRST}/net/aaa0/ifindex": "7"})
+    bind(multiqueue, STEERING)
+    assert steered(multiqueue, "tx-0", "rx-0", interface="rep0") == ["0", "0-7"]
+    assert steered(multiqueue, "tx-0", interface="aaa0") == ["0"] and steered(multiqueue, "tx-0") == PARTS[:1]
+
+
+def test_queues_that_are_gone_took_their_steering_along(multiqueue, tree):
+    bind(multiqueue, STEERING)
+    shutil.rmtree(multiqueue.path(f"{BUS}{FIRST}/net/eth0/queues/tx-3"))
+    outcome, undone = release(multiqueue)
+    assert not outcome.failed and not undone.warnings() and steered(multiqueue, *FOUR[:3]) == ["0", "1", "2"]
+
+
+def test_steering_that_was_changed_is_drift_and_placed_again(multiqueue, tree):
+    bind(multiqueue, STEERING)
+    tree.write({FILE: json.dumps(STEERING)})
+    assert not compared(multiqueue, STEERING).drift
+    steer(tree, ["0000", "0001"], rx_0="8001")
+    findings = compared(multiqueue, STEERING)
+    told = [(finding.object, finding.expected.cpus, [value.cpus or value.state for value in finding.found]) for finding in findings.drift]
+    assert told == [
+        (f"receive queues (RPS) of eth0 ({FIRST})", "4-7", ["0,15"]),
+        (f"transmit queues (XPS) of eth0 ({FIRST})", "0-5,8-9", ["off", "0"]),
+    ]
+    assert findings.queues == {FIRST: {"near": 4, "elsewhere": 0, "fixed": 0}} and findings.drift[0].cause.word == "manual change"
+    assert main(["--root", tree.root]) == 0 and steered(multiqueue, *FOUR, "rx-0") == [*PARTS, "4-7"]
 
 
 def compared(host, wanted=None):

@@ -97,6 +97,14 @@ def test_functions_of_the_same_cpus_are_said_together():
     )
 
 
+def test_steering_is_said_and_told_to_the_units():
+    feature = wanted(plan("0-5"), topology(function()), "steering")
+    assert feature.notes == ("Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0) go to CPUs 6-7, and RPS and XPS follow them.",)
+    near = wanted(plan("0-5"), topology(function()))
+    assert [file["path"] for file in feature.files] == [file["path"] for file in near.files]
+    assert [json.loads(of.files[0]["content"])["mode"] for of in (feature, near)] == ["steering", "near"]
+
+
 def test_a_report_has_no_file_and_off_has_nothing():
     report = wanted(plan("0-5"), topology(function()), "report")
     assert not (report.files or report.enabled or report.runtime or report.needs_plan) and report.live["mode"] == "report"
