@@ -41,6 +41,7 @@ def remarks(topology: Topology, plan: Plan) -> Iterator[str]:
             "interrupts cost more there, and the kernel runs its own work on other CPUs. Leave them out of nohz_full."
         )
     irqs = _cards(plan, "irq")
+    yield from _callbacks(found, pools, union(irqs.values()), mask(plan.get("housekeeping") or ""))
     allowed = mask(found.get("irqaffinity") or "")
     if allowed and (left_out := union(irqs.values()) & ~allowed):
         yield (
@@ -64,6 +65,23 @@ def _isolated(isolated: int, pools: _Cards, plan: Plan) -> Iterator[str]:
         yield (
             f"Pools of {_named(pools, union(pools[card] for card in partly))} are only partly isolated from the scheduler: CPUs "
             f"{text_of(others)} are not. Threads stay on these unless they are pinned. Isolate whole pools, or none of their CPUs."
+        )
+
+
+def _callbacks(found: Isolation, pools: _Cards, irqs: int, kept: int) -> Iterator[str]:
+    """Yield where rcu_nocbs has CPUs that are kept for the system, and where it has only a part of a pool without its IRQ CPUs."""
+    given, tickless = mask(found.get("rcu_nocbs") or ""), mask(found.get("nohz_full") or "")
+    if needless := given & ~tickless & kept:
+        yield (
+            f"rcu_nocbs on the kernel command line includes CPUs {text_of(needless)}, which are kept for the system. RCU callbacks of "
+            "these CPUs run in kernel threads, which cost more and spare no pool. Leave them out of rcu_nocbs."
+        )
+    own = {card: pool & ~irqs for card, pool in pools.items()}
+    partly = {card: pool & ~(given | tickless) for card, pool in own.items() if pool & given and pool & ~(given | tickless)}
+    if partly:
+        yield (
+            f"rcu_nocbs on the kernel command line has only a part of the pools of {_named(pools, union(own[card] for card in partly))}: "
+            f"RCU callbacks still run on CPUs {text_of(union(partly.values()))}. Add these CPUs to rcu_nocbs, or remove the others."
         )
 
 

@@ -63,6 +63,22 @@ HOSTS = [
     ),
     ("nohz_full of pools", host(nohz_full="2-19"), PLAN, None),
     (
+        "rcu_nocbs",
+        host(rcu_nocbs="1,4-7,10-17"),
+        PLAN,
+        "rcu_nocbs on the kernel command line includes CPUs 1, which are kept for the system. RCU callbacks of these CPUs run in kernel "
+        "threads, which cost more and spare no pool. Leave them out of rcu_nocbs.",
+    ),
+    (
+        "rcu_nocbs of parts of pools",
+        host(rcu_nocbs="4-5,8-15"),
+        PLAN,
+        "rcu_nocbs on the kernel command line has only a part of the pools of NPU 0 and GPU 0: RCU callbacks still run on CPUs "
+        "6-7,16-17. Add these CPUs to rcu_nocbs, or remove the others.",
+    ),
+    ("rcu_nocbs that nohz_full completes", host(rcu_nocbs="4-5,8-17", nohz_full="6-7"), PLAN, None),
+    ("rcu_nocbs that fits", host(rcu_nocbs="4-7,10-17"), PLAN, None),
+    (
         "irqaffinity",
         host(irqaffinity="0-3"),
         PLAN,
