@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number
 
 if TYPE_CHECKING:
@@ -67,22 +68,17 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     return {**service, "environment": {**service["environment"], **values}, "comments": comments}
 
 
-def remarks(
-    topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any], asked: bool = True
-) -> Iterator[str]:
-    """Yield which variables are left as a unit has them, and what has no effect on this host, where somebody asked for it.
-
-    ``asked``: a profile asks for it on every host, whether services are named there or not.
-    """
+def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which variables are left as a unit has them, and what has no effect on this host."""
     if not any(on for name, on in switches.items() if name != "visible_devices"):
         return
     units = list(_of_units(topology, plan, services, workloads, switches))
-    if not units and asked:
+    if not units:
         yield (
-            f"{SETTING} has no effect on this host: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
+            f"{no_effect(SETTING, 'this host')}: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
             "npu_affinity_workloads."
         )
-    elif units and switches.get("allocator") and not topology.get("allocator"):
+    elif switches.get("allocator") and not topology.get("allocator"):
         yield (
             f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "
             "or jemalloc), and bind again."

@@ -70,6 +70,11 @@ def _lists() -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(Feature) if field.default == ()]
 
 
+def no_effect(setting: str, where: str = "") -> str:
+    """Return how a sentence on a variable begins that changes nothing there."""
+    return f"{setting} has no effect on {where}"
+
+
 def managed(path: str, text: str, mode: str = "0644") -> FileEntry:
     """Return a file of the collection whose first line says whose it is."""
     return {"path": path, "content": FIRST_LINE + text, "mode": mode}

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.s
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, no_effect, unit
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -101,9 +101,9 @@ def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, lis
     if not nodes:
         sizes = " and ".join(size_text(int(other)) for other in sorted(found, key=int))
         has = f"its kernel offers {sizes}" if sizes else "its kernel offers none"
-        return {}, [f"{_NAME} has no effect on this host, which has no huge pages of {size_text(size)}; {has}."]
+        return {}, [f"{no_effect(_NAME, 'this host')}, which has no huge pages of {size_text(size)}; {has}."]
     unknown = sorted(counts.keys() - nodes)
-    sentence = f"{_NAME} has no effect on node {compress(unknown)}: this host has huge pages on nodes {compress(nodes)}."
+    sentence = f"{no_effect(_NAME, f'node {compress(unknown)}')}: this host has huge pages on nodes {compress(nodes)}."
     return {node: count for node, count in counts.items() if node in nodes}, [sentence] if unknown else []
 
 

@@ -28,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import D
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, unit, watcher
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, no_effect, unit, watcher
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
 
@@ -61,7 +61,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if mode not in PLACING:
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if not functions:
-        notes.append("npu_affinity_nic has no effect on this host: it has no network function whose interrupts can be placed.")
+        notes.append(f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function whose interrupts can be placed.")
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if topology["irqbalance"].get("active") and not settings["irq_enabled"]:
         notes.append(

@@ -27,7 +27,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     threads,
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals, with_library
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
@@ -215,14 +215,15 @@ def _said(
     except ValueError as error:
         found.append(str(error))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
-    asked = environment.SETTING not in settings.get("of_profile", ())
-    found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"], asked) if on else []
+    found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     found += neighbours.remarks(topology, plan) if shown else []
     found += isolation.remarks(topology, plan)
     found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []
     found += [sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes]
+    unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
+    found = [sentence for sentence in found if not sentence.startswith(unasked)]
     summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
     said["remarks"], said["summary"] = [*found, *settings.get("remarks", ())], " ".join(summary)
     return said

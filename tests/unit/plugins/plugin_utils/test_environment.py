@@ -100,4 +100,3 @@ def test_what_has_no_effect_on_a_host_is_reported():
     (sentence,) = remarks(topology(), PLAN, [], [], ALL)
     assert sentence.startswith(NO_SERVICE)
     assert list(remarks(topology(), PLAN, [], [], {})) == []
-    assert list(remarks(topology(), PLAN, [], [], ALL, asked=False)) == []

@@ -12,8 +12,10 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible import template
+import planner_hosts
 
 from ansible_collections.npu.affinity.plugins.lookup.settings import LookupModule
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, profile
 
 PROFILES = sorted(profile.known())
@@ -154,6 +156,16 @@ def test_variables_set_by_users_override_those_of_the_profile(task, host, thread
     kept = looked_up(variables)
     assert kept["applied"] == found["applied"] and kept["refusals"] == found["remarks"] == []
     assert kept["given"]["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept["given"]
+
+
+@pytest.mark.parametrize("name", ["npu_affinity_environment", "npu_affinity_nic", "npu_affinity_hugepages"])
+def test_what_has_no_effect_is_said_if_no_profile_asks(name):
+    topology = {**planner_hosts.host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "hugepages": {}, "nics": []}
+    asked = {"npu_affinity_environment": {"openmp": True}, "npu_affinity_nic": "near", "npu_affinity_hugepages": {"per_npu": 8}}
+    settings = features.of_features({"npu_affinity_irq_enabled": False, **asked})
+    said, unsaid = (desired_state(topology, {**settings, "of_profile": of})["remarks"] for of in ([], [name]))
+    begun = f"{name} has no effect on this host"
+    assert [remark for remark in said if not remark.startswith(begun)] == unsaid and len(said) == len(unsaid) + 1
 
 
 def test_without_a_profile_nothing_is_said_of_one():
