@@ -187,7 +187,7 @@ class Interrupt(Target):
 
 
 class Masked(Target):
-    """What has a CPU mask in sysfs, at ``path``; :meth:`read` gives None where there is none."""
+    """A CPU mask in the sysfs file ``path``. If the file is missing, :meth:`read` returns None."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
