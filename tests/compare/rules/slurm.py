@@ -10,6 +10,8 @@ with ``SlurmdParameters=numa_node_as_socket``.
 2. All sockets of a node have the same number of cores (``CoresPerSocket`` in slurm.conf).
 3. A card without a node of its own has no ``Cores=``, and with it the whole host.
 4. Reserved CPUs are whole cores (``CpuSpecList``).
+
+No unit test of that function was found in Slurm's ``testsuite``. The unit test here uses the example of gres.conf(5).
 """
 
 from __future__ import annotations

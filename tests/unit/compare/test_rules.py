@@ -9,10 +9,12 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units, distributed, packed
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of
 
 pytest.importorskip("tests.compare", reason="runs from the repository only")
 
-from tests.compare.rules import balloons, sglang, torch_npu  # noqa: E402 - only where they are
+from tests.compare.rules import balloons, sglang, slurm, torch_npu  # noqa: E402 - only where they are
+from tests.compare.subject import Subject  # noqa: E402
 
 
 def units(cpus, nodes, sockets, cores):
@@ -131,6 +133,24 @@ class TestResizeCpus:
         owned, _sizes, levels = resized([2, 1, 2, 2, 2], [1, 3, 4], balancing=True, owners=[1, 1, 2], near=near)
         assert on(levels, "numa", owned[1]) == [1]
         assert on(levels, "package", owned[2]) == [1]
+
+
+def on_two_nodes(cpus):
+    """Return a machine with these CPUs on two NUMA nodes and two GPUs on each, without what Slurm's rule does not read."""
+    gpus = [{"kind": "gpu", "id": number, "pci": f"0000:0{number}:00.0", "numa": number // 2} for number in range(4)]
+    numa = [{"id": number, "cpus": text} for number, text in enumerate(cpus)]
+    topology = {"cpus": {"online": ",".join(cpus)}, "numa": numa, "npus": gpus}
+    return Subject(None, topology, machine_of(topology), None, None, None, "")
+
+
+# SchedMD/slurm@014ddc26, doc/man/man5/gres.conf.5, EXAMPLES: four GPUs, with the sockets that their cores imply
+def test_slurm_cores_are_those_of_its_manual_page():
+    assert list(map(text_of, slurm.divide(on_two_nodes(["0-1", "2-3"])).values())) == ["0-1", "0-1", "2-3", "2-3"]
+
+
+def test_slurm_refuses_sockets_of_different_sizes():
+    with pytest.raises(ValueError, match="NUMA nodes have 2 and 3 cores"):
+        slurm.divide(on_two_nodes(["0-1", "2-4"]))
 
 
 # Ascend/pytorch@9e73e708, docs/zh/api/environment_variable/performance_tuning/CPU_AFFINITY_CONF.md: 160 CPUs and 8 NPUs
