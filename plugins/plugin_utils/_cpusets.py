@@ -73,15 +73,18 @@ def text_of(bits: int) -> str:
 
 def _runs(bits: int) -> list[tuple[int, int]]:
     """Return the first CPU of each run of set bits, and the one after its last."""
+    if not bits:
+        return []
+    lowest = (bits & -bits).bit_length() - 1
+    if not bits & bits + (1 << lowest):
+        return [(lowest, bits.bit_length())]
+    digits = f"{bits >> lowest:b}"[::-1] + "0"
     runs = []
-    end = 0
-    while bits:
-        first = end + (bits & -bits).bit_length() - 1
-        bits >>= first - end
-        length = (~bits & bits + 1).bit_length() - 1
-        end = first + length
-        runs.append((first, end))
-        bits >>= length
+    first = 0
+    while first >= 0:
+        end = digits.find("0", first)
+        runs.append((lowest + first, lowest + end))
+        first = digits.find("1", end)
     return runs
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, by_need, equal_shares
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import FAR, Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.transport import cheapest
 
 
@@ -45,13 +45,14 @@ class Borrowing:
             if units
         ]
         self.counts = [len(source.units) for source in self.sources]
-        self.distances = [[self._distance(place, source.node) for source in self.sources] for place in self.places]
+        self.distances = list(map(self._distances, self.places))
         self.threads = machine.threads_per_core if machine.smt == "cores" else 1
         self.alike = all(source.size == self.threads for source in self.sources)
 
-    def _distance(self, place: int, node: int) -> int:
-        near = self.groups.local.get(place, 0) & self.groups.usable[node]
-        return 0 if near else self.groups.machine.distance(place, node)
+    def _distances(self, place: int) -> list[int]:
+        near = self.groups.local.get(place, 0)
+        told, usable = self.groups.machine.nodes[place].distances, self.groups.usable
+        return [0 if near & usable[source.node] else told.get(source.node, FAR) for source in self.sources]
 
     def least_remote(self, floor: int) -> list[tuple[int, int]] | None:
         """Return how few remote CPUs are possible with pools of at least ``floor`` CPUs, as numbers with distances.

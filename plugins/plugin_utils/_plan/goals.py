@@ -41,7 +41,7 @@ def score(groups: Groups, pools: Mapping[Card, int], floor: int = 0) -> Score:
     """Return the score of pools, as masks. ``floor`` is the smallest pool of the published rule."""
     machine = groups.machine
     sizes = {card: cpus.bit_count() for card, cpus in pools.items()}
-    spare = [machine.cores(machine.whole_cores(machine.cores(cpus)) & machine.usable & ~cpus) for cpus in pools.values()]
+    spare = [machine.cores(machine.other_threads(cpus)) for cpus in pools.values()] if machine.threads else []
     uneven = 0
     for cards in groups.alike.values():
         of_group = [sizes[card] for card in cards if card in sizes]

@@ -38,7 +38,7 @@ def violations(groups: Groups, pools: Mapping[Card, int], expected: Collection[C
     found.extend(_unfit(machine, pools))
     overlaps = list(shared(pools))
     found.extend(Violation("overlap", "<cards> share CPUs <cpus>", cards, cpus) for cpus, cards in overlaps)
-    cores = {card: machine.cores(cpus) for card, cpus in pools.items()} if machine.smt == "cores" else pools
+    cores = {card: machine.cores(cpus) for card, cpus in pools.items()} if machine.smt == "cores" and machine.threads else pools
     if cores is not pools and not overlaps:
         for common, cards in shared(cores):
             threads = machine.whole_cores(common) & machine.usable

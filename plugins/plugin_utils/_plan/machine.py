@@ -176,6 +176,10 @@ class Machine:
             cpus |= cores << offset & threads
         return cpus
 
+    def other_threads(self, cpus: int) -> int:
+        """Return the usable CPUs that are not in a set, but are threads of its cores."""
+        return self.whole_cores(self.cores(cpus)) & self.usable & ~cpus if self.threads else 0
+
 
 def nearest_memory(machine: Machine, cpus: int) -> str:
     """Return the NUMA nodes with memory of a set of CPUs; where it has none, the nearest node with memory (with CPUs, if any has both)."""
@@ -324,7 +328,7 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
     ]
     cards.sort(key=lambda card: (card.id, card.kind == "gpu"))
     for card, following in zip(cards, cards[1:], strict=False):
-        if card.slice == following.slice:
+        if (card.id, card.kind) == (following.id, following.kind):
             raise ValueError(f"{card.name} occurs twice in the topology ({card.pci} and {following.pci}); logic ids must be unique")
     return cards
 

@@ -32,7 +32,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
     for card, cpus in pools.items():
         union |= cpus
         sizes.append(cpus.bit_count())
-        whole = whole and not machine.whole_cores(machine.cores(cpus)) & machine.usable & ~cpus
+        whole = whole and not machine.other_threads(cpus)
         if card.numa in machine.nodes:
             own += (cpus & own_cpus(groups, card)).bit_count()
             counted += sizes[-1]
