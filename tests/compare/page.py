@@ -168,5 +168,6 @@ def _named(rules: Sequence[str]) -> str:
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return "None."
-    lines = [" | ".join(cells) for cells in (headings, *rows)]
-    return "\n".join([f"| {lines[0]} |", "|---" * len(headings) + "|", *(f"| {line} |" for line in lines[1:])])
+    columns = [column for column in zip(headings, *rows, strict=True) if set(column[1:]) != {"0"}]
+    lines = [" | ".join(cells) for cells in zip(*columns, strict=True)]
+    return "\n".join([f"| {lines[0]} |", "|---" * len(columns) + "|", *(f"| {line} |" for line in lines[1:])])
