@@ -12,10 +12,11 @@ import tempfile
 from pathlib import Path
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import CHANGED_CPUSET, Cause, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import CHANGED_CPUSET, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
+from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
@@ -66,7 +67,7 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
         if change:
             change(tree)
         topology = gather(host)
-        was_bound, findings = verify(host, Wanted(interrupts=bound))
+        was_bound, findings = verify(host, Wanted(features={"irq": "present" if bound else "absent"}))
         record = {"host": name, "topology": topology, "bound": was_bound, "checked": findings.checked, "remarks": findings.remarks}
         record["drift"] = [result_of(finding) for finding in findings.drift]
         sentences = refusals(topology, now := plan(topology), services=[], bound_by="host")

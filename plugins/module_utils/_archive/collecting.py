@@ -15,14 +15,14 @@ from typing import Any, Mapping, NamedTuple
 
 from .._features.tuning import host_settings
 from .._drift.in_force import HostCode, compare
-from .._drift.verify import Wanted
+from .._features.comparing import Wanted
 from .._state.history.entries import Entry, newest
 from .._host.host import CommandError, Host
 from .._host.recorded import MANIFEST, SCHEMA, relative, said
 from .._topology.gather import gather
 from .._base.version import VERSION
 from .recording import Copy, Recording, copy
-from .._features.vnpu.layout import Layout, complete
+from .._features.vnpu.layout import Layout, complete, layout_of
 from .anonymizing import Anonymous, names_of
 from .command_lines import REMOVED
 from .scrubbing import Known, scrub
@@ -89,10 +89,11 @@ def collect(root: str, timeout: float, request: Request) -> Archive:
         wanted = compare(recording, topology, request.questions.get("npu_smi"), host_code=request.host_code).wanted
     except (OSError, ValueError, CommandError) as error:
         warnings.append("the comparison did not finish, and the archive may lack what it needs: %s" % error)
+    layout = wanted.live.get("vnpu")
     known = Known(
         set((topology["kubelet"] or {}).get("sources") or ()),
         _written(wanted, newest(recording)),
-        _libraries(wanted.layout),
+        _libraries(layout_of(layout) if layout else None),
     )
     for path in _ALWAYS:
         recording.resolve(path)

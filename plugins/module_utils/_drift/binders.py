@@ -10,31 +10,21 @@ Their environment and arguments at the start show what they do. Sources: :mod:`_
 from __future__ import annotations
 
 import posixpath
-import re
-from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
+from typing import NamedTuple, Sequence
 
 from .._base.outside import json_of
 from .._base.cpulist import compress, expand
 from .._host.host import Host
-from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import architecture
-from .._base.device import Device
 from .._features.threads import torch_npu
-from .._features.threads.tasks import Process, find, groups_of, started_with
+from .._features.threads.tasks import started_with
 from .._state.systemd import UNIT_FOLDER
-from .findings import Findings
+from .._base.findings import Findings
 
-if TYPE_CHECKING:
-    from .._base.documents import Plan
-
-BIND_IRQ = "bind_irq"
 FORCE = "force"
 IRQ_TIMER = "npu-affinity-irq.timer"
 THREADS_TIMER = "npu-affinity-threads.timer"
-_READINGS = ((0,), torch_npu.JOINS_RANGES)
-"""A release of torch_npu before the one that takes several ranges together, and that one: which one runs, nothing on the host tells."""
 _ON = ("1", "true", "yes")
-_VISIBLE = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=\s*(\d+(?:\s*,\s*\d+)*)\s*\Z")
 
 
 class _Started(NamedTuple):
@@ -114,7 +104,7 @@ def _of_store(started: _Started) -> str:
 
 def _of_interrupts(started: _Started) -> str:
     found = torch_npu.setting(started.environment)
-    if not found or BIND_IRQ not in found[1].switches:
+    if not found or torch_npu.BIND_IRQ not in found[1].switches:
         return ""
     text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: remove bind_irq%s"
     return text % (found[0], started.fight_for_interrupts)
@@ -125,11 +115,11 @@ def _of_ranges(started: _Started) -> str:
     found = torch_npu.setting(started.environment)
     if not found:
         return ""
-    ids = visible_ids(started.environment)
+    ids = torch_npu.visible_ids(started.environment)
     count = len(ids) if ids else len(found[1].ranges)
     outside, texts = set(), []
     for number in range(count) if ids else sorted(found[1].ranges):
-        old, new = (torch_npu.cpus_of(found[1], number, count, started.online, release) or set() for release in _READINGS)
+        old, new = (torch_npu.cpus_of(found[1], number, count, started.online, release) or set() for release in torch_npu.READINGS)
         if (old | new) - started.granted:
             outside |= (old | new) - started.granted
             differ = "" if old == new else " (before 26.1.0 %s)" % compress(old)
@@ -190,49 +180,3 @@ def _argument(command: Sequence[str], name: str) -> str | None:
         if found.replace("_", "-") == name:
             return value if equals else "".join(command[place + 1 : place + 2])
     return None
-
-
-def visible_ids(environment: Sequence[str]) -> list[int]:
-    """Return the logic ids of the NPUs that a process sees, in its order; none where its environment does not say."""
-    found = [match.group(1) for match in map(_VISIBLE.match, environment) if match]
-    return [int(number) for number in found[-1].split(",")] if found else []
-
-
-def mover_of_interrupts(host: Host, plan: Plan) -> Callable[[Device, str], str]:
-    """Return a function that says, for a device and the CPUs of its interrupt, which process has put that there; '' where none has.
-
-    torch_npu with ``bind_irq`` takes the two lowest CPUs of a device. The first query searches for processes, also in pods.
-    """
-    found: list[list[tuple[Process, str, torch_npu.Setting, list[int]]]] = []
-
-    def mover(device: Device, cpus: str) -> str:
-        if not found:
-            found.append(_movers(host, plan))
-        for process, word, made, ids in found[0]:
-            devices = [Device.of(npu) for npu in process.npus]
-            if device not in devices:
-                continue
-            order = ids if device.id in ids else sorted(entry.id for entry in devices)
-            readings = [torch_npu.cpus_of(made, order.index(device.id), len(order), online, release) for release in _READINGS]
-            for taken in [sorted(reading)[:2] for reading in readings if reading]:
-                if set(expand(cpus)) <= set(taken):
-                    text = "%s in %s was started with %s, by which torch_npu puts them on CPUs %s; remove bind_irq"
-                    return text % (process.title, process.found_by, word, compress(taken))
-        return ""
-
-    online = read_list(host, CPU_FOLDER + "/online")
-    return mover
-
-
-def _movers(host: Host, plan: Plan) -> list[tuple[Process, str, torch_npu.Setting, list[int]]]:
-    """Return the processes of NPUs that move interrupts, with what tells torch_npu to, and the NPUs that they see."""
-    told = {}
-    for pid in map(int, host.names("/proc", "[0-9]*")):
-        environment = started_with(host, pid)
-        setting = torch_npu.setting(environment)
-        if setting and BIND_IRQ in setting[1].switches:
-            told[pid] = (*setting, visible_ids(environment))
-    if not told:
-        return []
-    processes = find(host, plan, groups_of(plan, [{}, {"devices": True}]), pods=True).processes
-    return [(process, *told[process.pid]) for process in processes if process.pid in told]

@@ -14,9 +14,8 @@ from .._state.executables import unusable
 from .._state.files import FileState, is_ours
 from .._state.systemd import unit_of
 from .._transaction.request import Request, compare
-from .._features.vnpu.layout import Layout, checksum, complete, look
 from . import causes
-from .findings import EDIT, Cause, Findings
+from .._base.findings import EDIT, Cause, Findings
 
 if TYPE_CHECKING:
     from .._base.documents import FileEntry
@@ -80,31 +79,6 @@ def _version_texts(before: FileState, after: FileState) -> tuple[str, str]:
 
 def _readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
-    """Compare the directories and files for soft split; a file that someone else placed is drift with the reason why it stays."""
-    try:
-        report = look(host, layout)
-    except ValueError as error:
-        findings.differs("files", layout.folder, "as npu_affinity_vnpu_files says", str(error), Cause(EDIT, "placed by someone else"))
-        return
-    for path in (layout.folder, layout.shared_region):
-        if path in report.folders:
-            before, after = report.folders[path]
-            found = "no such directory" if before is None else "permissions %04o" % before
-            findings.differs("files", path, "permissions %04o" % after, found, Cause(EDIT, "changed or removed by hand"))
-        else:
-            findings.same("files", path)
-    for name, digest in complete(layout).files.items():
-        path = "%s/%s" % (layout.folder, name)
-        if name in report.missing:
-            other = checksum(host, path)
-            cause = Cause(EDIT, "removed, or other files were named since the last bind")
-            findings.differs("files", path, "SHA-256 " + digest, "SHA-256 " + other if other else "no such file", cause)
-        else:
-            findings.same("files", path)
-    findings.remarks += report.warnings
 
 
 def differing_lines(expected: str, found: str) -> tuple[str, str]:

@@ -8,8 +8,9 @@ The playbook verify, the command on the host, the metrics and the archives all u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, cast
 
+from .._features.comparing import Wanted
 from .._features.parts import library_of
 from .._features.register import FEATURES
 from .._state.history.in_force import InForce, in_force, since
@@ -18,13 +19,12 @@ from .._host.host import CommandError, Host
 from .._state.plan_file import PATH as PLAN
 from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
-from .findings import OLD_PROCESS, Cause, Finding, Findings
+from .._base.findings import OLD_PROCESS, Cause, Finding, Findings
 from .sentences import result_of
-from .verify import Wanted, verify
-from .wanted import wanted_by
+from .verify import verify
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Drift, FileEntry
+    from .._base.documents import AppliedState, Drift, FileEntry, Live
 
 HostCode = Callable[["AppliedState"], "list[FileEntry]"]
 """Returns the files of the host code for a desired state, as :func:`runtime.files_of` does. The installed host code has none."""
@@ -39,6 +39,26 @@ class Comparison(NamedTuple):
     known: InForce
     wanted: Wanted
     outdated: str
+
+
+def wanted_by(state: AppliedState | None) -> Wanted:
+    """Return what a host is compared with by a desired state; None: by its plan alone."""
+    if not state:
+        return Wanted()
+    placed = [entry for feature in FEATURES.values() if feature.placed for entry in feature.placed(state)]
+    return Wanted(
+        files=[*state["files"], *placed],
+        owned=state.get("owned", ()),
+        enabled=state.get("enabled", ()),
+        started=state.get("started", ()),
+        stopped=state.get("stopped", ()),
+        expected=state.get("expected", ()),
+        programs=state.get("programs", ()),
+        features=state["features"],
+        live=state["live"],
+        soft_split=state.get("soft_split", ""),
+        pending=state.get("pending", {}),
+    )
 
 
 def compare(
@@ -103,7 +123,8 @@ def _as_before(host: Host, known: InForce) -> set[tuple[str, str]]:
     if not state or not state["plan"]:
         return set()
     try:
-        wanted = wanted_by(state)._replace(device_share=None, topology={"npus": [], "users": []})
+        live = cast("Live", {name: value for name, value in state["live"].items() if name != "device_share"})
+        wanted = wanted_by(state)._replace(live=live, topology={"npus": [], "users": []})
         found = verify(host, wanted, state["plan"])[1]
     except (LookupError, OSError, TypeError, ValueError, CommandError):  # such as an entry of a version that kept less
         return set()

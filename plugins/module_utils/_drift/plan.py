@@ -15,7 +15,7 @@ from .._state.plan_file import Broken, Newer, plan_npus, read
 from .._base.device import Device
 from .._state import previous
 from .._transaction.request import Request, compare
-from .findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Findings, Value
+from .._base.findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Findings, Value
 
 if TYPE_CHECKING:
     from .._base.documents import Plan

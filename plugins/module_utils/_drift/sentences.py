@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .._base.cpulist import compress, expand
 from .codes import code_of
-from .findings import Finding, Value
+from .._base.findings import Finding, Value
 
 if TYPE_CHECKING:
     from .._base.documents import Drift

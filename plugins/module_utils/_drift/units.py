@@ -25,7 +25,7 @@ from .._transaction.stopped_units import runs_or_would
 from .._transaction.programs import WHY_FAILED, failed
 from . import causes
 from .binders import check_binders
-from .findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Findings, Value
+from .._base.findings import CHANGED_CPUSET, EDIT, FAILED_UNIT, OLD_PROCESS, Cause, Findings, Value
 
 _KINDS = (("cpus", "CPUs", "AllowedCPUs"), ("mems", "memory nodes", "AllowedMemoryNodes"))
 _LOADED = ("CPUAffinity", "NUMAMask")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from .._host.host import Host
 from .._state.plan_file import PATH as PLAN
 from .._host.recorded import kinds_of, sentences
-from .findings import KINDS, Findings
+from .._base.findings import Findings
+from .codes import KINDS
 
 
 def leave_out_unknown(host: Host, findings: Findings) -> None:

@@ -20,7 +20,7 @@ from .._users.groups import in_group
 from .._users.pools import in_other_pools, placed, pool_of
 from .._users.sentences import title_of
 from .binders import check_binders
-from .findings import Findings
+from .._base.findings import Findings
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, Plan

@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState
+    from .._base.documents import AppliedState, FileEntry
+    from .._base.findings import Code
     from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Type
 
     from .._host.host import Host
     from .._state.release import Release
     from .._state.step import LiveStep
+    from .comparing import Comparing
 
 
 class Choices(NamedTuple):
@@ -50,6 +52,10 @@ class Feature(NamedTuple):
     ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
     that comes before the files. ``release()`` returns the class that gives back what is neither a file nor a unit. ``program(argv)`` is
     what its units run. ``undone_by_step``: whether its step takes off what an earlier bind did, too.
+
+    ``compare(comparing)`` notes what of the running host is not as wanted; files and units are compared without it. ``compared``: its
+    place, the lowest first, and in the order of the register where it is the same. ``codes()`` returns the codes of kinds and causes that
+    no other feature has. ``placed(state)`` returns the files that its step places.
     """
 
     name: str
@@ -64,3 +70,7 @@ class Feature(NamedTuple):
     release: Optional[Callable[[], Type[Release]]] = None
     program: Optional[Callable[[Sequence[str]], int]] = None
     undone_by_step: bool = False
+    compare: Optional[Callable[[Comparing], None]] = None
+    compared: int = 0
+    codes: Optional[Callable[[], Mapping[str, Code]]] = None
+    placed: Optional[Callable[[AppliedState], List[FileEntry]]] = None

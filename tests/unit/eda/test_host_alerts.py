@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift import findings
+from ansible_collections.npu.affinity.plugins.module_utils._base import findings
 
 EDA = Path(__file__).parents[3] / "extensions/eda"
 DRIFT = {"alertname": "NpuAffinityDrift", "cause": "irqbalance", "instance": "node1:9100"}

@@ -11,7 +11,7 @@ from typing import Any, Mapping, Sequence
 
 from ..._state import plan_file
 from ..._drift.codes import PAIRS, WORK_OUTSIDE_POOL, code_of
-from ..._drift.findings import LOST_CARD, NEW_CARD, Findings
+from ..._base.findings import LOST_CARD, NEW_CARD, Findings
 from ..._drift.in_force import compare
 from ..._base.device import Device
 from ..._state.history import entries
@@ -95,7 +95,7 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
         topology = gather(host)
         compared = compare(host, topology, must_be_bound=True)
         found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
-        found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.hugepages)
+        found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.live.get("hugepages"))
         found[LAST_VERIFY] = _one(int(time.time()))
     except (OSError, ValueError, CommandError) as error:
         plan, why = None, str(error)

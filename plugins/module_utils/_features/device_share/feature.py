@@ -13,8 +13,10 @@ from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
+    from ..._base.findings import Code
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..comparing import Comparing
     from .step import DeviceShare
 
 SECTION = "device_share"
@@ -42,6 +44,21 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
+def _codes() -> dict[str, Code]:
+    from ..._base.findings import UNREADABLE, Code
+
+    return {
+        "NPU_DEVICE_SHARE_CHANGED": Code("Device share of a chip is not as planned.", kinds=["device_share"]),
+        "NPU_SMI_SILENT": Code("npu-smi does not answer.", [UNREADABLE]),
+    }
+
+
 def _check(data: dict[str, Any]) -> None:
     if not isinstance(data.get("recover"), (bool, type(None))):
         raise ValueError("recover is %r" % data["recover"])
@@ -63,4 +80,6 @@ FEATURE = Feature(
     step=_step,
     release=_release,
     program=_program,
+    compare=_compare,
+    codes=_codes,
 )

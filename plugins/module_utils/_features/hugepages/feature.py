@@ -13,8 +13,10 @@ from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
+    from ..._base.findings import Code
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..comparing import Comparing
     from .step import HugePages
 
 SECTION = "hugepages"
@@ -46,6 +48,21 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
+def _codes() -> dict[str, Code]:
+    from ..._base.findings import SHORT_OF_MEMORY, Code
+
+    return {
+        "NPU_HUGEPAGES_CHANGED": Code("A memory node has another number of huge pages than planned.", kinds=["hugepages"]),
+        "NPU_HUGEPAGES_SHORT": Code("A memory node has no room for the planned huge pages.", [SHORT_OF_MEMORY]),
+    }
+
+
 def _check(data: dict[str, Any]) -> None:
     for size, nodes in data.items():
         for node, count in nodes.items():
@@ -63,4 +80,7 @@ FEATURE = Feature(
     step=_step,
     release=_release,
     program=_program,
+    compare=_compare,
+    compared=-1,
+    codes=_codes,
 )

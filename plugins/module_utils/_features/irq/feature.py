@@ -13,8 +13,10 @@ from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
+    from ..._base.findings import Code
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..comparing import Comparing
     from .step import Interrupts
 
 SECTION = "interrupts"
@@ -59,6 +61,27 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
+def _codes() -> dict[str, Code]:
+    from ..._base import findings
+    from ..._base.findings import Code
+
+    return {
+        "NPU_DRIVER_RELOADED": Code("The driver was loaded again and nothing has bound it since.", [findings.DRIVER_RELOAD]),
+        "NPU_IRQBALANCE_ACTIVE": Code("irqbalance moves interrupts of NPUs.", [findings.IRQBALANCE]),
+        "NPU_IRQ_FOUGHT_OVER": Code("Another program moves an interrupt each time the timer restores it.", [findings.FOUGHT_OVER]),
+        "NPU_IRQ_MOVED": Code("An interrupt or workqueue is not on its planned CPUs.", kinds=["interrupts", "workqueues"]),
+        "NPU_IRQ_STUCK": Code("An interrupt does not follow its list of CPUs.", [findings.KERNEL]),
+        "NPU_THREAD_MOVED": Code("A thread is not on the CPUs of its role.", kinds=["threads"]),
+        "NPU_WORKER_BINDS_ITSELF": Code("A process moves the interrupts of its NPU.", [findings.IN_PROCESS]),
+    }
+
+
 def _check(data: dict[str, Any]) -> None:
     from ..._base.cpulist import expand
 
@@ -88,4 +111,6 @@ FEATURE = Feature(
     step=_step,
     release=_release,
     program=_program,
+    compare=_compare,
+    codes=_codes,
 )

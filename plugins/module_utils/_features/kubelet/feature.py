@@ -11,9 +11,10 @@ from ..._state import sections
 from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
+    from ..._base.documents import AppliedState, FileEntry
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..comparing import Comparing
     from .step import Kubelet
 
 SECTION = "kubelet"
@@ -39,10 +40,23 @@ def _release() -> type[Release]:
     return Release
 
 
+def _compare(comparing: Comparing) -> None:
+    from .pending import compare
+
+    compare(comparing)
+
+
+def _placed(state: AppliedState) -> list[FileEntry]:
+    wanted = state["live"].get("kubelet")
+    return [{"path": wanted["path"], "content": wanted["content"]}] if wanted else []
+
+
 def _check(data: dict[str, Any]) -> None:
     sections.check_path(data["path"])
     sections.check_paths(data["folders"])
     sections.check_paths(data.get("renamed", []))
 
 
-FEATURE = Feature("kubelet", sections={SECTION: _check}, step=_step, release=_release, undone_by_step=True)
+FEATURE = Feature(
+    "kubelet", sections={SECTION: _check}, step=_step, release=_release, undone_by_step=True, compare=_compare, compared=1, placed=_placed
+)

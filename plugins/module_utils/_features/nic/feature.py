@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..._host.host import Host
     from ..._state.release import Release
     from ..._state.step import LiveStep
+    from ..comparing import Comparing
 
 SECTION = "nic"
 """The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``, empty for RPS and XPS that are off."""
@@ -50,6 +51,12 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
 def _check(data: dict[str, Any]) -> None:
     from ..._base.cpulist import expand
 
@@ -71,4 +78,5 @@ FEATURE = Feature(
     step=_step,
     release=_release,
     program=_program,
+    compare=_compare,
 )

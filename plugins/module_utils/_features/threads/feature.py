@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..comparing import Comparing
     from .step import Threads
 
 SETTINGS = "/etc/npu-affinity/threads.json"
@@ -43,6 +44,12 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
 FEATURE = Feature(
     "threads",
     owned=(
@@ -55,4 +62,5 @@ FEATURE = Feature(
     step=_step,
     release=_release,
     program=_program,
+    compare=_compare,
 )

@@ -16,11 +16,16 @@ from typing import Collection, Mapping, NamedTuple, Sequence
 NAME = "CPU_AFFINITY_CONF"
 JOINS_RANGES = (26, 1)
 """The first release that takes several ranges of a device together."""
+READINGS = ((0,), JOINS_RANGES)
+"""A release before that one, and that one: which one runs, nothing on the host tells."""
+BIND_IRQ = "bind_irq"
+"""The switch by which torch_npu moves interrupts."""
 MOST_CPUS = 65535
 """No machine has more; what a typing error asks for beyond is not looked at."""
 _MODE = re.compile(r"\s*(?:mode:)?\s*(\d+)\s*\Z")
 _RANGE = re.compile(r"npu([0-9]{1,2}):(\d+)(?:-(\d+))?\Z")
 _SWITCH = re.compile(r"([a-z_]+):(\d+)\Z")
+_VISIBLE = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=\s*(\d+(?:\s*,\s*\d+)*)\s*\Z")
 
 
 class Setting(NamedTuple):
@@ -66,3 +71,9 @@ def cpus_of(made: Setting, number: int, visible: int, online: Collection[int], r
         return None if "npu_affine" in made.switches else set(sorted(online)[number * size : (number + 1) * size])
     counted = ranges if release >= JOINS_RANGES else ranges[-1:]
     return {cpu for first, last in counted for cpu in range(first, min(last, MOST_CPUS) + 1)}
+
+
+def visible_ids(environment: Sequence[str]) -> list[int]:
+    """Return the logic ids of the NPUs that a process sees, in its order; none where its environment does not say."""
+    found = [match.group(1) for match in map(_VISIBLE.match, environment) if match]
+    return [int(number) for number in found[-1].split(",")] if found else []

@@ -13,8 +13,10 @@ from ..feature import Choices, Feature
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
+    from ..._base.findings import Code
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..comparing import Comparing
     from .step import HostSettings
 
 SECTION = "tuning"
@@ -44,6 +46,18 @@ def _program(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
+def _codes() -> dict[str, Code]:
+    from ..._base.findings import Code
+
+    return {"NPU_TUNING_CHANGED": Code("A host setting is not as planned.", kinds=["tuning"])}
+
+
 def _check(data: dict[str, Any]) -> None:
     for path, value in data.items():
         sections.check_path(path)
@@ -60,4 +74,7 @@ FEATURE = Feature(
     first=True,  # what is dropped is known by the file of the last run
     release=_release,
     program=_program,
+    compare=_compare,
+    compared=-1,
+    codes=_codes,
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..._host.host import Host
     from ..._state.release import Release
     from ..._state.step import LiveStep
+    from ..comparing import Comparing
 
 SECTION = "vnpu"
 _MODE = re.compile(r"[0-7]{1,4}\Z")
@@ -41,6 +42,12 @@ def _release() -> type[Release]:
     return Release
 
 
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
+
+
 def _check(data: dict[str, Any]) -> None:
     sections.check_paths(data["folders"])
     for path, mode in data["modes"].items():
@@ -53,4 +60,4 @@ def _check(data: dict[str, Any]) -> None:
             raise ValueError("'%s' has no checksums" % path)
 
 
-FEATURE = Feature("vnpu", sections={SECTION: _check}, step=_step, first=True, release=_release)
+FEATURE = Feature("vnpu", sections={SECTION: _check}, step=_step, first=True, release=_release, compare=_compare, compared=1)

@@ -19,7 +19,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._archive.scrubbing im
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.unknown import leave_out_unknown
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
+from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import MANIFEST, Recorded, host_at, sentences

@@ -12,7 +12,8 @@ import pytest
 from test_verify import lines
 
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
+from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding, rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY

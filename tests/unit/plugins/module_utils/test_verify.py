@@ -12,10 +12,11 @@ import shutil
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
-from ansible_collections.npu.affinity.plugins.module_utils._drift import driver
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import drift
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import Wanted, verify
+from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
+from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -397,7 +398,7 @@ def test_a_newly_configured_irqbalance_is_judged_by_its_actions(bound, monkeypat
     bound.put("/proc/uptime", "100.00 1.00")
     bound.put("/proc/901/stat", "901 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % (96 * os.sysconf("SC_CLK_TCK")))
     waits = []
-    monkeypatch.setattr(driver.time, "sleep", lambda seconds: [waits.append(seconds), move(bound, 2753, "7") if moves else None])
+    monkeypatch.setattr(drift.time, "sleep", lambda seconds: [waits.append(seconds), move(bound, 2753, "7") if moves else None])
     _bound, findings = verify(bound, WANTED)
     assert waits == [8]
     assert [line.partition(" (")[0] for line in lines(findings)] == ["NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7"] * moves
@@ -405,7 +406,7 @@ def test_a_newly_configured_irqbalance_is_judged_by_its_actions(bound, monkeypat
 
 def test_interrupts_can_be_left_out(bound):
     move_everything(bound)
-    assert compared(bound, WANTED._replace(interrupts=False))[1].drift == []
+    assert compared(bound, WANTED._replace(features={}))[1].drift == []
 
 
 def test_a_never_bound_host_is_reported_as_drift_only_on_request(tmp_path):
@@ -425,7 +426,7 @@ def test_a_given_plan_is_compared_with_the_one_in_force(bound):
     assert said.startswith("%s: %s" % (binding.PLAN, expected))
     (said,) = lines(compared(bound, WANTED, {"npus": NPUS[:1]})[1])
     assert "no NPU 1, not NPU 1 has irq 0-1" in said
-    (said,) = lines(compared(bound, WANTED._replace(interrupts=False), dict(PLAN, poll="1-3"))[1])
+    (said,) = lines(compared(bound, WANTED._replace(features={}), dict(PLAN, poll="1-3"))[1])
     assert "place for poll threads has poll 1-3, not no place for poll threads" in said
     remove(bound, binding.PLAN)
     (said,) = lines(compared(bound, WANTED, PLAN)[1])
@@ -458,17 +459,19 @@ SERVICES = [
     {"name": "vllm@0.service", "settings": {"Slice": "npu-0.slice"}},
     {"name": "tp.service", "settings": {"Slice": "npu.slice", "AllowedCPUs": "2-3", "AllowedMemoryNodes": "0"}},
 ]
-BINDING = {
-    "enabled": ["npu.slice"],
-    "started": ["npu.slice", "npu-0.slice"],
-    "services": SERVICES,
-    "expected": [{"unit": "npu.slice", "cpus": "0-3", "mems": "0"}, {"unit": "npu-0.slice", "cpus": "0-1", "mems": "0"}],
-}
+EXPECTED = [{"unit": "npu.slice", "cpus": "0-3", "mems": "0"}, {"unit": "npu-0.slice", "cpus": "0-1", "mems": "0"}]
 LIVE_FILES = [
     {"path": UNITS + "/npu.slice", "content": slice_text("0-3", "0") + "[Install]\nWantedBy=multi-user.target\n"},
     {"path": SLICE, "content": slice_text("0-1", "0")},
 ]
-LIVE_WANTED = Wanted(files=LIVE_FILES, owned=OWNED, binding=BINDING)
+LIVE_WANTED = Wanted(
+    files=LIVE_FILES,
+    owned=OWNED,
+    enabled=["npu.slice"],
+    started=["npu.slice", "npu-0.slice"],
+    expected=EXPECTED,
+    live={"slices": {"services": SERVICES}},
+)
 GROUP = "/sys/fs/cgroup" + slice_path("npu-0.slice")
 
 
@@ -481,7 +484,7 @@ def live(tmp_path):
     host = Live(str(tmp_path))
     put_plan(host, {"npus": [{"id": 0, "pci": "", "pool": "0-1", "irq": "", "mems": "0", "slice": "npu-0.slice"}]})
     units = ["npu.slice", "npu-0.slice"]
-    apply(host, Request(files=LIVE_FILES, started=units, expected=BINDING["expected"]))
+    apply(host, Request(files=LIVE_FILES, started=units, expected=EXPECTED))
     os.makedirs(host.path(UNITS + "/multi-user.target.wants"))
     os.symlink("../npu.slice", host.path(UNITS + "/multi-user.target.wants/npu.slice"))
     host.shown = {"vllm@0.service": in_slice("/npu.slice/npu-0.slice/vllm@0.service"), "tp.service": in_slice("/npu.slice/tp.service")}
@@ -591,7 +594,7 @@ def test_npu_remarks_are_made_only_if_a_process_has_npus(live, visible, said):
         remark for remark in compared(live, LIVE_WANTED)[1].remarks if remark.startswith("process 200 (worker) of tp.service started ")
     ]
     assert len(found) == said
-    workers = LIVE_WANTED._replace(binding={**BINDING, "bound_by": "workers"})
+    workers = LIVE_WANTED._replace(live={"slices": {"services": SERVICES, "bound_by": "workers"}})
     assert not [remark for remark in compared(live, workers)[1].remarks if "enable_cpu_binding" in remark]
 
 
@@ -633,8 +636,8 @@ def test_a_running_host_is_asked_little_and_told_nothing(live):
 
 
 def test_housekeeping_of_a_slice_is_compared_once_it_has_started(live):
-    expected = BINDING["expected"] + [{"unit": "user.slice", "cpus": "6-7", "mems": ""}]
-    wanted = LIVE_WANTED._replace(binding={**BINDING, "expected": expected})
+    expected = EXPECTED + [{"unit": "user.slice", "cpus": "6-7", "mems": ""}]
+    wanted = LIVE_WANTED._replace(expected=expected)
     assert compared(live, wanted)[1].drift == []
     live.put("/sys/fs/cgroup/user.slice/cpuset.cpus.effective", "0-7")
     (said,) = lines(compared(live, wanted)[1])
@@ -644,7 +647,7 @@ def test_housekeeping_of_a_slice_is_compared_once_it_has_started(live):
 def test_a_tree_that_does_not_run_has_no_sets_or_processes(bound):
     bound.put("/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs", "951")
     bound.put("/proc/951/status", "Cpus_allowed_list:\t0-47\nMems_allowed_list:\t0")
-    wanted = WANTED._replace(binding={"expected": [{"unit": "system.slice", "cpus": "40-47", "mems": ""}]})
+    wanted = WANTED._replace(expected=[{"unit": "system.slice", "cpus": "40-47", "mems": ""}])
     _was_bound, findings = compared(bound, wanted)
     assert findings.drift == [] and "processes" not in findings.checked and "cpusets" not in findings.checked
     bound.put("/etc/systemd/system.control/system.slice.d/50-AllowedCPUs.conf", "[Slice]\nAllowedCPUs=")
@@ -776,7 +779,7 @@ def test_differing_units_belong_to_the_npu_of_their_slice(live):
     live.shown.update({"vllm@0.service": in_slice("/system.slice/vllm@0.service")})
     live.put("/sys/fs/cgroup/npu.slice/tp.service/cpuset.cpus.effective", "0-3")
     inner = {"name": "a", "slice": "npu-0-a.slice", "limiter": "npu-affinity-limiter-a.service"}
-    wanted = LIVE_WANTED._replace(binding={**BINDING, "vnpus": [inner]}, stopped=[inner["limiter"]])
+    wanted = LIVE_WANTED._replace(live={"slices": {"services": SERVICES, "vnpus": [inner]}}, stopped=[inner["limiter"]])
     live.running.add(inner["limiter"])
     found = {finding.unit: finding.device for finding in compared(live, wanted)[1].drift}
     first = Device.of(json.loads(live.read(binding.PLAN))["npus"][0])
@@ -794,7 +797,7 @@ def test_a_service_with_a_changed_drop_in_may_keep_running(live):
 
 @pytest.mark.parametrize("top", ["", "/systemd", "/unified"])
 def test_threads_of_services_without_slices_are_compared_singly(live, top):
-    wanted = Wanted(binding={"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5"}}]})
+    wanted = Wanted(live={"slices": {"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5"}}]}})
     live.shown["old.service"] = in_slice("/system.slice/old.service")
     live.add_process(300, top + "/system.slice/old.service", "4-5", threads=["4-5", "4"])
     assert compared(live, wanted)[1].drift == []
@@ -804,7 +807,7 @@ def test_threads_of_services_without_slices_are_compared_singly(live, top):
 
 
 def test_a_running_service_is_compared_with_what_systemd_loaded(live):
-    wanted = Wanted(binding={"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5", "NUMAMask": "0"}}]})
+    wanted = Wanted(live={"slices": {"services": [{"name": "old.service", "settings": {"CPUAffinity": "4-5", "NUMAMask": "0"}}]}})
     live.put(UNITS + "/old.service.d/50-npu-affinity.conf", MARK + "[Service]\nCPUAffinity=4-5\nNUMAMask=0\n")
     live.shown["old.service"] = {"LoadState": "loaded", "ActiveState": "inactive", "CPUAffinity": "4 5", "NUMAMask": "0"}
     assert compared(live, wanted)[1].drift == []
@@ -863,7 +866,7 @@ def test_the_devices_of_a_running_service_are_compared(live, change, expected):
     live.put(ours["path"], ours["content"])
     live.shown["vllm@0.service"]["MainPID"] = "100"
     change(live)
-    findings = compared(live, LIVE_WANTED._replace(files=LIVE_FILES + [ours], binding={**BINDING, "services": [service]}))[1]
+    findings = compared(live, LIVE_WANTED._replace(files=LIVE_FILES + [ours], live={"slices": {"services": [service]}}))[1]
     said = lines(findings) + ["remark: " + remark for remark in findings.remarks]
     assert len(said) == len(expected), said
     assert all(line.startswith(start) for line, start in zip(said, expected)), said
@@ -900,7 +903,7 @@ def test_the_switch_of_a_running_engine_is_compared(live, change, expected):
     live.put(ours["path"], ours["content"])
     live.shown["vllm@0.service"]["MainPID"] = "100"
     change(live)
-    findings = compared(live, LIVE_WANTED._replace(files=LIVE_FILES + [ours], binding={**BINDING, "services": [service]}))[1]
+    findings = compared(live, LIVE_WANTED._replace(files=LIVE_FILES + [ours], live={"slices": {"services": [service]}}))[1]
     said = lines(findings) + ["remark: " + remark for remark in findings.remarks]
     assert len(said) == len(expected), said
     assert all(line.startswith(start) for line, start in zip(said, expected)), said
@@ -912,7 +915,7 @@ def test_running_services_ids_are_ignored_while_cards_are_lost(live):
     live.put(SITE % 60, "[Service]\nEnvironment=%s=0\n" % DEVICES)
     start_with(live, DEVICES + "=1")
     service = {"name": "vllm@0.service", "settings": {"Slice": "npu-0.slice"}, "devices": {DEVICES: "0"}}
-    wanted = LIVE_WANTED._replace(binding={**BINDING, "services": [service]})
+    wanted = LIVE_WANTED._replace(live={"slices": {"services": [service]}})
     (said,) = lines(compared(live, wanted)[1])
     assert said.startswith(OLD % ("0", DEVICES + "=1"))
     lost = {"id": 0, "pci": "0000:01:00.0", "pool": "4-5", "slice": "npu-1.slice"}
@@ -956,7 +959,7 @@ def test_an_irqbalance_that_was_stopped_by_a_bind_must_stay_so(live):
 
 
 SHARED = {"npus": [dict(NPUS[0], pci="", irq="")]}
-ON = {"enabled": True, "npus": [], "only_ours": True, "recover": None}
+ON = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
 OFF = dict(ON, enabled=False)
 SHARES = [
     # what we switched on before, what is wanted, the lines
@@ -969,7 +972,7 @@ SHARES = [
     ),
     ("one card switched off", ["0", "2"], ON, ["card 1: on, not off; manual change"]),
     ("one card switched on", ["1"], dict(OFF, only_ours=False), ["card 1: off, not on; manual change"]),
-    ("recovery", ["0", "1", "2"], dict(ON, recover=True), ["recovery by the driver: on, not off; manual change"]),
+    ("recovery", ["0", "1", "2"], dict(ON, recover="on"), ["recovery by the driver: on, not off; manual change"]),
     ("a card that is not there", [], dict(ON, npus=[7]), ["device share: on, not npu_affinity_device_share_npus: there is no card 7"]),
 ]
 
@@ -981,7 +984,7 @@ def test_device_share_is_compared_card_by_card(tmp_path, shared, wanted, expecte
         box.switch(True, *[int(card) for card in shared])
     put_plan(box.host, SHARED)
     box.forget_calls()
-    said = lines(verify(box.host, Wanted(device_share=wanted))[1])
+    said = lines(verify(box.host, Wanted(live={"device_share": wanted}))[1])
     assert len(said) == len(expected), said
     assert all(line.startswith(start) for line, start in zip(said, expected)), said
     assert box.sets == []
@@ -992,7 +995,7 @@ def test_a_card_of_one_npu_is_drift_of_that_npu(tmp_path):
     box.switch(True, 0)
     put_plan(box.host, {**SHARED, "options": {"npus": []}})
     npus = [{"kind": "npu", "id": 5 - card, "card": card, "chip": 0, "pci": "0000:0%d:00.0" % card} for card in range(3)]
-    findings = verify(box.host, Wanted(device_share=ON, topology={"npus": npus}))[1]
+    findings = verify(box.host, Wanted(live={"device_share": ON}, topology={"npus": npus}))[1]
     assert [(entry.object, entry.device) for entry in findings.drift if entry.kind == "device_share"] == [
         ("card 1", ("npu", 4, "0000:01:00.0")),
         ("card 2", ("npu", 3, "0000:02:00.0")),
@@ -1004,8 +1007,8 @@ def test_a_card_that_others_switched_on_may_stay_on(tmp_path):
     box.switch(True, 1)
     shutil.rmtree(str(tmp_path / "etc/npu-affinity"))
     put_plan(box.host, SHARED)
-    assert lines(verify(box.host, Wanted(device_share=OFF))[1]) == []
-    assert len(lines(verify(box.host, Wanted(device_share=dict(OFF, only_ours=False)))[1])) == 1
+    assert lines(verify(box.host, Wanted(live={"device_share": OFF}))[1]) == []
+    assert len(lines(verify(box.host, Wanted(live={"device_share": dict(OFF, only_ours=False)}))[1])) == 1
 
 
 def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
@@ -1013,9 +1016,9 @@ def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
     box.switch(True)
     box.switch(False, {"card": 2, "chip": 1}, only_ours=False)
     put_plan(box.host, SHARED)
-    assert lines(verify(box.host, Wanted(device_share=ON))[1])[0].startswith("card 2: on, not off (chips 1); manual change")
+    assert lines(verify(box.host, Wanted(live={"device_share": ON}))[1])[0].startswith("card 2: on, not off (chips 1); manual change")
     box.faults(answers={"info -t device-share -i 5": {"text": "dcmi module initialize failed. ret is -8005", "status": 187}})
-    said = lines(verify(box.host, Wanted(device_share=ON))[1])
+    said = lines(verify(box.host, Wanted(live={"device_share": ON}))[1])
     assert any(line.startswith("card 5: on, not ") and "; npu-smi: it did not answer" in line for line in said), said
 
 
@@ -1023,8 +1026,8 @@ def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
 def test_a_missing_npu_smi_is_said_where_the_plan_has_npus(tmp_path, topology):
     host = Kernel(tmp_path)
     put_plan(host, SHARED)
-    (said,) = lines(compared(host, Wanted(device_share=ON, topology=topology))[1])
+    (said,) = lines(compared(host, Wanted(live={"device_share": ON}, topology=topology))[1])
     assert said.startswith("device share: on, not npu-smi was not found") and "; npu-smi: it did not answer" in said
     for npus in ([], [dict(NPUS[0], pci="", irq="", slice="gpu-0.slice")]):
         put_plan(host, {"npus": npus})
-        assert compared(host, Wanted(device_share=ON, topology=topology))[1].drift == []
+        assert compared(host, Wanted(live={"device_share": ON}, topology=topology))[1].drift == []

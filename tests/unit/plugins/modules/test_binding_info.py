@@ -12,8 +12,8 @@ import sys
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift import findings
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import KINDS
+from ansible_collections.npu.affinity.plugins.module_utils._base import findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import KINDS
 from ansible_collections.npu.affinity.plugins.modules import binding_info
 
 simulator = pytest.importorskip("tests.simulator.generate")

@@ -196,7 +196,7 @@ def test_pending_during_another_change_and_after_an_aborted_one(run, host):
 
 def test_pending_where_a_service_follows_at_its_next_start(run, monkeypatch):
     from ansible_collections.npu.affinity.plugins.module_utils._command import checking
-    from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import OLD_PROCESS, Cause, Findings
+    from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS, Cause, Findings
 
     findings = Findings()
     findings.differs(

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import OLD_PROCESS, Cause
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS, Cause
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, drift_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import LIMIT
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host

@@ -69,8 +69,30 @@ def _check(data):
         raise ValueError("the toy was %r" % data["was"])
 
 
+def _compare(comparing):
+    from ..._base.findings import EDIT, Cause
+
+    wanted, found = comparing.wanted.live.get("toy"), comparing.host.text("/run/npu-affinity/toy")
+    if wanted and found == wanted:
+        comparing.findings.same("toys", "the toy")
+    elif wanted:
+        comparing.findings.differs("toys", "the toy", wanted, found or "nothing", Cause(EDIT, "played with"))
+
+
+def _codes():
+    from ..._base.findings import Code
+
+    return {"NPU_TOY_CHANGED": Code("The toy is not as planned.", kinds=["toys"])}
+
+
 FEATURE = Feature(
-    "toy", owned=("/etc/npu-affinity/toy.conf",), sections={"toy": _check}, leftovers=("/run/npu-affinity/toy",), step=_step
+    "toy",
+    owned=("/etc/npu-affinity/toy.conf",),
+    sections={"toy": _check},
+    leftovers=("/run/npu-affinity/toy",),
+    step=_step,
+    compare=_compare,
+    codes=_codes,
 )
 """
 ON_THE_CONTROLLER = f"""
@@ -160,9 +182,13 @@ def test_a_new_feature_is_bound_verified_rolled_back_and_unbound(run, host):
     assert not run("host_files", state=bound)["changed"]
     assert run("topology_facts", compare=True)["in_force"]["digest"] == bound["digest"]
 
-    assert run("binding_info")["drift"] == []
+    clean = run("binding_info")
+    assert clean["drift"] == [] and clean["checked"]["toys"] == ["the toy"]
     (host / FILE).write_text((host / FILE).read_text() + "size=4\n")
-    assert [entry["object"] for entry in run("binding_info")["drift"]] == ["/" + FILE]
+    (host / LIVE).write_text("stands")
+    sentence = "the toy: expected rolls, found stands; likely manual change: played with [NPU_TOY_CHANGED]"
+    drift = run("binding_info")["drift"]
+    assert [entry["object"] for entry in drift] == ["/" + FILE, "the toy"] and drift[1]["sentence"] == sentence
 
     assert run("host_files", state=run.state())["changed"]
     assert not (host / FILE).exists() and not (host / LIVE).exists()

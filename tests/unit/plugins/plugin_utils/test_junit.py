@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.findings import Cause, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from .._host.host import Host
-from .._users.finding import processes_below, users
-from .._users.groups import in_group
-from .._users.sentences import listed
-from .._features.threads.tasks import started_with
-from .._features.vnpu.layout import LIBRARY, PRELOAD
-from .._features.vnpu.presence import lacking
-from .._base.device import Device
-from .findings import EDIT, OLD_PROCESS, Cause, Findings
+from ..._base.device import Device
+from ..._base.findings import EDIT, OLD_PROCESS, Cause, Findings
+from ..._host.host import Host
+from ..._users.finding import processes_below, users
+from ..._users.groups import in_group
+from ..._users.sentences import listed
+from ..threads.tasks import started_with
+from .layout import LIBRARY, PRELOAD
+from .presence import lacking
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser
+    from ..._base.documents import NpuUser
 
 QUOTA = "NPU_MEM_QUOTA="
 """Start of the variable that every container with a share has."""

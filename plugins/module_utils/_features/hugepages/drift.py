@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
-
-from .._features.hugepages.setting import counts_of
-from .._features.hugepages.shortage import shortages
-from .._host.host import Host
-from .._kernel.hugepages import pages, size_text
-from .findings import EDIT, SHORT_OF_MEMORY, Cause, Findings
+from ..._base.findings import EDIT, SHORT_OF_MEMORY, Cause
+from ..._kernel.hugepages import pages, size_text
+from ..comparing import Comparing
+from .setting import counts_of
+from .shortage import shortages
 
 _KIND = "hugepages"
 
 
-def check_hugepages(findings: Findings, host: Host, wanted: Mapping[str, Any]) -> None:
-    """Compare the huge pages of each node with ``{size, nodes}`` of a desired state. More than wanted is drift unless they are in use."""
+def compare(comparing: Comparing) -> None:
+    """Compare the huge pages of each node. More than wanted is drift unless they are in use."""
+    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted.live.get("hugepages")
+    if not wanted:
+        return
     short = {(lack.size, lack.node): lack for lack in shortages(host, wanted)}
     for size, counts in counts_of(wanted).items():
         for node, count in sorted(counts.items()):

@@ -5,30 +5,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Sequence, Set
 
-from .._base.cpulist import compress, expand
-from .._features.irq.affinity import Step
-from .._features.irq.irqbalance import freedom
-from .._features.irq.rebinds import Rebinds
-from .._features.nic.feature import PLACING
-from .._features.nic.queues import TITLE, bind, name, remarks, wanted_of
-from .._host.host import Host
-from . import causes
-from .findings import KERNEL, Cause, Findings, Value
+from ..._base.cpulist import compress, expand
+from ..._base.findings import KERNEL, Cause, Findings, Value
+from ..comparing import Comparing
+from ..irq.affinity import Step
+from ..irq.irqbalance import freedom
+from ..irq.moves import cause_of_move
+from ..irq.rebinds import Rebinds
+from .feature import PLACING
+from .queues import TITLE, bind, name, remarks, wanted_of
 
 _WRONG = ("changed", "stuck", "fought over")
 _FIXED = ("managed", "full")
 _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effective_affinity_list")
 
 
-def check_nics(findings: Findings, host: Host, wanted: Mapping[str, Any], online: set[int], tolerant: bool = False) -> None:
-    """Compare the queues of each function with ``{mode, functions}`` of a desired state, and add what there is to know about them."""
+def compare(comparing: Comparing) -> None:
+    """Compare the queues of each function, and add what there is to know about them."""
+    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted.live.get("nic")
+    if not wanted:
+        return
     found = wanted_of(wanted)
     findings.remarks += remarks(host, found)
     if wanted["mode"] not in PLACING:
         return
-    free = freedom(host)
+    free, tolerant = freedom(host), comparing.tolerant
     placed = bind(host, found, check=True, rebinds=Rebinds(host))
     findings.remarks += placed.unchangeable + (placed.failed if tolerant else [])
     for row in placed.rows:
@@ -41,12 +44,12 @@ def check_nics(findings: Findings, host: Host, wanted: Mapping[str, Any], online
             title = "%s of %s" % (what, name(host, row.pci))
             if wrong:
                 everything = len(wrong) == len(steps) > 1
-                _differs(findings, title, wrong, everything, online, free(row.pci) if what == TITLE else "")
+                _differs(findings, title, wrong, everything, comparing.online, free(row.pci) if what == TITLE else "")
             else:
                 findings.same("interrupts", title)
 
 
-def _differs(findings: Findings, title: str, wrong: Sequence[Step], everything: bool, online: set[int], irqbalance: str) -> None:
+def _differs(findings: Findings, title: str, wrong: Sequence[Step], everything: bool, online: Set[int], irqbalance: str) -> None:
     """Note steps of one kind; ``irqbalance``: a sentence where it may have moved them."""
     groups: dict[str | None, list[int]] = {}
     for step in wrong:
@@ -55,7 +58,7 @@ def _differs(findings: Findings, title: str, wrong: Sequence[Step], everything: 
     found = [_value(cpus, compress(irqs)) for cpus, irqs in sorted(groups.items(), key=lambda group: group[0] or "")]
     worst = next((step for step in wrong if step.state == "fought over"), wrong[0])
     kind = "threads" if worst.target.irq is None else "interrupts"
-    cause = causes.of_move(kind, worst.entry(), everything and not irqbalance, online, "", irqbalance)
+    cause = cause_of_move(kind, worst.entry(), everything and not irqbalance, online, "", irqbalance)
     expected = compress({cpu for step in wrong for cpu in expand(step.choices[0])})
     findings.differs("interrupts", title, _value(expected), found, _STUCK if worst.state == "stuck" else cause)
 

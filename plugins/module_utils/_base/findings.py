@@ -1,34 +1,16 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drift as data: what an object should be, what it is, whose it is, and why that is so. Nothing here looks at a host."""
+"""Drift as data: what an object should be, what it is, whose it is, why that is so, and its code. Nothing here looks at a host."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
-from .._base.device import Device
+from .device import Device
 
 if TYPE_CHECKING:
-    from .._base.documents import OutsideUser
-
-KINDS = (
-    "plan",
-    "npus",
-    "cpus",
-    "files",
-    "units",
-    "cpusets",
-    "services",
-    "processes",
-    "interrupts",
-    "workqueues",
-    "threads",
-    "device_share",
-    "tuning",
-    "hugepages",
-)
-"""What is compared, in the order in which verify looks."""
+    from .documents import OutsideUser
 
 IRQBALANCE = "irqbalance"
 IN_PROCESS = "in-process binding"
@@ -65,6 +47,14 @@ CAUSES = (
     SHORT_OF_MEMORY,
 )
 """All likely causes that there are."""
+
+
+class Code(NamedTuple):
+    """What findings of these ``causes`` have in common, of every kind, or else findings of these ``kinds``."""
+
+    meaning: str
+    causes: Sequence[str] = ()
+    kinds: Sequence[str] = ()
 
 
 class Cause(NamedTuple):

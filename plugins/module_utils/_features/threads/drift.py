@@ -5,26 +5,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import Any
 
-from .._host.host import Host
-from .._features.threads.placing import place
-from .._features.threads.tasks import titles_of
-from .._base.device import Device
-from .findings import CHANGED_CPUSET, EDIT, Cause, Findings, Value
-
-if TYPE_CHECKING:
-    from .._base.documents import Plan
+from ..._base.device import Device
+from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Value
+from ..comparing import Comparing
+from .placing import place
+from .tasks import titles_of
 
 _MOVED = "started since the timer last looked, or the worker places it itself (vLLM-Ascend: enable_cpu_binding=false)"
 
 
-def check_threads(findings: Findings, host: Host, plan: Plan, processes: Sequence[dict[str, Any]], patterns: dict[str, Any] | None) -> None:
-    """Compare all threads; an object is what the processes of an NPU have in one role. The rest as :func:`threads.placing.place` has it.
+def compare(comparing: Comparing) -> None:
+    """Compare all threads; an object is what the processes of an NPU have in one role.
 
     Refusals by a cpuset count as drift, too. What is merely worth knowing becomes a remark.
     """
-    report = place(host, plan, processes, patterns, check=True)
+    findings, wanted = comparing.findings, comparing.wanted.live.get("threads")
+    if not wanted:
+        return
+    report = place(comparing.host, comparing.plan, wanted["processes"], wanted["patterns"], check=True)
     objects: dict[tuple[str, Device | None], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
     for process, row in zip(report.found, report.processes):
         device = Device.of(process.npus[0]) if len(process.npus) == 1 else None

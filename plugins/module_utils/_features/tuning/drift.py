@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Mapping
-
-from .._features.tuning import host_settings
-from .._host.host import Host
-from .findings import EDIT, Cause, Findings
+from ..._base.findings import EDIT, Cause
+from ..comparing import Comparing
+from . import host_settings
 
 
-def check_tuning(findings: Findings, host: Host, wanted: Mapping[str, str | int]) -> None:
-    """Compare the settings of the host: ``{setting: value}`` as :func:`host_settings.settle` has them."""
+def compare(comparing: Comparing) -> None:
+    """Compare the settings of the host, except for those that are left as they are."""
+    host, findings = comparing.host, comparing.findings
+    wanted = {name: value for name, value in (comparing.wanted.live.get("tuning") or {}).items() if value is not None}
     for setting, value in sorted(wanted.items()):
         found: dict[str, list[str]] = {}
         for path in host_settings.places(host, setting):

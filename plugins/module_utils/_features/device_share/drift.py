@@ -1,0 +1,70 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the device share of cards with what is wanted. Reads only."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from ..._base.cpulist import compress
+from ..._base.device import Device
+from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Findings
+from ..comparing import Comparing
+from .switching import RECOVER, Report, switch
+from .tool import Cards, Refusal, ShareTool
+
+_NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
+_WORDS = {True: "on", False: "off", None: "unknown"}
+
+
+def compare(comparing: Comparing) -> None:
+    """Compare the device share of every card, and the driver's recovery switch. The topology saves asking for cards."""
+    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted.live.get("device_share")
+    if not wanted or not any(Device.of(npu).kind == "npu" for npu in comparing.plan["npus"]):
+        return
+    enabled, recover, topology = wanted["enabled"], RECOVER[wanted["recover"]], comparing.wanted.topology
+    try:
+        tool = ShareTool(host, comparing.wanted.npu_smi)
+        known = Cards.of_topology(topology) if topology else None
+        cards = known if known and known.chips else tool.cards()
+        report = switch(host, tool, cards, enabled, wanted["npus"], recover, wanted["only_ours"], check=True)
+    except Refusal as error:
+        findings.differs("device_share", "device share", _WORDS[enabled], str(error), _NO_ANSWER)
+        return
+    except ValueError as error:
+        cause = Cause(CHANGED_SETTINGS, "they do not fit the cards of this host")
+        findings.differs("device_share", "device share", _WORDS[enabled], str(error), cause)
+        return
+    for card, sentence in sorted((card, text) for card, text in report.failed.items() if card is not None):
+        findings.differs("device_share", "card %d" % card, _WORDS[enabled], sentence, _NO_ANSWER)
+    _compare_chips(findings, report, (topology or {}).get("npus") or ())
+    if report.recover:
+        found, expected = report.recover
+        cause = Cause(EDIT, "npu-smi switched it, or the driver was installed again")
+        _compare_state(findings, "recovery by the driver", expected, found, "", cause, None)
+    elif None in report.failed:
+        findings.differs("device_share", "recovery by the driver", _WORDS[recover], report.failed[None], _NO_ANSWER)
+
+
+def _compare_chips(findings: Findings, report: Report, npus: Sequence[Mapping[str, Any]]) -> None:
+    states = {card: {chip: report.before[card].get(chip) for chip in chips} for card, chips in report.wanted.items()}
+    cause = Cause(EDIT, "npu-smi switched it, or the card was reset")
+    if all(enabled is False for state in states.values() for enabled in state.values()):
+        cause = Cause(DRIVER_RELOAD, "the driver forgets device share when it is loaded again and when the host boots")
+    for card, state in sorted(states.items()):
+        wrong = [chip for chip in state if state[chip] is not report.wanted[card][chip]]
+        chip = wrong[0] if wrong else min(state)
+        where = " (chips %s)" % compress(wrong) if 0 < len(wrong) < len(state) else ""
+        on_it = [Device.of(npu) for npu in npus if npu.get("card") == card and npu.get("chip") in (wrong or state)]
+        device = on_it[0] if len(on_it) == 1 else None
+        _compare_state(findings, "card %d" % card, report.wanted[card][chip], state[chip], where, cause, device)
+
+
+def _compare_state(
+    findings: Findings, name: str, expected: bool | None, found: bool | None, where: str, cause: Cause, device: Device | None
+) -> None:
+    if found is expected:
+        findings.same("device_share", name)
+    else:
+        findings.differs("device_share", name, _WORDS[expected], _WORDS[found] + where, cause, device)
