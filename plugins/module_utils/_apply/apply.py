@@ -72,14 +72,15 @@ class Application:
         return self
 
     def _apply(self, check: bool) -> None:
-        refuse_parted_code(self.host, self.state)
+        last = newest(self.host)
+        refuse_parted_code(last and last.state, self.state)
         off = switched_off(self.host, self.state, self.choices)
         made = {name: feature.step(self.host, self.state, self.choices) for name, feature in FEATURES.items() if feature.step}
         steps = {name: step for name, step in made.items() if step}
         first = [step for name, step in steps.items() if FEATURES[name].first]
         after = [step for name, step in steps.items() if not FEATURES[name].first]
         self._named_steps = steps
-        request = request_of(self.host, self.state, self.choices, self._entry)
+        request = request_of(self.host, self.state, self.choices, lambda: self._entry(last and last.state))
         try:
             report = apply(self.host, request, check, [*([off] if off else []), *first], after)
         except (OSError, ValueError, CommandError):
@@ -92,13 +93,12 @@ class Application:
     def _steps(self) -> list[LiveStep]:
         return list(self._named_steps.values())
 
-    def _entry(self) -> Applied:
+    def _entry(self, in_force: AppliedState | None) -> Applied:
         """Return what the history is given of this run: the whole state that is in force afterwards."""
-        last = newest(self.host)
-        state = parts.deferred(self.state, last and last.state, [name for name, step in self._named_steps.items() if step.pending()])
-        if last:
-            state = parts.merged(state, last.state)
-            self._new = differ(last.state, state)
+        state = parts.deferred(self.state, in_force, [name for name, step in self._named_steps.items() if step.pending()])
+        if in_force:
+            state = parts.merged(state, in_force)
+            self._new = differ(in_force, state)
         return Applied(self.choices.action, state, self.choices.author, self.choices.reason, self._new)
 
     def _complete(self) -> None:
@@ -180,12 +180,11 @@ class Application:
         log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self._report.history)
 
 
-def refuse_parted_code(host: Host, state: AppliedState) -> None:
+def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:
     """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
-    last = newest(host)
-    before, after = (parts.library_of(found) for found in (last and last.state, state))
-    if last and before != after:
-        left = [name for name, there in last.state["features"].items() if there == "present" and name not in state["features"]]
+    before, after = parts.library_of(in_force), parts.library_of(state)
+    if in_force and before != after:
+        left = [name for name, there in in_force["features"].items() if there == "present" and name not in state["features"]]
         if left:
             text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
             raise ValueError(text % (after, before, ", ".join(left)))
