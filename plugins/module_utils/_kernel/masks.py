@@ -50,14 +50,19 @@ def cpuset(host: Host, pid: int, kind: str = "cpus") -> set[int] | None:
         _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpuset" not in controllers.split(","):
             continue
-        top, name = (CGROUPS + "/cpuset", "cpuset.effective_%s") if controllers else (CGROUPS, "cpuset.%s.effective")
-        name %= kind
-        folder = path
-        while folder.startswith("/"):
-            text = host.read("%s/%s/%s" % (top, folder.strip("/"), name))
-            if text:
-                return set(expand(text, name))
-            if folder == "/":
-                break
-            folder = posixpath.dirname(folder)
+        found = granted(host, CGROUPS + ("/cpuset" if controllers else "") + path.rstrip("/"), kind)
+        if found is not None:
+            return found
+    return None
+
+
+def granted(host: Host, folder: str, kind: str = "cpus") -> set[int] | None:
+    """Return what the innermost group with a cpuset grants, from the folder of one on outwards, or None without any."""
+    is_v1 = (folder + "/").startswith(CGROUPS + "/cpuset/")
+    top, name = (CGROUPS + "/cpuset", "cpuset.effective_%s") if is_v1 else (CGROUPS, "cpuset.%s.effective")
+    while (folder + "/").startswith(top + "/"):
+        text = host.read("%s/%s" % (folder, name % kind))
+        if text:
+            return set(expand(text, name % kind))
+        folder = posixpath.dirname(folder)
     return None

@@ -18,6 +18,7 @@ import posixpath
 import re
 from typing import Any, Container, Iterable, Iterator, Mapping
 
+from .._base.cpulist import expand
 from .._host.host import Host
 from .cpus import NODE_FOLDER
 from .machine import CGROUPS
@@ -44,11 +45,20 @@ def used_by_node(host: Host, folder: str) -> dict[int, int] | None:
     return found
 
 
-def mib_of_group(host: Host, path: str) -> dict[str, int]:
-    """Return ``{node: MiB}`` of a control group by its path as systemd has it; nodes are texts, as in JSON, and empty ones are left out."""
+def used_by_group(host: Host, path: str) -> dict[int, int] | None:
+    """Return the same of a control group by its path as systemd has it."""
     tops = [CGROUPS + "/memory", CGROUPS] if host.exists(CGROUPS + "/memory") else [CGROUPS]
-    used = next((found for found in (used_by_node(host, top + path) for top in tops) if found), {})
+    return next((found for found in (used_by_node(host, top + path) for top in tops) if found), None)
+
+
+def mib_of_group(host: Host, path: str) -> dict[str, int]:
+    """Return ``{node: MiB}`` of a control group by its path; nodes are texts, as in JSON, and empty ones are left out."""
+    used = used_by_group(host, path) or {}
     return {str(node): amount >> 20 for node, amount in sorted(used.items()) if amount >> 20}
+
+
+def nodes_with_memory(host: Host) -> set[int]:
+    return set(expand(host.read(NODE_FOLDER + "/has_memory") or ""))
 
 
 def room_of_nodes(host: Host) -> dict[int, int]:
@@ -60,6 +70,30 @@ def room_of_nodes(host: Host) -> dict[int, int]:
         if free:
             found[int(name[len("node") :])] = max(0, sum(map(int, free)) * 1024 - kept)
     return found
+
+
+class Room:
+    """What memory nodes can still hold while control groups move there one after the other."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.free: dict[int, int] = {}
+        self._coming: list[tuple[str, set[int], int]] = []
+
+    def take(self, folder: str, amount: int, nodes: set[int]) -> int:
+        """Return the bytes that nodes have left for a group, and take the amount that moves there if it fits.
+
+        The memory of a group counts in those around it, too.
+        """
+        self.free = self.free or room_of_nodes(self.host)
+        others = [taken for other, its, taken in self._coming if its & nodes and not _nested(folder, other)]
+        left = max(0, sum(self.free.get(node, 0) for node in nodes) - sum(others))
+        self._coming += [(folder, nodes, amount)] if amount <= left else []
+        return left
+
+
+def _nested(folder: str, other: str) -> bool:
+    return (folder + "/").startswith(other + "/") or other.startswith(folder + "/")
 
 
 def outside(used: Mapping[int, int], nodes: Iterable[int]) -> int:

@@ -20,6 +20,7 @@ from .._host import installed
 from .._host.host import CommandError, Host, Result
 from .._kernel.machine import CGROUPS, slice_path
 from .._kernel.masks import possible
+from .._kernel.memory import nodes_with_memory
 from .files import make_folder, remove_empty
 
 UNIT_FOLDER = installed.UNIT_FOLDER
@@ -238,8 +239,7 @@ class Systemd(Systemctl):
 
     def widen(self, unit: str, keys: Container[str]) -> None:
         """Give a live unit all CPUs or memory nodes, so that its setting can be taken away (removing it alone leaves the set narrow)."""
-        nodes = set(expand(self.host.read("/sys/devices/system/node/has_memory") or ""))
-        everything = {"AllowedCPUs": possible(self.host), "AllowedMemoryNodes": nodes}
+        everything = {"AllowedCPUs": possible(self.host), "AllowedMemoryNodes": nodes_with_memory(self.host)}
         self.set_live(unit, {key: everything[key] for key in CPUSET_KEYS if key in keys})
 
     def set_live(self, unit: str, sets: Mapping[str, set[int]]) -> None:

@@ -16,8 +16,7 @@ from .._state.systemd import Systemd, settings, unit_of
 
 def refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, States], wanted: bool) -> None:
     """Raise ``ValueError`` where running units would lose memory nodes, unless that is ``wanted`` and the others have room for it."""
-    everything = set(expand(host.read("/sys/devices/system/node/has_memory") or ""))
-    coming: list[tuple[str, set[int], int]] = []
+    everything, room = memory.nodes_with_memory(host), memory.Room(host)
     for path, (before, after) in changes.items():
         unit = unit_of(path)
         nodes = [settings(state.text).get("AllowedMemoryNodes", "") for state in (before, after)]
@@ -25,16 +24,14 @@ def refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, Sta
         folder = systemd.cgroup(unit) if unit and not old <= new and systemd.populated(unit) else None
         if folder is None:
             continue
-        used, room = memory.used_by_node(host, folder), memory.room_of_nodes(host)
+        used = memory.used_by_node(host, folder)
         moved = memory.outside(used or {}, new)
-        others = [amount for other, taken, amount in coming if taken & new and not _nested(folder, other)]
-        left = sum(room.get(node, 0) for node in new) - sum(others)
-        coming.append((folder, new, moved))
+        left = room.take(folder, moved, new)
         change = "%s has running processes: changing its memory nodes from %s to %s would move" % (unit, nodes[0] or "all", nodes[1])
-        if used and room and moved > left:
+        if used and room.free and moved > left:
             raise ValueError(
                 "%s %s, and memory nodes %s have room for %s: the kernel would kill processes of it. Stop what runs in it first, or allow "
-                "it more nodes with npu_affinity_memory (wide, or none)" % (change, memory.gib(moved), nodes[1], memory.gib(max(0, left)))
+                "it more nodes with npu_affinity_memory (wide, or none)" % (change, memory.gib(moved), nodes[1], memory.gib(left))
             )
         if not wanted:
             amount = " (%s)" % memory.gib(moved) if used else ""
@@ -42,8 +39,3 @@ def refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, Sta
                 "%s their pages%s, at hundreds of MB/s. Stop what runs in it first, or set npu_affinity_move_memory: true"
                 % (change, amount)
             )
-
-
-def _nested(folder: str, other: str) -> bool:
-    """Whether one of two control groups is in the other: its memory counts there, too."""
-    return (folder + "/").startswith(other + "/") or other.startswith(folder + "/")
