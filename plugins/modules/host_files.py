@@ -54,7 +54,7 @@ options:
     default: fail
   move_memory:
     description:
-      - Whether the memory nodes of a unit with running processes may be changed. The kernel then moves their pages, at hundreds of
+      - Whether the memory nodes of a unit with running processes, and of adopted work, may be changed. The kernel then moves their pages, at hundreds of
         MB/s, and the processes stall.
       - A unit whose memory does not fit on the nodes that it keeps is refused either way, because the kernel would kill its processes.
     type: bool
@@ -186,7 +186,8 @@ adopt:
   sample:
     changed: true
     users:
-      - {name: vllm.service, kind: service, npus: [NPU 1], before: 0-191, wanted: 24-47, after: 24-47, state: adopted, text: ''}
+      - {name: vllm.service, kind: service, npus: [NPU 1], before: 0-191, wanted: 24-47, after: 24-47, mems_before: 0-3, mems_after: 0-3,
+         state: adopted, text: ''}
 threads:
   description:
     - The threads of running processes as RV(npu.affinity.process_affinity#module:processes),

@@ -36,6 +36,7 @@ class Working(Machine):
     def __init__(self, root, keeps=True, online="0-7"):
         self.asked = {}
         self.engines = {}
+        self.engine_mems = ""
         self.groups = {}
         self.keeps = keeps
         self.deaf = False
@@ -89,7 +90,18 @@ class Working(Machine):
             self.asked[tid] = self.asked[tid] if self.keeps else None
             self.show(tid)
 
+    def confine_memory(self, group, nodes):
+        """Give a group memory nodes."""
+        self.put(CGROUPS + group + "/cpuset.mems", nodes)
+        self.put(CGROUPS + group + "/cpuset.mems.effective", nodes)
+
+    def mems(self, group):
+        return self.read(CGROUPS + group + "/cpuset.mems.effective") or "0-1"
+
     def follow(self, unit):
+        nodes = self.loaded.get(unit, {}).get("AllowedMemoryNodes")
+        if unit.endswith(".service") and nodes:
+            self.confine_memory(self.states[unit], nodes)
         cpus = self.loaded.get(unit, {}).get("AllowedCPUs")
         if unit.endswith(".service") and cpus:
             if self.read(CGROUPS + self.states[unit] + "/cpuset.cpus") != cpus:
@@ -104,15 +116,20 @@ class Working(Machine):
         if argv[1] == "ps":
             return Result(argv, 0, "\n".join([*self.engines, "f" * 64]))
         if argv[1] == "container":
-            found = self.engines.get(argv[-1])
-            return Result(argv, 0, found + "\n") if found is not None else Result(argv, 1, "Error: No such container: " + argv[-1])
+            if argv[-1] not in self.engines:
+                return Result(argv, 1, "Error: No such container: " + argv[-1])
+            return Result(argv, 0, "%s/%s\n" % (self.engines[argv[-1]], self.engine_mems))
         self.interrupt()
-        cpus = argv[3]
+        sets = dict(zip(argv[2:-1:2], argv[3:-1:2], strict=True))
+        cpus = sets.get("--cpuset-cpus", "")
         if not set(expand(cpus)) <= self.online:
             return Result(argv, 1, "Requested CPUs are not available")
         if cpus and not self.deaf:
             self.engines[argv[-1]] = cpus if self.writes_down else self.engines[argv[-1]]
             self.confine(DOCKER if argv[0] == "docker" else PODMAN, cpus)
+        if sets.get("--cpuset-mems") and not self.deaf:
+            self.engine_mems = sets["--cpuset-mems"] if self.writes_down else ""
+            self.confine_memory(DOCKER if argv[0] == "docker" else PODMAN, sets["--cpuset-mems"])
         return Result(argv, 0, "")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import ADOPT_SERVICE, DROP_INS, FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, unit, watcher
 
 if TYPE_CHECKING:
@@ -44,10 +45,13 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not plan["npus"]:
         return Feature(owned=OWNED)
     live = {"mode": mode}
+    notes: tuple[str, ...] = ()
+    if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
+        notes = ("npu_affinity_move_memory has no effect on running work: npu_affinity_memory=none leaves it all memory nodes.",)
     if mode != "always":
-        return Feature(owned=PRESENT, needs_plan=True, live=live)
+        return Feature(owned=PRESENT, needs_plan=True, notes=notes, live=live)
     return Feature(
-        files=(unit(ADOPT_SERVICE, _service(settings["python"], limit)),),
+        files=(unit(ADOPT_SERVICE, _service(settings["python"], limit, settings["move_memory"])),),
         owned=PRESENT,
         enabled=(ADOPT_SERVICE,),
         started=(ADOPT_SERVICE,),
@@ -55,12 +59,13 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         python=settings["python"],
         runtime=True,
         needs_plan=True,
+        notes=notes,
         live=live,
     )
 
 
-def _service(python: str, limit: int) -> str:
-    option = f" --rebind-limit {limit}" if limit else ""
+def _service(python: str, limit: int, move: bool) -> str:
+    option = (f" --rebind-limit {limit}" if limit else "") + (" --move-memory" if move else "")
     return (
         "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"
         f"ConditionPathExists={PLAN}\n\n{watcher(f'{python} -m npu_affinity adopt{option}')}"

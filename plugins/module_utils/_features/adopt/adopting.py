@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._base.device import Device
-from ..._kernel.masks import cpuset
+from ..._kernel.memory import nodes_with_memory
 from ..._state.files import FileState
+from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
 from .choosing import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target, targets
 from .leaving import Leaving
+from .memory import patience
 from .record import Record
 
 if TYPE_CHECKING:
@@ -32,30 +34,36 @@ def _used(host: Host, targets: Sequence[Target]) -> set[str]:
     return keys.union(str(pid) for target in targets for pid in target.pids(host))
 
 
-def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return the CPUs of services whose drop-in has those of an earlier plan, and that do not run now."""
+def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the sets of services whose drop-in has those of an earlier plan, and that do not run now."""
     host = record.host
-    pools = {(Device.of(npu).kind, npu["id"]): expand(npu["pool"]) for npu in plan["npus"]}
+    npus = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
     found_running = {target.unit for target in targets if target.way == SERVICE}
     found = {}
     for unit, entry in record.services.items():
-        keys = [tuple(key) for key in entry["npus"]]
-        cpus = compress({cpu for key in keys if key in pools for cpu in pools[key]})
-        stale = cpus and services.said(host, unit) not in (None, cpus)
+        held = [npus[(kind, number)] for kind, number in entry["npus"] if (kind, number) in npus]
+        lists = [memory_nodes(npu) for npu in held]
+        sets = {"cpus": compress({cpu for npu in held for cpu in expand(npu["pool"])})}
+        if entry.get("mems"):
+            nodes = {node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host)
+            sets["mems"] = compress(nodes)
+        stale = sets["cpus"] and services.said(host, unit) not in (None, sets)
         if stale and unit not in found_running and not (host.live and Systemd(host).cgroup(unit)):
-            found[unit] = cpus
+            found[unit] = sets
     return found
 
 
 class Adoption:
     """The adoption of one host: ``targets`` with what would or did become of each, ``refreshed`` the drop-ins that only a next start reads.
 
-    :meth:`run` takes the host's lock to be held.
+    :meth:`run` takes the host's lock to be held. ``move``: whether memory may move, too.
     """
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]]) -> None:
+    def __init__(
+        self, host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]], move: bool = False
+    ) -> None:
         self.host = host
-        self.targets = targets(host, plan, users, expected)
+        self.targets = targets(host, plan, users, expected, move)
         self.record = Record(host)
         self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
@@ -78,9 +86,10 @@ class Adoption:
         self._note()
         self.record.store()
         by_way = {way: [target for target in self.adopted if target.way == way] for way in (SERVICE, CONTAINER, THREADS)}
-        self._write_drop_ins(by_way[SERVICE])
-        for target in by_way[CONTAINER]:
-            self._attempt(target, engines.update, target.user["engine"], target.user["container"], compress(target.wanted))
+        with patience(self.host, self.adopted):
+            self._write_drop_ins(by_way[SERVICE])
+            for target in by_way[CONTAINER]:
+                self._attempt(target, engines.update, target.user["engine"], target.user["container"], target.sets)
         for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
             for pid in target.pids(self.host):
                 self._attempt(target, tasks.confine, pid, target.wanted, self.record.former(pid))
@@ -91,17 +100,17 @@ class Adoption:
 
     def _write_drop_ins(self, found: Sequence[Target]) -> None:
         """Write the drop-ins of services, with one reload for all, and give those that run the same CPUs at once."""
-        for unit, cpus in self.refreshed.items():
+        for unit, sets in self.refreshed.items():
             self.drop_ins[unit] = FileState.of(self.host, services.drop_in(unit))
-            services.put(self.host, unit, cpus)
+            services.put(self.host, unit, sets)
         for target in found:
             self.drop_ins[target.unit] = FileState.of(self.host, services.drop_in(target.unit))
-            self._attempt(target, services.put, target.unit, compress(target.wanted))
+            self._attempt(target, services.put, target.unit, target.sets)
         if not self.drop_ins:
             return
         services.load(self.host, self.drop_ins)
         units = {target.unit: target for target in found if not target.text}
-        for unit, why in services.follow(self.host, {unit: compress(target.wanted) for unit, target in units.items()}).items():
+        for unit, why in services.follow(self.host, {unit: target.sets for unit, target in units.items()}).items():
             units[unit].text = why
 
     def _give_back(self) -> None:
@@ -123,23 +132,25 @@ class Adoption:
             own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.record.former(pid)}
             tasks.restore(self.host, pid, own)
         found = {cpu for pid in target.pids(self.host) for cpus in tasks.masks(self.host, pid).values() for cpu in expand(cpus)}
-        granted = self._granted(target)
+        granted = target.granted(self.host) if target.by_group(self.host) else set()
+        mems = target.granted(self.host, "mems") if target.mems else set()
         if not (target.text or found <= target.wanted and granted <= target.wanted):
             text = "it was given CPUs %s, and runs on %s" if granted <= found else "it was given CPUs %s, and its control group grants %s"
             target.text = text % (compress(target.wanted), compress(found if granted <= found else granted))
+        elif not (target.text or mems <= set(expand(target.mems))):
+            target.text = "it was given memory nodes %s, and its control group grants %s" % (target.mems, compress(mems))
+        elif target.moved and not (target.text or mems):
+            target.text = "it ended while its memory was moved to nodes %s" % target.mems
         if target.text:
             self._take_back(target)
-
-    def _granted(self, target: Target) -> set[int]:
-        """Return what the kernel grants to new threads of a target that was confined by its group; none where threads alone are."""
-        return {cpu for pid in target.pids(self.host) for cpu in cpuset(self.host, pid) or ()} if self._by_group(target) else set()
 
     def _take_back(self, target: Target) -> None:
         """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
         why = target.text
         try:
             self._undo(target)
-            self._forget(target)
+            self.record.revert(target.user["container"] or target.unit, *map(str, target.pids(self.host)))
+            self.record.store()
         except (CommandError, OSError, ValueError) as error:
             why += "; undoing that failed as well: %s" % error
         target.refuse(why, FAILED)
@@ -147,26 +158,17 @@ class Adoption:
     def _note(self) -> None:
         """Note in the record what there is now."""
         self.record.forget_ended()
-        for unit, cpus in self.refreshed.items():
-            self.record.services[unit] = dict(self.record.services[unit], cpus=cpus)
+        for unit, sets in self.refreshed.items():
+            self.record.services[unit] = dict(self.record.services[unit], **sets)
         for target in self.adopted:
-            written = {"npus": [[Device.of(npu).kind, npu["id"]] for npu in target.npus], "cpus": compress(target.wanted)}
+            npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
             if target.way == SERVICE:
-                self.record.note_service(target.unit, written)
+                self.record.note_service(target.unit, dict(target.sets, npus=npus))
             elif target.way == CONTAINER:
-                self.record.note_container(target.user, target.engine_before, written)
-            by_threads = not self._by_group(target)
+                self.record.note_container(target.user, target.engine_before, dict(target.sets, npus=npus))
+            by_threads = not target.by_group(self.host)
             for pid in target.pids(self.host) if by_threads or not tasks.are_remembered(self.host) else ():
-                self.record.note_process(pid, target.title, written if by_threads else dict(written, cpus=""))
-
-    def _by_group(self, target: Target) -> bool:
-        """Whether the group of a target confines it, and not the masks of its threads alone."""
-        return target.way == CONTAINER or (target.way == SERVICE and self.follow)
-
-    def _forget(self, target: Target) -> None:
-        """Record of a user that was not adopted in the end what was recorded before."""
-        self.record.revert(target.user["container"] or target.unit, *map(str, target.pids(self.host)))
-        self.record.store()
+                self.record.note_process(pid, target.title, {"npus": npus, "cpus": compress(target.wanted) if by_threads else ""})
 
     def undo(self) -> None:
         """Give back what this run changed, in the reverse order. Raises ``ValueError`` with what failed; then the record stays."""
@@ -193,7 +195,8 @@ class Adoption:
         if target.way == SERVICE and target.unit in self.drop_ins:
             services.put_back(self.host, target.unit, self.drop_ins.pop(target.unit), self.record.services[target.unit]["folders"])
         elif target.way == CONTAINER:
-            engines.update(self.host, target.user["engine"], target.user["container"] or "", target.engine_before)
+            before = dict({"cpus": target.engine_before}, **({"mems": target.mems_recorded} if target.mems else {}))
+            engines.update(self.host, target.user["engine"], target.user["container"] or "", before)
         for pid in target.pids(self.host):
             masks = self.record.masks.get(pid, {})
             tasks.restore(self.host, pid, masks, masks.get(str(pid)))

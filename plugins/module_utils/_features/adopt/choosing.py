@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, S
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
+from ..._kernel.masks import cpuset, granted
 from ..._base.device import Device
 from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
@@ -23,6 +24,7 @@ from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of
 from ..._users.groups import is_of_login
 from ..._users.sentences import title_of
 from . import engines, services, tasks
+from .memory import Nodes
 from .record import Record, identity
 
 if TYPE_CHECKING:
@@ -36,7 +38,11 @@ _CPUSETS = "/cpuset"
 
 
 class Target:
-    """One user of NPUs, and what becomes of it. ``npus`` are the entries of the plan that it holds, ``wanted`` the CPUs of their pools."""
+    """One user of NPUs, and what becomes of it. ``npus`` are the entries of the plan that it holds, ``wanted`` the CPUs of their pools.
+
+    ``mems`` are the memory nodes that it gets ('': they stay, with a ``remark`` where they were to change) and ``moved`` its bytes that
+    follow.
+    """
 
     def __init__(self, host: Host, user: NpuUser, npus: Sequence[Mapping[str, Any]], wanted: set[int]) -> None:
         self.user = user
@@ -48,6 +54,8 @@ class Target:
         self.state = INSIDE
         self.text = ""
         self.engine_before = ""
+        self.mems = self.mems_before = self.mems_recorded = self.remark = ""
+        self.moved = 0
 
     @property
     def title(self) -> str:
@@ -69,6 +77,33 @@ class Target:
         texts = {text for pid in self.pids(host) if pid not in known for text in tasks.masks(host, pid).values()}.union(known.values())
         return {cpu for text in texts or {self.user["cpus"]} for cpu in expand(text)}
 
+    @property
+    def sets(self) -> dict[str, str]:
+        """What its group is to have, as a record, an engine and a drop-in have it."""
+        return dict({"cpus": compress(self.wanted)}, **({"mems": self.mems} if self.mems else {}))
+
+    @property
+    def changes_memory(self) -> bool:
+        return bool(self.mems) and (self.mems != self.mems_recorded or not set(expand(self.mems_before)) <= set(expand(self.mems)))
+
+    def granted(self, host: Host, kind: str = "cpus") -> set[int]:
+        """Return what the kernel grants to new threads."""
+        return {value for pid in self.pids(host) for value in cpuset(host, pid, kind) or ()}
+
+    def folder(self, host: Host) -> str | None:
+        """Return the folder of the group whose cpuset confines it: on v1 that of the cpuset hierarchy; None if there is none."""
+        if not host.exists(CGROUPS + _CPUSETS):
+            return CGROUPS + self.user["group"] if host.exists(CGROUPS + "/cgroup.controllers") else None
+        for line in (host.read("/proc/%d/cgroup" % self.pids(host)[0]) or "").splitlines():
+            _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+            if "cpuset" in controllers.split(","):
+                return CGROUPS + _CPUSETS + path
+        return None
+
+    def by_group(self, host: Host) -> bool:
+        """Whether its group confines it, and not the masks of its threads alone."""
+        return self.way == CONTAINER or (self.way == SERVICE and services.follow_at_once(host))
+
     def pids(self, host: Host) -> list[int]:
         return pids_of(host, self.user)
 
@@ -81,9 +116,10 @@ class Target:
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
+        self.mems = self.remark = ""
 
     def row(self) -> dict[str, Any]:
-        """Return ``{name, kind, npus, before, wanted, after, state, text}`` with cpulists; ``npus`` are titles."""
+        """Return ``{name, kind, npus, before, wanted, after, mems_before, mems_after, state, text}`` with cpulists; ``npus`` are titles."""
         return {
             "name": title_of(self.user),
             "kind": self.user["kind"],
@@ -91,13 +127,16 @@ class Target:
             "before": compress(self.before),
             "wanted": compress(self.wanted),
             "after": compress(self.after),
+            "mems_before": self.mems_before,
+            "mems_after": self.mems or self.mems_before,
             "state": self.state,
             "text": self.text,
         }
 
     @property
     def sentence(self) -> str:
-        return "%s runs on CPUs %s, outside its pool %s: %s" % (self.title, compress(self.before), compress(self.wanted), self.text)
+        where = ", outside its pool %s" % compress(self.wanted) if not self.before <= self.wanted else ""
+        return "%s runs on CPUs %s%s: %s" % (self.title, compress(self.before), where, self.text)
 
 
 def _way(host: Host, user: NpuUser) -> str:
@@ -108,15 +147,17 @@ def _way(host: Host, user: NpuUser) -> str:
     return CONTAINER if is_whole(user) and user["engine"] in engines.ENGINES else THREADS
 
 
-def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]]) -> list[Target]:
+def targets(
+    host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]], move: bool = False
+) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
-    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows.
+    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``move``: whether memory may move.
     """
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
-    record = Record(host)
+    record, nodes = Record(host), Nodes(host, move)
     found: list[Target] = []
     users = list(users)
     users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
@@ -130,7 +171,12 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
         found.append(target)
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
         is_inside = target.before and target.before <= target.wanted
-        if not follows and (not is_inside or _is_outdated(host, target, record)):
+        known = _recorded(host, target, record)
+        is_outdated = any(set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+        is_moved = not follows and (not is_inside or is_outdated)
+        if is_moved or known and not follows:
+            nodes.choose(target, "".join(entry.get("mems", "") for entry in known))
+        if is_moved or target.changes_memory:
             target.state, target.after = ADOPTED, target.wanted
             _judge(host, target, record, expected)
     return found
@@ -145,15 +191,15 @@ def _idle(host: Host, record: Record, found: Container[str]) -> Iterator[NpuUser
             yield user_of(host, shown["ControlGroup"], pids, [Device(kind, number, "") for kind, number in record.services[unit]["npus"]])
 
 
-def _is_outdated(host: Host, target: Target, record: Record) -> bool:
-    """Whether a target was adopted by another plan: one that is inside its pool does not have all of it where the pool has grown."""
+def _recorded(host: Host, target: Target, record: Record) -> list[Mapping[str, Any]]:
+    """Return what the record has of a target, by its group or of its processes."""
     if target.way == CONTAINER:
         known = [record.containers.get(target.user["container"] or "")]
     elif target.way == SERVICE:
         known = [record.services.get(target.unit)]
     else:
         known = [record.processes[str(pid)] for pid in target.pids(host) if str(pid) in record.processes and record.lives(str(pid))]
-    return any(entry and set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+    return [entry for entry in known if entry]
 
 
 def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUser]:
@@ -191,7 +237,7 @@ def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, se
 
 def _judge_place(host: Host, target: Target, expected: Mapping[str, set[int]]) -> None:
     """Refuse what runs in a group whose surroundings do not grant the wanted CPUs, or that has no cpuset to set."""
-    folder = _cpuset_folder(host, target)
+    folder = target.folder(host)
     if folder is None:
         if target.way == CONTAINER:
             target.refuse("this kernel has no cpuset for containers (%s/cpuset/cpuset.cpus is missing)" % CGROUPS)
@@ -199,7 +245,8 @@ def _judge_place(host: Host, target: Target, expected: Mapping[str, set[int]]) -
     if (host.read(folder + "/cpuset.cpus.partition") or "member") != "member":
         target.refuse("its cpuset is a partition (%s/cpuset.cpus.partition)" % folder)
         return
-    around = _granted(host, folder if target.way == THREADS else posixpath.dirname(folder))
+    around = granted(host, folder if target.way == THREADS else posixpath.dirname(folder))
+    around = set(expand(host.read("/sys/devices/system/cpu/online") or "")) if around is None else around
     for unit, cpus in expected.items():
         if "/%s/" % unit in folder:
             around &= cpus
@@ -224,33 +271,13 @@ def _judge_container(host: Host, target: Target, record: Record) -> None:
         target.refuse("its engine does not run below %s" % host.root)
         return
     try:
-        found = engines.cpus_of(host, target.user["engine"], container)
+        sets = engines.sets_of(host, target.user["engine"], container)
     except (CommandError, ValueError) as error:
         target.refuse(str(error))
         return
-    if found is None:
+    found = sets["cpus"] if sets else ""
+    if sets is None:
         target.refuse("it is gone")
-    elif not engines.are_all(host, found) and found != record.containers.get(container, {}).get("cpus"):
+    elif not engines.are_all(host, "cpus", found) and found != record.containers.get(container, {}).get("cpus"):
         target.refuse("it was given CPUs %s when it was created; change them with '%s update'" % (found, target.user["engine"]))
-    target.engine_before = found or ""
-
-
-def _cpuset_folder(host: Host, target: Target) -> str | None:
-    """Return the folder of the group whose cpuset confines a target: on v1 that of the cpuset hierarchy; None if there is none."""
-    if not host.exists(CGROUPS + _CPUSETS):
-        return CGROUPS + target.user["group"] if host.exists(CGROUPS + "/cgroup.controllers") else None
-    for line in (host.read("/proc/%d/cgroup" % target.pids(host)[0]) or "").splitlines():
-        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if "cpuset" in controllers.split(","):
-            return CGROUPS + _CPUSETS + path
-    return None
-
-
-def _granted(host: Host, folder: str) -> set[int]:
-    """Return the CPUs that the innermost group from a folder on outwards grants which has a cpuset."""
-    while folder.startswith(CGROUPS):
-        text = host.read(folder + "/cpuset.cpus.effective") or host.read(folder + "/cpuset.effective_cpus")
-        if text:
-            return set(expand(text))
-        folder = posixpath.dirname(folder)
-    return set(expand(host.read("/sys/devices/system/cpu/online") or ""))
+    target.engine_before = found

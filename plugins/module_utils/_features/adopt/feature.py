@@ -28,7 +28,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
         return None
     from .step import Adopt
 
-    return Adopt(host, plan, state["expected"])
+    return Adopt(host, plan, state["expected"], choices.move_memory)
 
 
 def _release() -> type[Release]:

@@ -1,14 +1,14 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Adopted work, given back the CPUs that it had.
+"""Adopted work, given back the CPUs and memory nodes that it had.
 
 What has ended needs nothing. What somebody else has given other CPUs since is reported, and keeps them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._state.diffs import diffs
@@ -21,14 +21,22 @@ from . import engines, services, tasks
 from .feature import SECTION
 from .record import Record, identity
 
-_OTHERS = "%s was given other CPUs than %s by someone else since it was adopted, and keeps them"
+_OTHERS = "%s was given other %s than %s by someone else since it was adopted, and keeps them"
+
+
+_WORDS = {"cpus": "CPUs", "mems": "memory nodes"}
+
+
+def _sets(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sets that were written, of an entry of the record."""
+    return {kind: entry[kind] for kind in _WORDS if entry.get(kind)}
 
 
 class GivenBack:
-    """What gets its CPUs back: rows of name, CPUs before and after; '' stands for all that there are."""
+    """What gets its CPUs back: rows of name, CPUs before and after, and memory nodes before; '' stands for all that there are."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[str, str, str]] = []
+        self.rows: list[tuple[str, str, str, str]] = []
 
     @property
     def changed(self) -> bool:
@@ -44,7 +52,7 @@ class Release(release.Release):
         release.Release.__init__(self, *arguments)
         self.services: dict[str, list[str]] = {}
         self.left: dict[str, list[str]] = {}
-        self.containers: list[tuple[str, Mapping[str, Any]]] = []
+        self.containers: list[tuple[str, Mapping[str, Any], list[str]]] = []
         self.processes: list[tuple[int, Mapping[str, Any]]] = []
         self.started: dict[int, tasks.Masks] = {}
         self.again: list[Callable[[], None]] = []
@@ -68,24 +76,25 @@ class Release(release.Release):
         """Return the record of what gets its CPUs back."""
         return Record(self.host)
 
-    def _add(self, name: str, before: str, after: str) -> None:
+    def _add(self, name: str, before: str, after: str, mems: str = "") -> None:
         if self.report is not None:
-            self.report.rows.append((name, before, after))
+            self.report.rows.append((name, before, after, mems))
 
-    def _warn(self, name: str, cpus: str) -> None:
-        sentence = _OTHERS % (name, cpus)
+    def _warn(self, name: str, cpus: str, what: str = "CPUs") -> None:
+        sentence = _OTHERS % (name, what, cpus)
         if sentence not in self.outcome.warnings:
             self.outcome.warnings.append(sentence)
 
     def _look_at_service(self, unit: str, entry: Mapping[str, Any]) -> None:
         if services.said(self.host, unit) is None:
             return
-        if services.is_as_written(self.host, unit, entry["cpus"]):
+        sets = _sets(entry)
+        if services.is_as_written(self.host, unit, sets):
             self.services[unit] = entry["folders"]
-            self._add(unit, entry["cpus"], "")
+            self._add(unit, entry["cpus"], "", entry.get("mems", ""))
         else:
             self.left[unit] = entry["folders"]
-            self._warn(unit, entry["cpus"])
+            self._warn(unit, " and ".join(sets.values()), " and ".join(_WORDS[kind] for kind in sets))
 
     def _look_at_started(self, unit: str, cpus: str, record: Record) -> None:
         """Find what was started on the CPUs of a drop-in where no cpuset widens it: on cgroup v1."""
@@ -99,20 +108,23 @@ class Release(release.Release):
                 self.started[pid] = same
 
     def _look_at_container(self, container: str, entry: Mapping[str, Any]) -> None:
-        found = engines.cpus_of(self.host, entry["engine"], container)
-        if found is None:
-            return
-        is_as_before = found == entry["before"] or (not entry["before"] and engines.are_all(self.host, found))
-        if found == entry["cpus"] or (is_as_before and self._is_confined(entry)):
-            self.containers.append((container, entry))
-            self._add(entry["name"], entry["cpus"], entry["before"])
-        elif not is_as_before:
-            self._warn(entry["name"], entry["cpus"])
+        found = engines.sets_of(self.host, entry["engine"], container)
+        kinds = []
+        for kind, written in _sets(entry).items() if found else ():
+            now, before = (found or {})[kind], entry["before"] if kind == "cpus" else ""
+            is_as_before = now == before or (not before and engines.are_all(self.host, kind, now))
+            if now == written or (is_as_before and self._is_confined(entry, kind)):
+                kinds.append(kind)
+            elif not is_as_before:
+                self._warn(entry["name"], written, _WORDS[kind])
+        if kinds:
+            self.containers.append((container, entry, kinds))
+            self._add(entry["name"], entry["cpus"], entry["before"], entry["mems"] if "mems" in kinds else "")
 
-    def _is_confined(self, entry: Mapping[str, Any]) -> bool:
-        """Whether a container has the CPUs that it was given although its engine says otherwise: Podman 4 does not write updates down."""
+    def _is_confined(self, entry: Mapping[str, Any], kind: str) -> bool:
+        """Whether a container has what it was given although its engine says otherwise: Podman 4 does not write updates down."""
         pids = members_of(self.host, entry["group"]) if entry.get("group") else []
-        return any(cpuset(self.host, pid) == set(expand(entry["cpus"])) for pid in pids)
+        return any(cpuset(self.host, pid, kind) == set(expand(entry[kind])) for pid in pids)
 
     def _look_at_process(self, pid: int, entry: Mapping[str, Any]) -> None:
         cpus, recorded = set(expand(entry["cpus"])), entry["threads"]
@@ -129,8 +141,8 @@ class Release(release.Release):
         """Give back what :meth:`look` found, groups before the threads in them."""
         attempt = self.outcome.attempt
         now = {pid: tasks.asked_for(self.host, pid) for pid, _entry in self.processes}
-        for container, entry in reversed(self.containers):
-            attempt(SECTION, self._release_container, container, entry)
+        for container, entry, kinds in reversed(self.containers):
+            attempt(SECTION, self._release_container, container, entry, kinds)
         for unit, folders in self.left.items():
             attempt(SECTION, services.forget, self.host, unit, folders)
         if self.services:
@@ -140,12 +152,13 @@ class Release(release.Release):
         for pid, entry in reversed(self.processes):
             attempt(SECTION, self._release_process, pid, entry, now[pid])
 
-    def _release_container(self, container: str, entry: Mapping[str, Any]) -> None:
-        engines.update(self.host, entry["engine"], container, entry["before"])
-        self.again.append(lambda: engines.update(self.host, entry["engine"], container, entry["cpus"]))
+    def _release_container(self, container: str, entry: Mapping[str, Any], kinds: Sequence[str]) -> None:
+        before = {"cpus": entry["before"], "mems": ""}
+        engines.update(self.host, entry["engine"], container, {kind: before[kind] for kind in kinds})
+        self.again.append(lambda: engines.update(self.host, entry["engine"], container, {kind: entry[kind] for kind in kinds}))
 
     def _release_services(self) -> None:
-        wanted = {unit: services.said(self.host, unit) or "" for unit in self.services}
+        wanted = {unit: services.said(self.host, unit) or {} for unit in self.services}
         self.again.append(lambda: services.write(self.host, wanted))
         services.take_away(self.host, self.services)
 
@@ -161,7 +174,8 @@ class Release(release.Release):
 
     def lines(self) -> dict[str, list[str]]:
         rows = self.report.rows if self.report else []
-        return {diffs.WORK: ["~ %s: CPUs %s -> %s" % (name, before, after or "all") for name, before, after in rows]}
+        texts = [(row[:2] + (row[2] or "all",), ", memory nodes %s -> all" % row[3] if row[3] else "") for row in rows]
+        return {diffs.WORK: ["~ %s: CPUs %s -> %s" % row + text for row, text in texts]}
 
     def take_back(self) -> None:
         failed = []

@@ -15,8 +15,8 @@ from ..._state.sections import check_paths, is_number, is_unit
 _CONTAINER = re.compile(r"[0-9a-f]{64}\Z")
 _PROCESS = {"start": int, "boot": str, "title": str, "cpus": str, "threads": {str: str}, "npus?": [list]}
 _SHAPE = {
-    "services?": {str: {"npus": [list], "cpus": str, "folders": [str]}},
-    "containers?": {str: {"engine": str, "name": str, "npus": [list], "cpus": str, "before": str, "group?": str}},
+    "services?": {str: {"npus": [list], "cpus": str, "mems?": str, "folders": [str]}},
+    "containers?": {str: {"engine": str, "name": str, "npus": [list], "cpus": str, "mems?": str, "before": str, "group?": str}},
     "processes?": {str: _PROCESS},
 }
 _ENGINES = ("docker", "podman")
@@ -40,7 +40,7 @@ def check(data: dict[str, Any]) -> None:
     for number, entry in processes.items():
         _check_npus("process " + number, entry)
     for entry in [*data.get("services", {}).values(), *data.get("containers", {}).values(), *processes.values()]:
-        for cpus in [entry["cpus"], entry.get("before", ""), *entry.get("threads", {}).values()]:
+        for cpus in [entry["cpus"], entry.get("mems", ""), entry.get("before", ""), *entry.get("threads", {}).values()]:
             expand(cpus, "cpus")
 
 

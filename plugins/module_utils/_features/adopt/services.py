@@ -1,7 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The CPU set of a running service: a drop-in, which lasts, and on cgroup v2 the same set at once.
+"""The CPUs and memory nodes of a running service: a drop-in, which lasts, and on cgroup v2 the same sets at once.
+
+Sets are cpulists by ``cpus``, and ``mems`` where the memory nodes are set, too.
 
 Seen on systemd 247 to 257: on cgroup v2 a reload alone need not change a running unit, ``set-property`` does; the drop-ins of a unit add up
 unless the later one resets the key first. On cgroup v1 systemd has no CPU sets; ``CPUAffinity=`` counts from the next start on.
@@ -17,14 +19,16 @@ from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import machine, sets_cpus
 from ..._kernel.masks import possible
+from ..._kernel.memory import nodes_with_memory
 from ..._state import labels
 from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
-from ..._state.systemd import RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
+from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_files import numbers, values
 from .feature import DROP_IN
 
 
 _OWN_CPUS = re.compile(r"\b(taskset|numactl)\b[^;]*?\s(?:-\w*[cC]|--cpu-list|--physcpubind)[ =]?\s*(\d[\d,-]*)")
+_OWN_MEMORY = re.compile(r"\bnumactl\b[^;]*?\s(?:-[mipP]|--membind|--interleave|--preferred)")
 
 
 def has_cpusets(host: Host) -> bool:
@@ -41,10 +45,10 @@ def drop_in(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, DROP_IN)
 
 
-def text(cpus: str, key: str, empties: bool = False) -> str:
-    """Return a drop-in; ``empties``: whether it takes an affinity away as well, which would not let the service start."""
-    other = "CPUAffinity=\n" if empties else ""
-    return "# %s: changes are overwritten.\n[Service]\n%s%s=\n%s=%s\n" % (MARKER, other, key, key, cpus)
+def text(values: Mapping[str, str]) -> str:
+    """Return a drop-in, with a line before each value that takes away those of other files."""
+    lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in values.items())
+    return "# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines)
 
 
 def unusable(host: Host, unit: str, cpus: str) -> list[tuple[str, str]]:
@@ -70,6 +74,13 @@ def hazards(host: Host, unit: str, cpus: str, later: bool) -> list[str]:
     return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in found] if has_cpusets(host) else []
 
 
+def memory_policies(host: Host, unit: str) -> list[str]:
+    """Return the files that give a unit a memory policy, which the kernel refuses for nodes that are not granted."""
+    found = values(host, unit)
+    policies = [path for key in ("NUMAPolicy", "NUMAMask") for path, _value in found.get(key, ())]
+    return list(dict.fromkeys(policies + [path for path, line in found.get("ExecStart", ()) if _OWN_MEMORY.search(line)]))
+
+
 def folders(host: Host, unit: str) -> list[str]:
     """Return the folders that the drop-in of a unit needs and that are not there."""
     return missing_folders(host, [drop_in(unit)])
@@ -80,19 +91,26 @@ def by_hand(host: Host, unit: str) -> list[str]:
     return Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS)
 
 
-def write(host: Host, wanted: Mapping[str, str]) -> None:
-    """Give services CPUs, ``{unit: cpulist}``, where they can follow at once also those that run. Raises ``ValueError``."""
-    for unit, cpus in wanted.items():
-        put(host, unit, cpus)
+def write(host: Host, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    """Give services sets, ``{unit: sets}``, where they can follow at once also those that run. Raises ``ValueError``."""
+    for unit, sets in wanted.items():
+        put(host, unit, sets)
     load(host, wanted)
     _raise(follow(host, wanted))
 
 
-def put(host: Host, unit: str, cpus: str) -> None:
-    """Write the drop-in of a service. :func:`load` makes systemd read it."""
-    key = "AllowedCPUs" if has_cpusets(host) else "CPUAffinity"
-    empties = key == "AllowedCPUs" and ("CPUAffinity" in settings(host.read(drop_in(unit))) or bool(unusable(host, unit, cpus)))
-    FileState(text(cpus, key, empties), 0o644).put(host, drop_in(unit))
+def put(host: Host, unit: str, sets: Mapping[str, str]) -> None:
+    """Write the drop-in of a service. :func:`load` makes systemd read it.
+
+    It takes an affinity away as well that would not let the service start.
+    """
+    if not has_cpusets(host):
+        found = {"CPUAffinity": sets["cpus"]}
+    else:
+        empties = "CPUAffinity" in settings(host.read(drop_in(unit))) or unusable(host, unit, sets["cpus"])
+        found = {"CPUAffinity": ""} if empties else {}
+        found.update({key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)})
+    FileState(text(found), 0o644).put(host, drop_in(unit))
 
 
 def load(host: Host, units: Iterable[str]) -> None:
@@ -101,9 +119,9 @@ def load(host: Host, units: Iterable[str]) -> None:
     reload(host)
 
 
-def follow(host: Host, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Give services that run the CPUs of their drop-ins where they can follow at once; return ``{unit: why}`` of those that failed."""
-    return _set(Systemd(host), {unit: set(numbers(cpus) or ()) for unit, cpus in wanted.items()}) if follow_at_once(host) else {}
+def follow(host: Host, wanted: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Give services that run the sets of their drop-ins where they can follow at once; return ``{unit: why}`` of those that failed."""
+    return _set(Systemd(host), wanted) if follow_at_once(host) else {}
 
 
 def reload(host: Host) -> None:
@@ -118,17 +136,23 @@ def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
     """
     systemd = Systemd(host)
     running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
-    failed = _set(systemd, dict.fromkeys(running, possible(host)), reload=False)
+    everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
+    widened = {unit: {kind: everything[kind] for kind in said(host, unit) or ["cpus"]} for unit in running}
+    failed = _set(systemd, widened, reload=False)
     for unit, its_folders in made.items():
         if unit not in failed:
             forget(host, unit, its_folders)
     reload(host)
+    left = {unit: values(host, unit) for unit in running if unit not in failed}
     others = {
-        unit: [numbers(value) or set() for _path, value in values(host, unit).get("AllowedCPUs", ())]
-        for unit in running
-        if unit not in failed
+        unit: {
+            kind: compress(set().union(*(numbers(value) or () for _path, value in found.get(key, ()))))
+            for key, (kind, _words) in CPUSET_KEYS.items()
+            if kind in widened[unit]
+        }
+        for unit, found in left.items()
     }
-    failed.update(_set(systemd, {unit: set().union(*sets) for unit, sets in others.items() if any(sets)}))
+    failed.update(_set(systemd, others))
     _raise(failed)
 
 
@@ -136,10 +160,11 @@ def put_back(host: Host, unit: str, before: FileState, made: list[str]) -> None:
     """Give a service what its drop-in said before. Raises ``ValueError``."""
     if before.text is None:
         take_away(host, {unit: made})
-    else:
-        before.put(host, drop_in(unit))
-        load(host, [unit])
-        _raise(follow(host, {unit: said(host, unit) or ""}))
+        return
+    widened = {"mems": compress(nodes_with_memory(host))} if "mems" in (said(host, unit) or ()) else {}
+    before.put(host, drop_in(unit))
+    load(host, [unit])
+    _raise(follow(host, {unit: dict(widened, **said(host, unit) or {})}))
 
 
 def forget(host: Host, unit: str, made: list[str]) -> None:
@@ -150,16 +175,20 @@ def forget(host: Host, unit: str, made: list[str]) -> None:
     remove_empty(host, made)
 
 
-def _set(systemd: Systemd, sets: Mapping[str, set[int]], reload: bool = True) -> dict[str, str]:
+def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool = True) -> dict[str, str]:
     """Set what differs from what runs, and return ``{unit: why}`` of what failed.
 
-    The drop-ins that this makes are removed: the set stays, and later ones would add to them.
+    The drop-ins that this makes are removed: the sets stay, and later ones would add to them.
     """
     failed = {}
-    changed = [unit for unit, cpus in sets.items() if systemd.effective(unit, "cpus") != cpus]
+    sets = {
+        unit: {key: set(numbers(its[kind]) or ()) for key, (kind, _words) in CPUSET_KEYS.items() if its.get(kind)}
+        for unit, its in wanted.items()
+    }
+    changed = [unit for unit, its in sets.items() if any(systemd.effective(unit, CPUSET_KEYS[key][0]) != its[key] for key in its)]
     for unit in changed:
         try:
-            systemd.set_live(unit, {"AllowedCPUs": sets[unit]})
+            systemd.set_live(unit, sets[unit])
         except (CommandError, OSError, ValueError) as error:
             failed[unit] = str(error)
         finally:
@@ -174,16 +203,19 @@ def _raise(failed: Mapping[str, str]) -> None:
         raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
 
 
-def is_as_written(host: Host, unit: str, cpus: str) -> bool:
-    """Whether a unit has the set that was written, or all CPUs from a removal that was interrupted; also where it does not run."""
+def is_as_written(host: Host, unit: str, sets: Mapping[str, str]) -> bool:
+    """Whether a unit has the sets that were written, or everything from a removal that was interrupted; also where it does not run."""
     folder = Systemd(host).cgroup(unit) if host.live else None
-    own = host.read(folder + "/cpuset.cpus") if folder else None
-    return said(host, unit) in (None, cpus) and (not own or numbers(own) in (numbers(cpus), possible(host)))
+    everything = {"cpus": possible(host), "mems": nodes_with_memory(host)}
+    own = {kind: host.read("%s/cpuset.%s" % (folder, kind)) if folder else None for kind in sets}
+    is_live = all(not text or numbers(text) in (numbers(sets[kind]), everything[kind]) for kind, text in own.items())
+    return is_live and said(host, unit) in (None, sets)
 
 
-def said(host: Host, unit: str) -> str | None:
-    """Return the CPUs in the managed drop-in of a unit, or None without one."""
+def said(host: Host, unit: str) -> dict[str, str] | None:
+    """Return the sets in the managed drop-in of a unit, or None without one."""
     found = FileState.of(host, drop_in(unit)).text
     if found is None or not is_ours(found):
         return None
-    return compress(numbers(found.rstrip("\n").rpartition("=")[2]) or ())
+    keys = {"CPUAffinity": "cpus", **{key: kind for key, (kind, _words) in CPUSET_KEYS.items()}}
+    return {keys[key]: compress(numbers(value) or ()) for key, value in settings(found).items() if key in keys and value}

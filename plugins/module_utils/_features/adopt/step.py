@@ -24,17 +24,18 @@ class Adopt(LiveStep):
     """Confines what holds NPUs to their pools.
 
     ``expected`` are the entries of a desired state with what units get: what runs in them cannot get other CPUs. What cannot be adopted
-    is a warning, and no reason to fail: it runs as before.
+    is a warning, and no reason to fail: it runs as before. ``move``: whether its memory may move, too.
     """
 
     title = "CPUs of running work"
     key = "adopt"
     disruptive = False
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[UnitSets]) -> None:
+    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[UnitSets], move: bool = False) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.plan = plan
+        self.move = move
         self.expected = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry.get("cpus")}
         self.adoption: Adoption | None = None
 
@@ -43,7 +44,7 @@ class Adopt(LiveStep):
         return self.adoption is not None and self.adoption.changed
 
     def look(self, check: bool) -> None:
-        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected)
+        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected, self.move)
         self._warn()
 
     def run(self) -> None:
@@ -62,7 +63,8 @@ class Adopt(LiveStep):
         left = self.adoption.leaving.sentences() if self.adoption else []
         refused = [target.sentence for target in targets if target.state in (REFUSED, FAILED)]
         starts = [text for target in targets for text in target.hazards(self.host)]
-        self.warnings = list(dict.fromkeys([*refused, *starts, *left]))
+        remarks = [target.remark for target in targets if target.remark]
+        self.warnings = list(dict.fromkeys([*refused, *remarks, *starts, *left]))
 
     def result(self) -> dict[str, Any]:
         """Return ``{changed, users}``; a user is what :meth:`Target.row` returns."""
@@ -71,5 +73,5 @@ class Adopt(LiveStep):
     def lines(self) -> dict[str, list[str]]:
         if not self.adoption:
             return {diffs.WORK: []}
-        later = ["~ %s: CPUs %s at its next start" % found for found in self.adoption.refreshed.items()]
+        later = ["~ %s: CPUs %s at its next start" % (unit, sets["cpus"]) for unit, sets in self.adoption.refreshed.items()]
         return {diffs.WORK: diffs.work(self.result()["users"]) + later + self.adoption.leaving.lines()[diffs.WORK]}

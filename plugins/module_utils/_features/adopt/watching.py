@@ -143,11 +143,12 @@ def culprit(host: Host, target: Target) -> str:
 
 
 class Watcher:
-    """Looks, adopts and reports; what it has said once, it says again only when it has changed."""
+    """Looks, adopts and reports; what it has said once, it says again only when it has changed. ``move``: whether memory may move."""
 
-    def __init__(self, host: Host, plan: str, limit: int) -> None:
+    def __init__(self, host: Host, plan: str, limit: int, move: bool = False) -> None:
         self.host = host
         self.plan = plan
+        self.move = move
         self.tries = Tries(limit)
         self._said: set[str] = set()
         self._left: set[str] = set()
@@ -172,7 +173,7 @@ class Watcher:
         plan = read(self.host, self.plan)
         if plan is None:
             return None
-        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan)), {})
+        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan)), {}, self.move)
         keys = {target.key(self.host): target for target in adoption.targets}
         self.tries.keep(keys)
         for key, target in keys.items():
@@ -209,7 +210,8 @@ class Watcher:
             log_change(self.host, "rebind", PROGRAM, count(len(lines), "change") + " of running work", lines)
         for line in lines:
             say(line)
-        self._say(target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED))
+        left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
+        self._say(left + [target.remark for target in adoption.targets if target.remark])
 
     def _say(self, sentences: Iterable[str]) -> None:
         found = set(sentences)
@@ -223,10 +225,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine work, also if it starts later, to the CPUs of its NPUs.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--rebind-limit", type=int, default=0, help="how often to adopt an object within an hour (default: without limit)")
+    parser.add_argument("--move-memory", action="store_true", help="give work the memory nodes of its NPUs, too, which moves its memory")
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     options = parser.parse_args(argv)
     host = Host(options.root)
-    watcher, wakes, schedule = Watcher(host, options.plan, options.rebind_limit), Wakes(host), Schedule(time.monotonic())
+    watcher = Watcher(host, options.plan, options.rebind_limit, options.move_memory)
+    wakes, schedule = Wakes(host), Schedule(time.monotonic())
     while True:
         pause = schedule.pause(time.monotonic())
         if pause > 0:

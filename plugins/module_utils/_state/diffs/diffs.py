@@ -221,9 +221,13 @@ def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
 
 
 def work(users: Iterable[Entry]) -> list[str]:
-    """Return a line for every user of NPUs that gets other CPUs, as :meth:`adopt.choosing.Target.row` has them."""
-    moved = [row for row in users if row["before"] != row["after"]]
-    return ["~ %s (%s): CPUs %s -> %s" % (row["name"], " and ".join(row["npus"]), row["before"], row["after"]) for row in moved]
+    """Return a line for every user of NPUs that gets other CPUs or memory nodes, as :meth:`adopt.choosing.Target.row` has them."""
+    kinds = (("CPUs", "before", "after"), ("memory nodes", "mems_before", "mems_after"))
+    lines = []
+    for row in users:
+        moved = ["%s %s -> %s" % (word, row[old], row[new]) for word, old, new in kinds if row.get(old) != row.get(new)]
+        lines += ["~ %s (%s): %s" % (row["name"], " and ".join(row["npus"]), ", ".join(moved))] if moved else []
+    return lines
 
 
 def threads(processes: Iterable[Entry]) -> list[str]:

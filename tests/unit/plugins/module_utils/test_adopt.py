@@ -142,7 +142,7 @@ def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypa
         adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLAN, lambda host: [user(host, SERVICE, 1)])
         assert machine.read(services.drop_in("outside.service")).endswith(text)
         assert len(adopting.warnings) == bool(warning) and warning in "".join(adopting.warnings)
-        assert services.said(machine, "outside.service") == "4-7"
+        assert services.said(machine, "outside.service") == {"cpus": "4-7"}
     assert not adopting.changed
     assert not unbind(machine).failed and not machine.exists(services.drop_in("outside.service"))
 
@@ -196,7 +196,7 @@ def test_adopted_work_follows_a_pool_that_grows(machine):
     assert set(states(grown).values()) == {"adopted"}
     assert (machine.cpus(100), machine.cpus(200), machine.cpus(300)) == ("3-7", "3-7", "0-3")
     assert (machine.cpus(102), machine.cpus(201), machine.engines) == ("5", "6", {ID: "3-7"})
-    assert services.said(machine, "outside.service") == "3-7"
+    assert services.said(machine, "outside.service") == {"cpus": "3-7"}
     assert not adopt(machine, found(), other).changed
     grown.undo()
     assert all_cpus(machine) == adopted
@@ -216,7 +216,7 @@ def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus):
     assert predicted.targets[0].sentence.startswith("outside.service (NPU 1) runs on CPUs")
     moved = adopt(machine, [], other)
     assert (states(moved), machine.cpus(100), machine.cpus(101)) == ({"outside.service": "adopted"}, "6-7", "6")
-    assert services.said(machine, "outside.service") == "6-7"
+    assert services.said(machine, "outside.service") == {"cpus": "6-7"}
     assert not adopt(machine, [], other).changed
     assert not unbind(machine).failed
     assert all_cpus(machine) == before
@@ -229,7 +229,7 @@ def test_on_cgroup_v1_a_service_without_npus_follows_a_new_plan(machine):
     adopt(machine, [user(machine, SERVICE, 1)])
     other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="2-7")]}
     adopt(machine, [], other)
-    assert (machine.cpus(100), services.said(machine, "outside.service")) == ("2-7", "2-7")
+    assert (machine.cpus(100), services.said(machine, "outside.service")) == ("2-7", {"cpus": "2-7"})
     assert not unbind(machine).failed
     assert machine.cpus(100) == "0-7"
 
@@ -243,7 +243,7 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     again = Adoption(machine, other, [], {})
     assert again.changed
     again.run()
-    assert services.said(machine, "outside.service") == "6-7"
+    assert services.said(machine, "outside.service") == {"cpus": "6-7"}
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_a_transaction_that_fails_after_giving_back_adopts_again(machine):
     assert machine.cpus(100) == "0-7"
     off.undo()
     assert all_cpus(machine) == adopted and machine.engines == {ID: "4-7"}
-    assert services.said(machine, "outside.service") == "4-7" and machine.read(previous.PATH) == record
+    assert services.said(machine, "outside.service") == {"cpus": "4-7"} and machine.read(previous.PATH) == record
 
 
 def without_npu_1(machine):
@@ -597,7 +597,7 @@ def test_a_failed_bind_adopts_again_what_left_the_plan(machine, monkeypatch):
     adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLANS_WITHOUT["left out"], without_npu_1)
     assert all_cpus(machine) != adopted
     adopting.undo()
-    assert all_cpus(machine) == adopted and services.said(machine, "outside.service") == "4-7"
+    assert all_cpus(machine) == adopted and services.said(machine, "outside.service") == {"cpus": "4-7"}
     assert machine.read(previous.PATH) == record
 
 
@@ -632,7 +632,7 @@ def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkey
     adopt(machine, found())
     moved = [user(machine, SERVICE, 0)]
     bind_again(machine, monkeypatch, PLANS_WITHOUT["left out"], lambda host: moved)
-    assert services.said(machine, "outside.service") == machine.cpus(100) == "0-1"
+    assert services.said(machine, "outside.service") == {"cpus": machine.cpus(100)} == {"cpus": "0-1"}
 
 
 GOOD = {

@@ -214,6 +214,28 @@ def test_a_frequently_restarted_container_is_adopted_each_time(machine, found, w
         assert machine.cpus(200) == "4-7", start
 
 
+def test_a_service_that_keeps_no_set_is_adopted_after_each_restart(machine, found, watcher):
+    machine.put("/run/systemd/transient/outside.service", "[Service]\n")
+    for start in range(LIMIT + 3):
+        machine.process(100, SERVICE, start=start)
+        found.function = lambda: [user(machine, SERVICE, 1)]
+        watcher.look()
+        assert machine.cpus(100) == "4-7", start
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_memory_of_work_that_starts_later_moves_on_request(machine, found, move):
+    plan = {"npus": [dict(npu, memory_nodes="1") for npu in PLAN["npus"]]}
+    machine.put(PLAN_PATH, json.dumps(plan))
+    machine.put("/sys/devices/system/node/has_memory", "0-1")
+    machine.put("/sys/fs/cgroup" + DOCKER + "/memory.numa_stat", "anon N0=0 N1=0\nfile N0=0 N1=0\n")
+    machine.engines = {ID: ""}
+    machine.process(200, DOCKER)
+    found.function = lambda: [user(machine, DOCKER, 1)]
+    Watcher(machine, PLAN_PATH, LIMIT, move).look()
+    assert (machine.cpus(200), machine.mems(DOCKER)) == ("4-7", "1" if move else "0-1")
+
+
 def test_without_a_limit_the_watcher_never_leaves_work_alone(machine, found, watcher):
     watcher = Watcher(machine, PLAN_PATH, 0)
     machine.engines, machine.deaf = {ID: ""}, True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib, remarks, remarks_on_users
 
 GIB = 1024
@@ -85,3 +86,11 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in found] == [True] * (not fits)
     without = {"npus": [{**npu, "memory_nodes": ""} for npu in PLAN["npus"]]}
     assert not list(remarks_on_users({"memory": memory, "users": [user]}, without, {}))
+
+
+@pytest.mark.parametrize(("nodes", "move"), [("0", True), ("", True), ("", False)])
+def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
+    settings = {"enabled": True, "adopt": "always", "rebind_limit": 4, "bound_by": "host", "python": "python3", "move_memory": move}
+    found = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, settings)
+    assert ["npu_affinity_move_memory has no effect on running work" in note for note in found.notes] == [True] * (move and not nodes)
+    assert ("--move-memory" in found.files[0]["content"]) is move
