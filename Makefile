@@ -247,7 +247,7 @@ sanity-changed: ARGS := --changed
 sanity sanity-changed: setup-test ## ansible-test sanity, of which pylint, which is slow, looks at every file or at what changed
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-sanity $(ARGS)
 
-matrix: setup-test ## host code on Python 3.7, the demo fleet on three ansible-cores, hosts of Python 3.7 and 3.8
+matrix: setup-test ## host code on Python 3.7, the demo fleet on three ansible-cores, hosts of Python 3.7, 3.8 and 3.14
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-matrix $(ARGS)
 
 mutation: setup-test ## how many of 200 small defects the unit tests find; seven minutes, apart from make test
