@@ -32,6 +32,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from tests import cache
 from tests.simulator.generate import generate
 
@@ -41,16 +42,16 @@ SUITE = "trixie"
 PACKAGES = ("prometheus", "prometheus-node-exporter", "prometheus-alertmanager")
 TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
 SETTINGS = {
-    "irq": {
-        "enabled": True,
-        "irqbalance": "policy",
-        "failure": "fail",
-        "interval": "10min",
-        "wait": 0,
-        "rebind_limit": 4,
-        "python": "/usr/bin/python3",
-    },
-    "metrics": {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": "/usr/bin/python3"},
+    feature: of_features(
+        {
+            "npu_affinity_wait": 0,
+            "npu_affinity_hugepages": {"size": "2M", "node": {0: 8}},
+            "npu_affinity_metrics_enabled": True,
+            "npu_affinity_metrics_textfile": TEXTFILE,
+            "npu_affinity_nic": "near",
+        }
+    )[feature]
+    for feature in ("hugepages", "irq", "metrics", "nic")
 }
 DAEMONS = """\
 prometheus-node-exporter --web.listen-address=127.0.0.1:{exporter} --collector.disable-defaults --collector.textfile \
@@ -257,7 +258,7 @@ def check_dashboard(monitoring):
         else:
             found = monitoring.ask("query_range", query=expression, start=now - 5, end=now, step=1)["result"]
         assert found, f"{title}: {expression}"
-    assert len(queries) >= 19
+    assert len(queries) >= 22
     variables = [entry["query"]["query"] for entry in dashboard["templating"]["list"] if entry["type"] == "query"]
     for name in re.findall(r", (\w+)\)", " ".join(variables)):
         assert monitoring.ask(f"label/{name}/values", **{"match[]": "npu_affinity_info"}), name
